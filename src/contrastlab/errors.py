@@ -1,0 +1,54 @@
+"""Errors that name the argument, the value given and what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+
+class ContrastLabError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+class ArgumentError(ContrastLabError, ValueError):
+    """A value outside the accepted range."""
+
+
+class UnknownNameError(ContrastLabError, KeyError):
+    """A name that is not registered; the message lists near matches."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotApplicableError(ContrastLabError):
+    """A combination that cannot exist, such as a colour split of grey images."""
+
+
+class MissingDataError(ContrastLabError, FileNotFoundError):
+    """A data set that is not where it was looked for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class CorruptFileError(ContrastLabError):
+    """A stored file that cannot be read back."""
+
+
+class NonFiniteLossError(ContrastLabError, FloatingPointError):
+    """The loss became NaN or infinite during training."""
+
+
+def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
+    """An :class:`ArgumentError` in the one wording used everywhere."""
+    return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """An :class:`UnknownNameError` with near matches first and all names after."""
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
