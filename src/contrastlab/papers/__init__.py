@@ -1,0 +1,343 @@
+"""What the papers say: every published number, and the protocol behind each table, as data.
+
+Numbers are CSV files in ``tables/``, one per table; protocols are TOML files in ``protocols/``. Neither is
+ever typed into code, a chapter or a notebook.
+
+    >>> published("ring", 1).query("row == 'IRing' and column == 'CIFAR10'").value.item()
+    83.9
+    >>> plan("ring", 1).settings("cifar10", "ring/iring", "paper").epochs
+    300
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from contrastlab import errors
+from contrastlab.settings import Settings
+
+__all__ = [
+    "DATASETS",
+    "PAPERS",
+    "REFERENCES",
+    "Paper",
+    "TablePlan",
+    "parse_plan",
+    "plan",
+    "plans",
+    "published",
+    "tables",
+]
+
+_HERE = files(__name__)
+
+REFERENCES: Mapping[str, str] = MappingProxyType(
+    {"ours/random": "random encoder", "ours/supervised": "supervised, same encoder"}
+)
+"""The two reference rows of ours that every table carries: method name to printed name."""
+
+DATASETS = ("shapes", "digits", "cifar10", "cifar100", "stl10", "fashionmnist", "imagenet", "imagenet100")
+"""Data sets a table can be run on, beside a user's own (``folder:<path>``, ``parquet:<path>``)."""
+
+_PAPER_PROFILE = "paper"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Paper(_Data):
+    """One of the five papers, as far as the texts at hand tell."""
+
+    title: str
+    authors: tuple[str, ...]
+    year: int | None = None
+    venue: str = ""
+
+    def __str__(self) -> str:
+        origin = ", ".join(str(part) for part in (self.venue, self.year) if part)
+        return f"{', '.join(self.authors)}. {self.title}{f'. {origin}' if origin else ''}"
+
+
+def _papers() -> Mapping[str, Paper]:
+    raw = tomllib.loads((_HERE / "papers.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({name: Paper.model_validate(entry) for name, entry in raw.items()})
+
+
+PAPERS: Mapping[str, Paper] = _papers()
+"""Short name to title, authors, year and venue."""
+
+
+def _stems(folder: str, suffix: str) -> dict[tuple[str, str], str]:
+    """(paper, table) to file name, in the order paper, table number, letter."""
+    found = []
+    for entry in (_HERE / folder).iterdir():
+        match = re.fullmatch(rf"([a-z]+)_table(\d+)([a-z]?)\.{suffix}", entry.name)
+        if match:
+            found.append((match[1], int(match[2]), match[3], entry.name))
+    return {(paper, f"{number}{letter}"): name for paper, number, letter, name in sorted(found)}
+
+
+def tables(paper: str) -> tuple[str, ...]:
+    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``.
+
+    Raises:
+        UnknownNameError: no such paper.
+    """
+    if paper not in PAPERS:
+        raise errors.unknown("paper", paper, PAPERS)
+    return tuple(table for name, table in _stems("tables", "csv") if name == paper)
+
+
+@cache
+def _published(paper: str, table: str) -> pd.DataFrame:
+    name = _stems("tables", "csv")[paper, table]
+    with (_HERE / "tables" / name).open(encoding="utf-8") as file:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    frame["value"] = frame["value"].map(float)
+    frame["std"] = frame["std"].map(lambda text: float(text) if text else float("nan"))
+    return frame
+
+
+def published(paper: str, table: int | str) -> pd.DataFrame:
+    """The numbers a paper prints in one table.
+
+    Args:
+        paper: short name in :data:`PAPERS`.
+        table: ``1`` or ``"5a"``.
+
+    Returns:
+        One row per printed number: ``paper, table, row, column, value, std, note``. ``value`` is in the unit of the
+        column (accuracies: percent); ``std`` is NaN where none is printed; a printed sign (``+2.7``) is read as one.
+
+    Raises:
+        UnknownNameError: no such paper or table.
+    """
+    known = tables(paper)
+    if str(table) not in known:
+        raise errors.unknown(f"table of {paper}", str(table), known)
+    return _published(paper, str(table)).copy()
+
+
+def _fields(changes: dict[str, Any]) -> dict[str, Any]:
+    Settings().override(**changes)  # raises on an unknown field or a value out of range
+    return changes
+
+
+_Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
+
+
+class _Profile(_Data):
+    """A profile: changes for every cell, then for one data set, then for one method."""
+
+    settings: _Changes = Field(default_factory=dict)
+    dataset: dict[str, _Changes] = Field(default_factory=dict)
+    method: dict[str, _Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        nested = {key: raw[key] for key in ("dataset", "method") if key in raw}
+        return {"settings": {key: value for key, value in raw.items() if key not in nested}, **nested}
+
+
+class TablePlan(_Data):
+    """How one published table is made: its rows, columns and protocol.
+
+    The settings of a cell are merged in this order, later ones winning field by field (``parts`` and
+    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < ``profile`` <
+    ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the protocol itself.
+    """
+
+    paper: str
+    table: str
+    title: str
+    claim: str
+    metric: str = Field("linear", description="key in a result's metrics, percent")
+    columns: dict[str, str] = Field(description="data set to published column")
+    rows: dict[str, str] = Field(description="method to published row")
+    pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
+    protocol: _Changes = Field(alias="settings", description="the paper's protocol")
+    dataset: dict[str, _Changes] = Field(default_factory=dict)
+    method: dict[str, _Changes] = Field(default_factory=dict)
+    profile: dict[str, _Profile] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TablePlan:
+        numbers = published(self.paper, self.table)
+        for kind, printed in (("row", self.rows), ("column", self.columns)):
+            for name in printed.values():
+                if name not in set(numbers[kind]):
+                    raise ValueError(str(errors.unknown(f"published {kind}", name, set(numbers[kind]))))
+        scopes = (self, *self.profile.values())
+        for name in (*(m for scope in scopes for m in scope.method), *self.pairs, *self.pairs.values()):
+            if name not in self.rows and name not in REFERENCES:
+                raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
+        return self
+
+    @property
+    def name(self) -> str:
+        """``ring_table1``."""
+        return f"{self.paper}_table{self.table}"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The rows, in the order printed; the reference rows are in :data:`REFERENCES`."""
+        return tuple(self.rows)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Data sets with a published column. Any other data set may be run too; it has no published number."""
+        return tuple(self.columns)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Names of the profiles, ``paper`` included."""
+        return (*(name for name in self.profile if name != _PAPER_PROFILE), _PAPER_PROFILE)
+
+    def resolve(self, method: str) -> str:
+        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
+
+        Raises:
+            UnknownNameError: neither a row of this table nor a reference row.
+        """
+        for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
+            if full in self.rows or full in REFERENCES:
+                return full
+        raise errors.unknown(f"method of {self.paper} table {self.table}", method, (*self.rows, *REFERENCES))
+
+    def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
+        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition.
+
+        Raises:
+            UnknownNameError: a name that is not a row.
+            ArgumentError: no name at all.
+        """
+        asked = methods.split(",") if isinstance(methods, str) else list(methods)
+        names = [name.strip() for name in asked if name.strip()]
+        if not names:
+            raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
+        if names == ["all"]:
+            return self.methods
+        return tuple(dict.fromkeys(self.resolve(name) for name in names))
+
+    def label(self, method: str) -> str:
+        """The row's name as printed."""
+        full = self.resolve(method)
+        return self.rows.get(full) or REFERENCES[full]
+
+    def settings(self, dataset: str, method: str, profile: str = _PAPER_PROFILE) -> Settings:
+        """The protocol of one cell.
+
+        Args:
+            dataset: one of :data:`DATASETS` or a user's own; it need not have a published column.
+            method: a row or a reference row, in full or short.
+            profile: one of :attr:`profiles`.
+
+        Raises:
+            UnknownNameError: unknown data set, method or profile, with near matches.
+        """
+        method = self.resolve(method)
+        if profile not in self.profiles:
+            raise errors.unknown("profile", profile, self.profiles)
+        out = Settings()
+        for changes in self._layers(self.dataset_key(dataset), method, profile):
+            out = out.override(**changes)
+        return out
+
+    def dataset_key(self, dataset: str) -> str:
+        """``dataset``, checked to be a registered data set or a ``folder:``/``parquet:`` path.
+
+        Raises:
+            UnknownNameError: not registered, with near matches.
+        """
+        if dataset not in DATASETS and not dataset.startswith(("folder:", "parquet:")):
+            raise errors.unknown("dataset", dataset, DATASETS)
+        return dataset
+
+    def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
+        yield self.protocol
+        yield self.dataset.get(dataset, {})
+        yield self.method.get(method, {})
+        if profile in self.profile:
+            chosen = self.profile[profile]
+            yield chosen.settings
+            yield chosen.dataset.get(dataset, {})
+            yield chosen.method.get(method, {})
+
+    def published_value(self, dataset: str, method: str) -> float | None:
+        """The printed number of a cell, in percent; ``None`` where the paper has none."""
+        return self._printed(dataset, self.rows.get(self.resolve(method), ""))[0]
+
+    def published_note(self, dataset: str, method: str) -> str:
+        """What was noted beside the printed number when it was transcribed."""
+        return self._printed(dataset, self.rows.get(self.resolve(method), ""))[1]
+
+    def published_difference(self, dataset: str, method: str) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over its base in points, and whether it is printed or derived."""
+        method = self.resolve(method)
+        printed, _ = self._printed(dataset, f"{self.rows.get(method, '')} minus base (printed)")
+        if printed is not None:
+            return printed, "printed"
+        high, low = (self.published_value(dataset, name) for name in (method, self.pairs[method]))
+        if high is None or low is None:
+            return None, ""
+        return round(high - low, 6), "derived"
+
+    def _printed(self, dataset: str, row: str) -> tuple[float | None, str]:
+        numbers = published(self.paper, self.table)
+        cell = numbers[(numbers["row"] == row) & (numbers["column"] == self.columns.get(dataset))]
+        if cell.empty:
+            return None, ""
+        return float(cell["value"].iloc[0]), str(cell["note"].iloc[0])
+
+
+def plans() -> tuple[tuple[str, str], ...]:
+    """The (paper, table) pairs whose protocol is at hand."""
+    return tuple(_stems("protocols", "toml"))
+
+
+def parse_plan(text: str, name: str) -> TablePlan:
+    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``.
+
+    Raises:
+        ArgumentError: the file breaks a rule; the message names the file and the field.
+    """
+    paper, _, table = PurePath(name).stem.partition("_table")
+    try:
+        return TablePlan.model_validate({"paper": paper, "table": table, **tomllib.loads(text)})
+    except tomllib.TOMLDecodeError as error:
+        raise errors.ArgumentError(f"{name} is not TOML: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise errors.ArgumentError(f"{name}: {problems}") from error
+
+
+@cache
+def _plan(paper: str, table: str) -> TablePlan:
+    name = _stems("protocols", "toml")[paper, table]
+    return parse_plan((_HERE / "protocols" / name).read_text(encoding="utf-8"), name)
+
+
+def plan(paper: str, table: int | str) -> TablePlan:
+    """The rows, columns and protocol of one published table.
+
+    Raises:
+        UnknownNameError: no such paper, or no protocol for that table.
+    """
+    if paper not in PAPERS:
+        raise errors.unknown("paper", paper, PAPERS)
+    known = [number for name, number in plans() if name == paper]
+    if str(table) not in known:
+        raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
+    return _plan(paper, str(table))

@@ -1,0 +1,208 @@
+"""Published numbers and protocols: data that is read, checked and merged, never typed into code."""
+
+from __future__ import annotations
+
+import math
+from importlib.resources import files
+from itertools import product
+
+import pytest
+
+from contrastlab import papers
+from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.settings import Settings
+
+PLANS = papers.plans()
+ALL = [papers.plan(*key) for key in PLANS]
+
+MINIMAL = """
+title = "t"
+claim = "c"
+metric = "linear"
+[columns]
+cifar10 = "CIFAR10"
+[rows]
+"ring/ir" = "IR"
+"ring/iring" = "IRing"
+[pairs]
+"ring/iring" = "ring/ir"
+[settings]
+epochs = 1
+batch_size = 11
+lr = 1.0
+dim = 11
+image_size = 11
+warmup_epochs = 1
+parts = { a = 1, b = 1 }
+linear = { epochs = 1, batch_size = 1 }
+[dataset.cifar10]
+epochs = 2
+batch_size = 12
+lr = 2.0
+dim = 12
+image_size = 12
+parts = { b = 2, c = 2 }
+[method."ring/iring"]
+epochs = 3
+batch_size = 13
+lr = 3.0
+dim = 13
+linear = { epochs = 3 }
+[profile.smoke]
+epochs = 4
+batch_size = 14
+lr = 4.0
+[profile.smoke.dataset.cifar10]
+epochs = 5
+batch_size = 15
+[profile.smoke.method."ring/iring"]
+epochs = 6
+"""
+
+
+def test_every_table_reads() -> None:
+    assert sum(len(papers.tables(paper)) for paper in papers.PAPERS) == 38
+    frames = [papers.published(paper, table) for paper in papers.PAPERS for table in papers.tables(paper)]
+    assert sum(map(len, frames)) == 1088
+    for frame in frames:
+        assert list(frame.columns) == ["paper", "table", "row", "column", "value", "std", "note"]
+        assert frame["value"].map(math.isfinite).all()
+        assert not frame.duplicated(["row", "column", "note"]).any()
+
+
+def test_published_values_signs_and_missing_std() -> None:
+    frame = papers.published("ring", 1).set_index(["row", "column"])
+    assert frame.loc[("IRing", "CIFAR10"), "value"] == 83.9
+    assert frame.loc[("IRing minus base (printed)", "CIFAR10"), "value"] == 2.7
+    assert frame["std"].isna().all()
+    assert papers.published("fmicl", "2")["std"].notna().any()
+
+
+def test_a_frame_given_out_is_the_callers_own() -> None:
+    frame = papers.published("ring", 1)
+    frame.loc[:, "value"] = 0.0
+    assert papers.published("ring", 1)["value"].max() > 80
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: papers.published("rings", 1), "did you mean ring"),
+        (lambda: papers.published("ring", 9), "unknown table of ring '9'"),
+        (lambda: papers.tables("simclr"), "Known: cmc, fmicl, jcl, ring, vince"),
+        (lambda: papers.plan("ring", 5), "unknown table of ring with a protocol '5'"),
+        (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
+        (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
+        (lambda: papers.plan("ring", 1).settings("cifar10", "ir", "laptap"), "did you mean laptop"),
+        (lambda: papers.plan("ring", 1).published_value("cifar10", "simclr"), "unknown method"),
+    ],
+)
+def test_unknown_names(call, words) -> None:
+    with pytest.raises(UnknownNameError, match=words.replace("(", r"\(")):
+        call()
+
+
+@pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
+def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
+    for dataset, method in product(plan.datasets, plan.methods):
+        assert plan.published_value(dataset, method) is not None, (dataset, method)
+    for dataset, method, profile in product(papers.DATASETS, (*plan.methods, *papers.REFERENCES), plan.profiles):
+        assert isinstance(plan.settings(dataset, method, profile), Settings)
+    assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
+
+
+@pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
+def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
+    frame = papers.published(plan.paper, plan.table)
+    printed = {row for row in frame[frame["column"].isin(plan.columns.values())]["row"] if "minus base" not in row}
+    assert printed == set(plan.rows.values())
+
+
+@pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
+def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
+    from contrastlab import methods
+    from contrastlab.views import AUGMENTATIONS
+
+    for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
+        settings = plan.settings(dataset, name, profile)
+        recipe = methods.get(name)
+        assert recipe.label == plan.label(name)
+        recipe.override(settings.parts)
+        assert settings.augmentation in AUGMENTATIONS
+
+
+def test_two_stream_methods_never_lose_their_colours() -> None:
+    for plan in ALL:
+        for method in plan.methods:
+            if "cmc" in method or "_lab" in method:
+                for profile in plan.profiles:
+                    assert plan.settings("cifar10", method, profile).augmentation.startswith("cmc")
+
+
+def test_ring_table1_is_the_papers_protocol() -> None:
+    plan = papers.plan("ring", 1)
+    settings = plan.settings("cifar10", "ir")
+    assert (settings.epochs, settings.batch_size, settings.lr, settings.milestones) == (300, 256, 0.03, (200, 250))
+    assert (settings.linear.features, settings.linear.weight_decay, settings.linear.epochs) == ("map", 0.0, 100)
+    assert plan.settings("cifar10", "cmcring").batch_size == 128
+    assert plan.published_difference("cifar10", "iring") == (2.7, "printed")
+    assert plan.published_note("cifar10", "cmc") == "two encoders (2x params)"
+    assert papers.plan("ring", 2).published_difference("cifar10", "iring_l0") == (-1.8, "derived")
+    assert plan.published_value("shapes", "ir") is None
+    assert plan.published_difference("shapes", "iring") == (None, "")
+
+
+def test_tables_with_the_same_rows_share_the_cell() -> None:
+    one, two = papers.plan("ring", 1), papers.plan("ring", 2)
+    for method in ("ir", "iring"):
+        assert one.settings("cifar10", method) == two.settings("cifar10", method)
+
+
+def test_settings_merge_in_the_documented_order() -> None:
+    plan = papers.parse_plan(MINIMAL, "ring_table1.toml")
+    cell = plan.settings("cifar10", "iring", "smoke")
+    assert (cell.epochs, cell.batch_size, cell.lr, cell.dim, cell.image_size) == (6, 15, 4.0, 13, 12)
+    assert cell.warmup_epochs == 1
+    assert cell.parts == {"a": 1, "b": 2, "c": 2}
+    assert (cell.linear.epochs, cell.linear.batch_size) == (3, 1)
+    assert plan.settings("cifar10", "ir", "smoke").epochs == 5
+    assert plan.settings("shapes", "ir", "smoke").epochs == 4
+    assert plan.settings("cifar10", "iring", "paper").epochs == 3
+    assert plan.settings("cifar10", "ir", "paper").epochs == 2
+    assert plan.settings("shapes", "ir", "paper").epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[settings]\nepochs = 1", "[settings]\nepoch = 1", "settings.epoch"),
+        ("epochs = 4", "epochs = 0", "profile.smoke.settings.epochs"),
+        ('claim = "c"', 'claim = "c"\nclaims = "c"', "claims"),
+        ('"ring/iring" = "IRing"', '"ring/iring" = "IRings"', "did you mean IRing"),
+        ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),
+        ('"ring/iring" = "ring/ir"', '"ring/iring" = "ring/irr"', "did you mean ring/ir"),
+        ('[method."ring/iring"]', '[method."ring/rings"]', "unknown method"),
+        ('title = "t"', "title = t", "is not TOML"),
+    ],
+)
+def test_a_broken_protocol_is_refused(old: str, new: str, words: str) -> None:
+    assert old in MINIMAL
+    with pytest.raises(ArgumentError, match="ring_table1.toml") as error:
+        papers.parse_plan(MINIMAL.replace(old, new, 1), "ring_table1.toml")
+    assert words.rpartition(".")[2] in str(error.value)
+
+
+def test_methods_as_string_or_list() -> None:
+    plan = papers.plan("ring", 1)
+    assert plan.resolve_all("all") == plan.methods
+    assert plan.resolve_all("ir, mocoring,ir") == ("ring/ir", "ring/mocoring")
+    assert plan.resolve_all(["ring/la"]) == ("ring/la",)
+    assert plan.resolve("random") == "ours/random"
+    with pytest.raises(ArgumentError, match="methods="):
+        plan.resolve_all("")
+
+
+def test_the_data_ships_with_the_package() -> None:
+    here = files("contrastlab.papers")
+    assert len([p for p in (here / "tables").iterdir() if p.name.endswith(".csv")]) == 38
+    assert str(papers.PAPERS["ring"]).startswith("Mike Wu")
