@@ -1,0 +1,56 @@
+"""k-means over the keys: FAISS for keys in main memory, the same algorithm on the device otherwise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from contrastlab.errors import reject
+
+
+def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
+    """Cluster labels of unit keys, as LA's released code computes them (20 iterations, seeds 1234 + run).
+
+    Args:
+        keys: ``[N, d]`` float.
+        clusters: number of centroids, at most N.
+        runs: independent runs.
+        iterations: Lloyd iterations of each run.
+        seed: seed of the first run; run r uses ``seed + r``.
+
+    Returns:
+        ``[N, runs]`` int64 on the device of ``keys``.
+
+    Raises:
+        ArgumentError: if there are more clusters than keys.
+    """
+    if clusters > len(keys):
+        raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
+    run = _faiss if keys.device.type == "cpu" else _lloyd
+    return torch.stack([run(keys, clusters, iterations, seed + r) for r in range(runs)], 1)
+
+
+def _faiss(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
+    import faiss
+
+    data = keys.detach().float().contiguous().numpy()
+    model = faiss.Kmeans(
+        data.shape[1], clusters, niter=iterations, seed=seed,
+        min_points_per_centroid=1, max_points_per_centroid=10**7,
+    )  # fmt: skip
+    model.train(data)
+    return torch.from_numpy(model.index.search(data, 1)[1][:, 0])
+
+
+def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
+    # FAISS has no PyPI build for every accelerator; Lloyd on the device is two matrix products an iteration.
+    generator = torch.Generator().manual_seed(seed)
+    centroids = keys[torch.randperm(len(keys), generator=generator)[:clusters].to(keys.device)].float()
+    labels = torch.zeros(len(keys), dtype=torch.int64, device=keys.device)
+    for _ in range(iterations + 1):
+        half = centroids.square().sum(1) / 2
+        labels = torch.cat([(half - part.float() @ centroids.T).argmin(1) for part in keys.split(65536)])
+        sums = torch.zeros_like(centroids).index_add_(0, labels, keys.float())
+        counts = torch.bincount(labels, minlength=clusters)[:, None]
+        centroids = torch.where(counts > 0, sums / counts.clamp(min=1), centroids)
+    return labels

@@ -1,0 +1,396 @@
+"""Which keys count as negatives for a query.
+
+Percentages count from the most similar key: ``Ring(inner=1, outer=10)`` skips the closest 1 % and
+keeps what follows up to 10 %. (The papers speak of percentiles of "distance" and of similarity, and
+the printed algorithm slices by a step; ranks from the closest are what all of them compute.)
+
+A region is chosen by selection, never by sorting: membership costs one pass over the scores. Ties at
+an edge are broken arbitrarily; the *values* chosen are exactly those of the sorted ranks.
+
+The query's own row is the positive and by default no candidate (``own="excluded"``): left in, its
+logit of up to 1/τ alone lifts the mean of exp(s) above nearly every other key. ``own="ranked"`` treats it
+like any other row, as the released code of IR, LA and Ring does.
+
+Sources: vince §4 and C.2; ring §3–4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contrastlab import schedules
+from contrastlab.errors import reject
+from contrastlab.objectives import ABSENT
+from contrastlab.schedules import Percent
+
+Own = Literal["excluded", "ranked"]
+InnerOf = Literal["keys", "outer"]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random integers for this process's rows of the global batch.
+
+    Every process draws for the whole batch from the same generator and keeps its own rows, so that N
+    processes choose what one process would.
+
+    Args:
+        generator: in the same state on every process, on the device of the scores.
+        first: index of this process's first row in the global batch.
+        rows: rows of the global batch; ``None`` is one process.
+    """
+
+    generator: torch.Generator
+    first: int = 0
+    rows: int | None = None
+
+    def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
+        """``[batch, count]`` independent numbers in [0, 1), float64 on CPU, float32 elsewhere."""
+        rows = batch if self.rows is None else self.rows
+        dtype = torch.float64 if device.type == "cpu" else torch.float32
+        every = torch.rand(rows, count, generator=self.generator, device=device, dtype=dtype)
+        return every[self.first : self.first + batch]
+
+    def below(self, high: int, batch: int, count: int, device: torch.device) -> Tensor:
+        """``[batch, count]`` independent integers from 0 to ``high`` − 1."""
+        rows = batch if self.rows is None else self.rows
+        every = torch.randint(high, (rows, count), generator=self.generator, device=device)
+        return every[self.first : self.first + batch]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The keys a batch of queries may choose from.
+
+    Args:
+        logits: ``[B, N]`` scores against all keys; gradients may flow through them.
+        own: ``[B]`` index of each query's own row, or ``None`` (a queue holds no own row).
+        labels: ``[N, H]`` cluster labels of the keys from H runs of k-means, or ``None``.
+        banned: ``[B, E]`` further rows that are never candidates, or ``None`` (in a batch: the query itself).
+    """
+
+    logits: Tensor
+    own: Tensor | None = None
+    labels: Tensor | None = None
+    banned: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a part selected: ``indices`` ``[B, K]`` into the keys and the ``absent`` ``[B, K]`` of them, if any.
+
+    ``indices=None`` means every candidate, in place.
+    """
+
+    indices: Tensor | None
+    absent: Tensor | None = None
+
+    def gather(self, logits: Tensor) -> Tensor:
+        """``[B, K]`` logits of the selection, :data:`~contrastlab.objectives.ABSENT` where absent."""
+        values = logits if self.indices is None else logits.gather(1, self.indices)
+        return values if self.absent is None else values.masked_fill(self.absent, ABSENT)
+
+
+def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
+    """Ranks ``[first, last)`` of a ring over ``keys`` candidates.
+
+    Args:
+        keys: number of candidates.
+        inner: percent skipped, of all keys or (``inner_of="outer"``, the released Ring code) of the outer set.
+        outer: percent kept, from the closest.
+        inner_of: what ``inner`` is a percentage of.
+
+    Raises:
+        ArgumentError: if no rank is left.
+    """
+    last = math.floor(keys * outer / 100 + 1e-9)
+    first = math.floor((keys if inner_of == "keys" else last) * inner / 100 + 1e-9)
+    if first >= last:
+        raise reject(
+            "ring",
+            f"inner={inner:g} %, outer={outer:g} %",
+            f"a ring that holds at least one of the {keys} keys (here ranks {first} to {last})",
+        )
+    return first, last
+
+
+def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
+    """Indices of ranks ``first`` to ``last − 1``, largest first, in no particular order.
+
+    Args:
+        ranking: ``[B, N]`` scores without gradient.
+        first: ranks skipped.
+        last: end of the ring, exclusive.
+
+    Returns:
+        ``[B, last − first]`` int64.
+    """
+    keys = ranking.shape[1]
+    if first == 0 and last == keys:
+        return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
+    if last == keys:
+        return ranking.topk(keys - first, largest=False, sorted=False).indices
+    values, outer = ranking.topk(last, sorted=False)
+    if first == 0:
+        return outer
+    return outer.gather(1, values.topk(last - first, largest=False, sorted=False).indices)
+
+
+def rank(candidates: Candidates, own: Own) -> tuple[Tensor, int]:
+    # Excluded rows sink to the end of the ranking and are not counted. They are written into the
+    # detached storage of the logits: a copy of [B, N] is what this path can least afford, and no
+    # selection reads those entries again.
+    ranking = candidates.logits.detach()
+    keys = ranking.shape[1]
+    out = [] if candidates.banned is None else [candidates.banned]
+    if own == "excluded" and candidates.own is not None:
+        out.append(candidates.own[:, None])
+    for rows in out:
+        ranking.scatter_(1, rows, -math.inf)
+        keys -= rows.shape[1]
+    return ranking, keys
+
+
+def draw_from(indices: Tensor, k: int | None, draws: Draws) -> Tensor:
+    # k draws with replacement from each row of indices, or all of it
+    if k is None:
+        return indices
+    return indices.gather(1, draws.below(indices.shape[1], indices.shape[0], k, indices.device))
+
+
+def check_k(k: int | None) -> None:
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+        raise reject("k", k, "a positive number of negatives, or None for the whole region")
+
+
+def check_own(own: str) -> None:
+    if own not in ("excluded", "ranked"):
+        raise reject("own", own, "'excluded' or 'ranked'")
+
+
+@dataclass(frozen=True)
+class Every:
+    """All keys, each once (MoCo's queue, SimCLR's batch)."""
+
+    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+        """Everything that is not excluded."""
+        ranking, keys = rank(candidates, "excluded")
+        return Chosen(None, None if keys == ranking.shape[1] else ranking == -math.inf)
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        return r"\mathcal N=\text{all other keys}"
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """``k`` keys drawn uniformly with replacement (IR, CMC).
+
+    Args:
+        k: number of draws per query.
+        own: whether a draw may be the query's own row (``"ranked"``: yes, as in the released code).
+    """
+
+    k: int = 4096
+    own: Own = "excluded"
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+        check_own(self.own)
+
+    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+        """``[B, k]`` draws."""
+        rows, keys = candidates.logits.shape
+        device = candidates.logits.device
+        if candidates.banned is not None:
+            ranking, left = rank(candidates, self.own)
+            return Chosen(draw_from(ring_indices(ranking, 0, left), self.k, draws))
+        if candidates.own is None or self.own == "ranked":
+            return Chosen(draws.below(keys, rows, self.k, device))
+        if keys < 2:
+            raise reject("keys", keys, "at least 2, one of them not the query's own row")
+        indices = draws.below(keys - 1, rows, self.k, device)
+        return Chosen(indices + (indices >= candidates.own[:, None]))
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        return rf"\mathcal N={self.k}\text{{ keys drawn uniformly}}"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Keys between the closest ``inner`` % and the closest ``outer`` % (vince RING; ring §3).
+
+    Args:
+        inner: percent or schedule; closest keys skipped.
+        outer: percent or schedule; closest keys kept.
+        k: draws with replacement from the ring; ``None`` takes the whole ring (MoCoRing).
+        inner_of: ``"keys"``: ``inner`` is a share of all keys (the papers); ``"outer"``: of the outer set,
+            so that the inner edge shrinks with annealing (the released Ring code, with ``inner=10``).
+        own: see the module.
+
+    Raises:
+        ArgumentError: percentages outside 0–100, or an inner edge that ever passes the outer one.
+    """
+
+    inner: Percent = 1.0
+    outer: Percent = 10.0
+    k: int | None = 4096
+    inner_of: InnerOf = "keys"
+    own: Own = "excluded"
+
+    def __post_init__(self) -> None:
+        schedules.check_percent("inner", self.inner)
+        schedules.check_percent("outer", self.outer)
+        check_k(self.k)
+        check_own(self.own)
+        if self.inner_of not in ("keys", "outer"):
+            raise reject("inner_of", self.inner_of, "'keys' or 'outer'")
+        if schedules.bounds(self.outer)[0] <= 0:
+            raise reject("outer", self.outer, "percentages above 0")
+        limit = schedules.bounds(self.outer)[0] if self.inner_of == "keys" else 100.0
+        if schedules.bounds(self.inner)[1] >= limit:
+            raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
+
+    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+        """``[B, k]`` draws, or the whole ring."""
+        ranking, keys = rank(candidates, self.own)
+        first, last = edges(
+            keys, schedules.at(self.inner, step, total), schedules.at(self.outer, step, total), self.inner_of
+        )
+        return Chosen(draw_from(ring_indices(ranking, first, last), self.k, draws))
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
+        region = rf"[{schedules.latex(self.inner)}{of},\ {schedules.latex(self.outer)}\%]\text{{ closest}}"
+        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
+        return rf"\mathcal N={drawn}{region}"
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The closest keys (vince BALL; LA's background neighbours).
+
+    Args:
+        outer: percent or schedule; ignored where ``nearest`` is given.
+        nearest: an absolute number of keys instead (LA: 4096); all keys if there are fewer.
+        k: draws with replacement from the ball; ``None`` takes all of it.
+        own: see the module.
+    """
+
+    outer: Percent = 10.0
+    nearest: int | None = None
+    k: int | None = 4096
+    own: Own = "excluded"
+
+    def __post_init__(self) -> None:
+        schedules.check_percent("outer", self.outer)
+        if schedules.bounds(self.outer)[0] <= 0:
+            raise reject("outer", self.outer, "percentages above 0")
+        if self.nearest is not None and self.nearest < 1:
+            raise reject("nearest", self.nearest, "a positive number of keys, or None")
+        check_k(self.k)
+        check_own(self.own)
+
+    def region(self, candidates: Candidates, step: int, total: int) -> Tensor:
+        """``[B, n]`` indices of the ball."""
+        ranking, keys = rank(candidates, self.own)
+        if self.nearest is not None:
+            return ring_indices(ranking, 0, min(self.nearest, keys))
+        return ring_indices(ranking, *edges(keys, 0, schedules.at(self.outer, step, total)))
+
+    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+        """``[B, k]`` draws, or the whole ball."""
+        return Chosen(draw_from(self.region(candidates, step, total), self.k, draws))
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        size = rf"{schedules.latex(self.outer)}\%" if self.nearest is None else f"{self.nearest}"
+        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
+        return rf"\mathcal N={drawn}{size}\text{{ closest}}"
+
+
+@dataclass(frozen=True)
+class Cave:
+    """The ball without the keys that share a k-means cluster with the query's own row (vince CAVE).
+
+    A query whose whole ball lies in its own clusters has no negatives: its loss and gradient are 0.
+
+    Args:
+        outer: percent or schedule of the ball.
+        k: draws with replacement; ``None`` takes all that is left.
+        clusters: clusters of each run of k-means over the bank (vince C.2: 300 on CIFAR-10).
+        runs: runs of k-means; sharing a cluster in any of them counts.
+    """
+
+    outer: Percent = 10.0
+    k: int | None = 4096
+    clusters: int = 300
+    runs: int = 10
+
+    def __post_init__(self) -> None:
+        schedules.check_percent("outer", self.outer)
+        check_k(self.k)
+        check_clusters(self.clusters, self.runs)
+
+    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+        """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
+        ball = Ball(self.outer, k=None).region(candidates, step, total)
+        inside = same_cluster(candidates, ball)
+        if self.k is None:
+            return Chosen(ball, inside)
+        # the d-th of the m keys left in a row, d uniform: found in the running count of those left
+        left = (~inside).cumsum(1)
+        m = left[:, -1:]
+        d = (draws.uniform(len(ball), self.k, ball.device) * m).long() + 1
+        column = torch.searchsorted(left, d.clamp(max=m)).clamp(max=ball.shape[1] - 1)
+        return Chosen(ball.gather(1, column), (m == 0).expand_as(column))
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
+        return rf"\mathcal N={drawn}{schedules.latex(self.outer)}\%\text{{ closest outside the own cluster}}"
+
+
+def check_clusters(clusters: int, runs: int) -> None:
+    """Reject impossible settings of k-means."""
+    if clusters < 2:
+        raise reject("clusters", clusters, "at least 2")
+    if runs < 1:
+        raise reject("runs", runs, "at least 1")
+
+
+def same_cluster(candidates: Candidates, indices: Tensor) -> Tensor:
+    """Which of the keys share a cluster with the query's own row in any run of k-means.
+
+    Args:
+        candidates: with ``own`` and ``labels``.
+        indices: ``[B, K]`` keys asked about.
+
+    Returns:
+        ``[B, K]`` bool.
+
+    Raises:
+        ArgumentError: without clusters, as for keys that are not a bank.
+    """
+    if candidates.labels is None or candidates.own is None:
+        raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")
+    shared = torch.zeros_like(indices, dtype=torch.bool)
+    for labels in candidates.labels.unbind(1):
+        shared |= labels[indices] == labels[candidates.own][:, None]
+    return shared
+
+
+Negatives = Every | Uniform | Ring | Ball | Cave

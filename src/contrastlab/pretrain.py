@@ -1,0 +1,440 @@
+"""The one training loop.
+
+Randomness is counted, not carried: order, augmentation and draws of step t come from generators seeded by
+(seed, purpose, t). A resumed run therefore needs no random state to continue as if it had never stopped,
+and N processes agree on the draws of the global batch without talking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from contrastlab import checkpoint, keys, probes
+from contrastlab.data import Source, batches, subset_order
+from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
+from contrastlab.learner import Learner
+from contrastlab.methods import Recipe
+from contrastlab.negatives import Draws
+from contrastlab.settings import Settings
+from contrastlab.views import augmentation
+
+Log = Callable[[str], None]
+
+
+@dataclass
+class Trained:
+    """A finished run.
+
+    Args:
+        encoders: one per stream, in evaluation mode, on the run's device.
+        history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, and so on.
+        seconds: of training, evaluations not counted, over all sittings.
+        images: images seen in that time (each view of an image is not counted apart), all processes.
+    """
+
+    encoders: nn.ModuleList
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    images: int = 0
+
+
+def derive(seed: int, purpose: str, step: int = 0) -> int:
+    """A seed for one purpose at one step; different purposes and steps are independent."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator seeded by :func:`derive`."""
+    return torch.Generator(device=device).manual_seed(derive(seed, purpose, step))
+
+
+def cpu_fabric(precision: Any = "32-true") -> Fabric:
+    """One process on the CPU."""
+    return Fabric(accelerator="cpu", devices=1, precision=precision)
+
+
+def learning_rate(settings: Settings, epoch: int) -> float:
+    """Learning rate of an epoch (from 0) before plateau drops; the papers' schedules change it between epochs."""
+    if epoch < settings.warmup_epochs:
+        return settings.lr * (epoch + 1) / settings.warmup_epochs
+    if settings.schedule == "cosine":
+        return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
+    if settings.schedule == "steps":
+        return settings.lr * settings.gamma ** sum(epoch >= m for m in settings.milestones)
+    return settings.lr
+
+
+def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
+    """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
+    best, since, drops = -math.inf, 0, 0
+    for row in history:
+        if "nn1" not in row:
+            since += 1
+        elif row["nn1"] > best:
+            best, since = row["nn1"], 0
+        else:
+            since += 1
+        if since >= settings.patience and drops < settings.drops:
+            drops, since = drops + 1, 0
+    return drops
+
+
+def pretrain(
+    recipe: Recipe,
+    settings: Settings,
+    images: Source,
+    test: Source | None = None,
+    *,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    fabric: Fabric | None = None,
+    resume: bool = True,
+    checkpoint_every: float = 60.0,
+    max_minutes: float | None = None,
+    compile: bool = False,
+    log: Log | None = None,
+) -> Trained:
+    """Train the encoders of ``recipe`` on unlabelled images.
+
+    Args:
+        recipe: the method; without keys (the random reference) the encoders come back as initialised.
+        settings: everything else.
+        images: pre-training images; labels, where known, are used to watch 1-NN accuracy only.
+        test: labelled images for that accuracy.
+        seed: of weights, order, augmentation and draws.
+        folder: for checkpoint, metrics (CSV and TensorBoard) and configuration; ``None`` keeps nothing.
+        fabric: device, precision, processes; ``None`` is one CPU process. ``settings.batch_size`` is that of
+            all processes together.
+        resume: continue from the folder's checkpoint; ``False`` starts anew.
+        checkpoint_every: seconds between checkpoints; one is also written at the end and on Ctrl-C.
+        max_minutes: stop in good order after this time, resumable.
+        compile: ``torch.compile`` the encoders.
+        log: takes one line per epoch; the default prints it.
+
+    Returns:
+        Encoders, history and times.
+
+    Raises:
+        NonFiniteLossError: with step and last checkpoint.
+        ArgumentError: settings that do not fit the data, or a folder that holds another run.
+        KeyboardInterrupt: after Ctrl-C or ``max_minutes``, with the checkpoint written.
+    """
+    fabric = fabric or cpu_fabric(settings.precision)
+    fabric.launch()
+    rank, world = keys.world()
+    log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
+    if settings.batch_size % world:
+        raise reject("batch_size", settings.batch_size, f"a multiple of the number of processes, {world}")
+    order = subset_order(images.labels, settings.train_images, seed=0)
+    steps = len(order) // settings.batch_size
+    if steps == 0:
+        raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
+    if isinstance(recipe.keys, keys.Prototypes) and int(images.labels[order].min()) < 0:
+        raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
+    learner = Learner(
+        recipe, settings, image_channels=images.channels, images=len(order), classes=len(images.classes), seed=seed
+    )
+    if recipe.keys is None:
+        return Trained(learner.network.encoders.eval().to(fabric.device))
+    run = _Run(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, compile)
+    return run.go(resume, checkpoint_every, max_minutes)
+
+
+class _Run:
+    """The state of :func:`pretrain` between its steps."""
+
+    def __init__(
+        self, recipe: Recipe, settings: Settings, learner: Learner, images: Source, test: Source | None, order: Tensor,
+        steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, compile: bool,
+    ) -> None:  # fmt: skip
+        self.recipe, self.settings, self.images, self.test = recipe, settings, images, test
+        self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log
+        self.rank, self.world = keys.world()
+        self.folder = None if folder is None else Path(folder)
+        self.augmentation = augmentation(settings.augmentation, settings.image_size)
+        self.device = fabric.device
+        self.learner = learner.to(self.device)
+        layout = torch.channels_last
+        learner.network.to(memory_format=layout)  # type: ignore[call-overload]
+        if learner.slow is not None:
+            learner.slow.to(memory_format=layout)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.SGD(
+            learner.network.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=self.device.type in ("cpu", "cuda"),
+        )
+        module, optimiser = fabric.setup(learner.network, self.optimiser)
+        self.wrapped_optimiser = optimiser
+        learner.bind(torch.compile(module) if compile else module)
+        # where the next step is, and what has been summed of its epoch
+        self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, batches
+        self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
+        self.history: list[dict[str, float]] = []
+        self.terms = 0
+        # position of an image in the bank: its place in the subset, not in the full set
+        self.row = torch.full((len(images),), -1, dtype=torch.int64)
+        self.row[order] = torch.arange(len(order))
+        self.row = self.row.to(self.device)
+        self.all_labels = images.labels.to(self.device)
+
+    # -- files ----------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> Path | None:
+        return None if self.folder is None else self.folder / "checkpoint.pt"
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.describe(),
+            "settings": self.settings.model_dump(mode="json"),
+            "images": getattr(self.images, "name", "images"),
+            "seed": self.seed,
+        }
+
+    def save(self) -> None:
+        """One process writes; the stored keys are the same on all of them."""
+        self.check_finite()
+        if self.file is not None and self.rank == 0:
+            checkpoint.save(
+                {
+                    "config": json.dumps(self.config(), sort_keys=True),
+                    "learner": self.learner.state_dict(),
+                    "optimiser": self.optimiser.state_dict(),
+                    "sums": self.sums,
+                    "progress": {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "terms": self.terms},
+                    "history": self.history,
+                },
+                self.file,
+            )
+
+    def load(self) -> None:
+        if self.file is None or not self.file.exists():
+            return
+        state = checkpoint.load(self.file, self.device)
+        mine = json.dumps(self.config(), sort_keys=True)
+        if state.get("config") != mine:
+            raise ArgumentError(
+                f"folder={str(self.folder)!r} holds a run with other settings; choose another folder, or resume=False"
+            )
+        self.learner.load_state_dict(state["learner"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.sums.copy_(state["sums"])
+        progress = state["progress"]
+        self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
+        self.terms = progress["terms"]
+        self.history = [dict(row) for row in state["history"]]
+        self.log(f"[{self.recipe.name} seed {self.seed}] resume at epoch {self.epoch}, step {self.step}")
+
+    def check_finite(self) -> None:
+        bad = int(self.bad)
+        if bad >= 0:
+            there = self.file is not None and self.file.exists()
+            raise NonFiniteLossError(
+                f"{self.recipe.name}: the loss is not finite at step {bad} (epoch {bad // self.steps}); "
+                + (f"the last good checkpoint is {self.file}" if there else "there is no checkpoint yet")
+            )
+
+    # -- training -------------------------------------------------------------------------------
+
+    def go(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
+        if resume:
+            self.load()
+        loggers = self.loggers()
+        began = saved = time.monotonic()
+        with _ctrl_c() as stop:
+            while self.epoch < self.settings.epochs:
+                self.set_lr()
+                if self.step % self.steps == 0 and self.epoch > 0:
+                    self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
+                for _ in self.train_epoch():
+                    now = time.monotonic()
+                    if max_minutes is not None and now - began > 60 * max_minutes:
+                        stop.set()
+                    if self.agree(stop.is_set()):
+                        self.save()
+                        raise KeyboardInterrupt(f"stopped at step {self.step}; run again to continue")
+                    if self.world == 1 and now - saved > checkpoint_every:
+                        self.save()
+                        saved = now
+                self.end_epoch(loggers)
+                if self.world > 1 or time.monotonic() - saved > checkpoint_every or self.epoch == self.settings.epochs:
+                    self.save()
+                    saved = time.monotonic()
+        for logger in loggers:
+            logger.finalize("success")
+        encoders = self.learner.network.encoders.eval()
+        return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
+
+    def agree(self, stop: bool) -> bool:
+        # Ctrl-C reaches the processes at different steps; they must stop at the same one
+        if self.world == 1:
+            return stop
+        return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
+
+    def set_lr(self) -> None:
+        rate = learning_rate(self.settings, self.epoch)
+        if self.settings.schedule == "plateau":
+            rate *= self.settings.gamma ** plateau_drops(self.history, self.settings)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    def train_epoch(self) -> Iterator[None]:
+        """The remaining steps of the epoch; yields between them, when all state is consistent."""
+        local = self.settings.batch_size // self.world
+        shuffled = self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", self.epoch))]
+        done = self.step - self.epoch * self.steps
+        stream = batches(
+            self.images, shuffled, local, self.device, drop_last=True, rank=self.rank, world=self.world, start=done
+        )
+        total = self.steps * self.settings.epochs
+        self.learner.train()
+        bar = tqdm(
+            total=self.steps, initial=done, desc=f"{self.recipe.name} epoch {self.epoch + 1}/{self.settings.epochs}",
+            disable=not sys.stderr.isatty() or self.rank > 0, leave=False, unit="step",
+        )  # fmt: skip
+        while done < self.steps:
+            began = time.monotonic()
+            numbers, pixels = next(stream)
+            self.train_step(numbers, pixels, local, total)
+            if self.device.type == "cpu" or self.step % 50 == 0:
+                self.check_finite()
+                if not bar.disable:
+                    loss, count = self.sums.tolist()
+                    speed = self.settings.batch_size / max(time.monotonic() - began, 1e-9)
+                    bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self.last("nn1"), img_s=f"{speed:.0f}")
+            self.seconds += time.monotonic() - began
+            done += 1
+            bar.update()
+            yield
+        bar.close()
+
+    def train_step(self, numbers: Tensor, pixels: Tensor, local: int, total: int) -> None:
+        device = self.device
+        views = self.recipe.views.make(
+            pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
+        )
+        views = tuple(v.contiguous(memory_format=torch.channels_last) for v in views)
+        draws = Draws(
+            generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
+        )  # fmt: skip
+        rows = self.row[numbers]
+        with self.fabric.autocast():
+            out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
+        self.wrapped_optimiser.zero_grad()
+        self.fabric.backward(out.loss)
+        self.wrapped_optimiser.step()
+        self.learner.commit(rows, out)
+        loss = out.loss.detach().double()
+        self.sums += torch.stack([loss, torch.ones_like(loss)])
+        self.bad = torch.where((self.bad < 0) & ~loss.isfinite(), self.step, self.bad)
+        self.terms = out.terms
+        self.step += 1
+
+    def end_epoch(self, loggers: list[Any]) -> None:
+        self.check_finite()
+        loss, count = keys.gather(self.sums[None]).sum(0).tolist()
+        self.sums.zero_()
+        self.epoch += 1
+        directions = len(self.learner.network.encoders)
+        row = {
+            "epoch": float(self.epoch), "step": float(self.step), "loss": loss / count,
+            "lr": self.optimiser.param_groups[0]["lr"], "seconds": self.seconds,
+            "images_per_s": self.step * self.settings.batch_size / max(self.seconds, 1e-9),
+        }  # fmt: skip
+        bound = self.recipe.objective.bound(row["loss"] / directions, self.terms)
+        if bound is not None and not isinstance(self.recipe.keys, keys.Prototypes):
+            row["mi_bound"] = bound
+        every = self.settings.knn_every
+        if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
+            row["nn1"] = self.nearest_neighbour()
+        self.history.append(row)
+        for logger in loggers:
+            logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
+        left = self.seconds / self.epoch * (self.settings.epochs - self.epoch)
+        self.log(
+            f"[{self.recipe.name} seed {self.seed}] epoch {self.epoch}/{self.settings.epochs}"
+            f" loss {row['loss']:.3f} 1-NN {self.last('nn1')} {row['images_per_s']:.0f} img/s"
+            f" eta {int(left // 60)}:{int(left % 60):02d}"
+        )
+
+    def nearest_neighbour(self) -> float:
+        """1-NN of test images against the banks (vince, ring, LA), or against re-encoded images without one."""
+        assert self.test is not None
+        encoders = self.learner.network.encoders
+        how = {"batch_size": 512, "device": self.device}
+        labels = self.all_labels[self.order.to(self.device)]
+        known = labels >= 0
+        if not bool(known.any()):
+            return math.nan
+        if isinstance(self.recipe.keys, keys.Bank):
+            rows = nn.functional.normalize(torch.cat([s.rows for s in self.learner.stores], 1), dim=1)[known]
+        else:
+            rows, _ = probes.encode(
+                encoders, self.recipe.views, self.augmentation, self.images,
+                indices=self.order[known.cpu()], **how,  # type: ignore[arg-type]
+            )  # fmt: skip
+        limit = subset_order(self.test.labels, self.settings.test_images, seed=0)
+        test, truth = probes.encode(
+            encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
+        )  # fmt: skip
+        return probes.nearest_neighbour(rows, labels[known], test, truth)
+
+    def last(self, name: str) -> str:
+        values = [row[name] for row in self.history if name in row]
+        return f"{values[-1]:.1f}%" if values else "–"
+
+    def loggers(self) -> list[Any]:
+        """CSV and TensorBoard, with the history of earlier sittings written again."""
+        if self.folder is None or self.rank > 0:
+            return []
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "config.json").write_text(json.dumps(self.config(), indent=2) + "\n")
+        (self.folder / "metrics.csv").unlink(missing_ok=True)
+        loggers = [
+            CSVLogger(self.folder, name="", version="", flush_logs_every_n_steps=1),
+            TensorBoardLogger(self.folder, name="", version="tensorboard", purge_step=self.step + 1),
+        ]
+        for row in self.history:
+            loggers[0].log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
+        return loggers
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[threading.Event]:
+    # The first Ctrl-C asks the loop to stop after the step in hand; the second one interrupts at once.
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    old = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, old)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, old)
