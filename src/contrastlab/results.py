@@ -92,7 +92,8 @@ class Result(_Stored):
     @classmethod
     def _plain(cls, raw: dict[str, Any]) -> dict[str, Any]:
         # Tuples become lists now, so that a result equals itself after a round trip through its file.
-        plain = {key: json.loads(json.dumps(raw[key])) for key in ("settings", "recipe", "protocol") if key in raw}
+        keys = [key for key in ("settings", "recipe", "protocol") if key in raw]
+        plain: dict[str, Any] = {key: json.loads(json.dumps(raw[key])) for key in keys}
         return {**raw, **plain}
 
     @model_validator(mode="after")

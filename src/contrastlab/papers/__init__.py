@@ -147,8 +147,9 @@ class _Profile(_Data):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        nested = {key: raw[key] for key in ("dataset", "method") if key in raw}
-        return {"settings": {key: value for key, value in raw.items() if key not in nested}, **nested}
+        scopes = ("dataset", "method")
+        plain = {key: value for key, value in raw.items() if key not in scopes}
+        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
 
 class TablePlan(_Data):
@@ -179,8 +180,8 @@ class TablePlan(_Data):
             for name in printed.values():
                 if name not in set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", name, set(numbers[kind]))))
-        scopes = (self, *self.profile.values())
-        for name in (*(m for scope in scopes for m in scope.method), *self.pairs, *self.pairs.values()):
+        overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
+        for name in (*overridden, *self.pairs, *self.pairs.values()):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
         return self
