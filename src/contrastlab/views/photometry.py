@@ -202,11 +202,13 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
 
     position = torch.arange(4, device=order.device)
     slot = torch.where(unused, position, 0).sum(1, keepdim=True)  # where the hue rotation stands
+    on_device = images.device.type != "cpu"  # only a CPU can look whether a pass is needed without waiting
 
     def passes(active: Tensor, positions: range) -> None:
         factor, to_grey, to_mean = keep.where(active, 1.0), grey.where(active, 0.0), mean.where(active, 0.0)
         for k in positions:
-            _blend(images, factor[:, k], to_grey[:, k], to_mean[:, k])
+            if on_device or bool(active[:, k].any()):
+                _blend(images, factor[:, k], to_grey[:, k], to_mean[:, k])
 
     passes(position < slot, range(3))
     _rotate_hue(images, factors[:, HUE])

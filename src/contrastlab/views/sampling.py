@@ -38,7 +38,7 @@ class Draws:
     grayscale: Tensor
     sigma: Tensor
 
-    def __getitem__(self, part: slice) -> Draws:
+    def __getitem__(self, part: slice | Tensor) -> Draws:
         return Draws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
 
 

@@ -1,0 +1,173 @@
+"""Shapes, stems, streams and parameter counts of the encoders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+from contrastlab import encoders, errors
+from contrastlab.views import Augmented, Split
+
+SMALL = ("tiny", "small")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+@pytest.mark.parametrize("arch", SMALL)
+def test_small_networks(arch, head, stem):
+    encoder = encoders.build(arch, stem=stem, head=head, dim=48)
+    views = torch.randn(4, 3, 32, 32)
+    embedding = encoder(views)
+    assert embedding.shape == (4, 48)
+    assert torch.allclose(embedding.norm(dim=1), torch.ones(4), atol=1e-5)
+    assert encoder.features(views).shape == (4, encoder.feature_dim)
+    feature_map = encoder.features(views, pooled=False)
+    assert feature_map.shape[:2] == (4, encoder.feature_dim)
+    assert feature_map.shape[2] == (4 if stem == "cifar" else 2)
+    embedding.sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in encoder.parameters())
+
+
+def test_feature_dimensions():
+    assert encoders.build("tiny").feature_dim >= 64
+    assert encoders.build("small").feature_dim >= 256
+
+
+@pytest.mark.parametrize("size", [8, 33, 96])
+@pytest.mark.parametrize("arch", SMALL)
+def test_small_networks_take_any_size(arch, size):
+    encoder = encoders.build(arch, stem="cifar").eval()
+    assert encoder(torch.randn(2, 3, size, size)).shape == (2, 128)
+
+
+@pytest.mark.parametrize("arch", ["resnet18", "resnet50"])
+def test_resnets_have_the_parameters_of_torchvision(arch):
+    reference = getattr(models, arch)()
+    del reference.fc
+    backbone = encoders.build(arch).backbone
+    assert count(backbone) == count(reference)
+    assert list(backbone.state_dict()) == list(reference.state_dict())
+
+
+def test_resnet18_computes_what_torchvision_does():
+    reference = models.resnet18().eval()
+    reference.fc = nn.Identity()
+    encoder = encoders.build("resnet18").eval()
+    encoder.backbone.load_state_dict(reference.state_dict())
+    views = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.features(views), reference(views), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("stem", "size", "side"), [("imagenet", 224, 7), ("imagenet", 32, 1), ("cifar", 32, 4)])
+def test_resnet18_feature_map(stem, size, side):
+    encoder = encoders.build("resnet18", stem=stem).eval()
+    with torch.no_grad():
+        feature_map = encoder.features(torch.randn(1, 3, size, size), pooled=False)
+        pooled = encoder.features(torch.randn(1, 3, size, size))
+    assert feature_map.shape == (1, 512, side, side)
+    assert pooled.shape == (1, 512)
+
+
+def test_stems():
+    imagenet = encoders.build("resnet18").backbone
+    assert (imagenet.conv1.kernel_size, imagenet.conv1.stride) == ((7, 7), (2, 2))
+    assert isinstance(imagenet.maxpool, nn.MaxPool2d)
+    cifar = encoders.build("resnet18", stem="cifar").backbone
+    assert (cifar.conv1.kernel_size, cifar.conv1.stride) == ((3, 3), (1, 1))
+    assert isinstance(cifar.maxpool, nn.Identity)
+
+
+@pytest.mark.parametrize("arch", sorted(encoders.ARCHITECTURES))
+@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+def test_convolutions_start_like_torchvision(arch, stem):
+    encoder = encoders.build(arch, stem=stem, in_channels=2)
+    for part in encoder.modules():
+        if isinstance(part, nn.Conv2d) and part.weight.numel() > 4000:
+            fan_out = part.out_channels * part.kernel_size[0] * part.kernel_size[1]
+            assert part.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
+        if isinstance(part, nn.BatchNorm2d):
+            assert bool((part.weight == 1).all() and (part.bias == 0).all())
+
+
+def test_mlp_head_is_f_f_dim():
+    head = encoders.build("resnet18", head="mlp", dim=64).head
+    assert [tuple(p.shape) for p in head.parameters()] == [(512, 512), (512,), (64, 512), (64,)]
+    assert [tuple(p.shape) for p in encoders.build("resnet18", dim=64).head.parameters()] == [(64, 512), (64,)]
+
+
+def test_half_width_keeps_the_stem():
+    half = encoders.build("resnet18", width=0.5).eval()
+    assert half.feature_dim == 256
+    assert half.backbone.conv1.out_channels == 64
+    assert half(torch.randn(1, 3, 32, 32)).shape == (1, 128)
+    assert encoders.build("resnet50", width=0.5).feature_dim == 1024
+    assert encoders.build("small", width=2).feature_dim == 2 * encoders.build("small").feature_dim
+
+
+def test_two_streams_for_a_colour_split():
+    one = encoders.build_for(Augmented(2), 3, arch="resnet18", stem="cifar", head="linear", dim=128)
+    two = encoders.build_for(Split(), 3, arch="resnet18", stem="cifar", head="linear", dim=128).eval()
+    assert len(one) == 1
+    assert [e.backbone.conv1.in_channels for e in two] == [1, 2]
+    assert count(two) == pytest.approx(2 * count(one), rel=1e-3)
+    views = (torch.randn(2, 1, 32, 32), torch.randn(2, 2, 32, 32))
+    with torch.no_grad():
+        assert encoders.features(two, views, pooled=True).shape == (2, 1024)
+        assert encoders.features(two, views, pooled=False).shape == (2, 1024, 4, 4)
+        both = encoders.features(two, views)
+        torch.testing.assert_close(both[:, 512:], two[1].features(views[1]))
+    assert not torch.equal(two[0].head.weight, two[1].head.weight)
+
+
+def test_one_stream_features_are_the_encoder_s():
+    one = encoders.build_for(Augmented(1), 1, arch="tiny").eval()
+    views = torch.randn(3, 1, 32, 32)
+    assert torch.equal(encoders.features(one, (views,)), one[0].features(views))
+
+
+def test_unit_norm_survives_zero_and_autocast():
+    encoder = encoders.build("tiny").eval()
+    for p in encoder.head.parameters():
+        nn.init.zeros_(p)
+    assert bool((encoder(torch.randn(2, 3, 32, 32)) == 0).all())
+    encoder = encoders.build("tiny").eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        embedding = encoder(torch.randn(4, 3, 32, 32))
+    assert embedding.dtype == torch.float32
+    assert torch.allclose(embedding.norm(dim=1), torch.ones(4), atol=1e-5)
+
+
+def test_same_seed_same_weights():
+    torch.manual_seed(3)
+    first = encoders.build("small").state_dict()
+    torch.manual_seed(3)
+    second = encoders.build("small").state_dict()
+    assert all(torch.equal(first[k], second[k]) for k in first)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(errors.UnknownNameError, match="did you mean resnet18"):
+        encoders.build("resnet_18")
+    for name, value in (("stem", "vgg"), ("head", "deep"), ("dim", 0), ("in_channels", 0), ("width", 0.0)):
+        with pytest.raises(errors.ArgumentError, match=f"{name}="):
+            encoders.build("tiny", **{name: value})
+    with pytest.raises(errors.NotApplicableError, match="chrominance"):
+        encoders.build_for(Split(), 1, arch="tiny")
+    with pytest.raises(errors.ArgumentError, match="views="):
+        encoders.features(encoders.build_for(Split(), 3, arch="tiny"), (torch.randn(2, 3, 8, 8),))
