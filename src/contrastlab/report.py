@@ -1,0 +1,547 @@
+"""Published beside measured: a table, a figure and plain sentences from stored results.
+
+Intervals are 95 % and in points (percent of test images). A mean over seeds carries a Student t interval over
+the seeds. One seed carries none; what is said instead is the sampling error of the test set. Effects such as
+IRing − IR are taken seed by seed, because both runs share data order and initialisation.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from io import BytesIO
+from typing import Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+
+from contrastlab.errors import reject
+from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.results import Result
+
+__all__ = [
+    "Estimate",
+    "Report",
+    "Row",
+    "Unavailable",
+    "binomial_half_width",
+    "interval",
+    "summary_sentences",
+    "table",
+]
+
+RANDOM, SUPERVISED = REFERENCES
+_Z = float(stats.norm.ppf(0.975))
+_BANNERS = {
+    "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
+    " these numbers say nothing about accuracy and are not comparable with the published ones.",
+    "laptop": "Profile laptop: a small encoder on part of the data. Rows are comparable with each other,"
+    " not with the published numbers.",
+}
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A row that cannot exist, such as CMC on grey images, with the reason."""
+
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, in percent or points.
+
+    Args:
+        mean: over seeds.
+        half_width: of the 95 % t interval over seeds; ``None`` for one seed.
+        seeds: how many.
+        sampling: 95 % half-width of the test set's own sampling error (binomial); ``None`` where it is not defined.
+    """
+
+    mean: float
+    half_width: float | None
+    seeds: int
+    sampling: float | None = None
+
+    def text(self, sign: bool = False) -> str:
+        """``83.90 ± 0.41 (3 seeds)``, or for one seed what can be said without an interval."""
+        number = f"{self.mean:{'+' if sign else ''}.2f}".replace("-", "−")
+        if self.half_width is not None:
+            return f"{number} ± {self.half_width:.2f} ({self.seeds} seeds)"
+        sampling = "" if self.sampling is None else f"; test set ± {self.sampling:.2f}"
+        return f"{number} (1 seed, no interval{sampling})"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``.
+
+    Raises:
+        ArgumentError: no value.
+    """
+    if not values:
+        raise reject("values", list(values), "at least one number")
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return mean, None
+    return mean, float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+
+
+def binomial_half_width(percent: float, images: int) -> float:
+    """95 % half-width, in points, of an accuracy measured on ``images`` test images (normal approximation).
+
+    Args:
+        percent: accuracy from 0 to 100.
+        images: test images, at least 1.
+    """
+    if not 0 <= percent <= 100:
+        raise reject("percent", percent, "a number from 0 to 100")
+    if images < 1:
+        raise reject("images", images, "at least 1")
+    return _Z * math.sqrt(percent * (100 - percent) / images)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        method: full name.
+        label: as printed.
+        kind: a published row, a reference row of ours, or the gain of a row over its base.
+        published: percent (points for a difference); ``None`` where nothing is printed.
+        measured: ``None`` where there is no result.
+        versus_random: measured minus random encoder, points; ``None`` where either is missing.
+        above_random: by more than the sampling error of the test set.
+        status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
+        note: what to know about the numbers.
+    """
+
+    method: str
+    label: str
+    kind: Literal["method", "reference", "difference"]
+    published: float | None = None
+    measured: Estimate | None = None
+    versus_random: float | None = None
+    above_random: bool | None = None
+    status: str = ""
+    note: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus published, points."""
+        if self.measured is None or self.published is None:
+            return None
+        return self.measured.mean - self.published
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished table of one data set in one profile; shows itself in a notebook."""
+
+    plan: TablePlan
+    dataset: str
+    profile: str
+    rows: tuple[Row, ...]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether measured numbers may be set against the published ones: only in the paper's own protocol."""
+        return self.profile == "paper"
+
+    @property
+    def caption(self) -> str:
+        """Which table, data set, profile and metric."""
+        return (
+            f"{self.plan.paper} Table {self.plan.table}: {self.plan.title}."
+            f" Data set {self.dataset}, profile {self.profile}, metric {self.plan.metric} (percent of test images)."
+        )
+
+    @property
+    def banner(self) -> str:
+        """What the profile's numbers are not; empty in profile ``paper``."""
+        if self.comparable:
+            return ""
+        return _BANNERS.get(
+            self.profile,
+            f"Profile {self.profile}: not the paper's protocol; not comparable with the published numbers.",
+        )
+
+    @property
+    def legend(self) -> str:
+        """How to read the cells."""
+        parts = [
+            "± is a 95 % Student t interval over seeds; with one seed there is none, and the half-width given is"
+            " the binomial sampling error of the test set.",
+            "▲ above the random encoder by more than the sampling error of the test set, ▽ not above random.",
+            "Differences between rows are taken seed by seed (paired).",
+        ]
+        if self.comparable:
+            parts.append("The published numbers carry no uncertainty: the interval of a difference is ours alone.")
+        return " ".join(parts)
+
+    @property
+    def _published(self) -> str:
+        return "published" if self.comparable else "published (paper protocol)"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Numbers, unrounded, in percent and points; NaN where there is none.
+
+        Measured columns carry the profile in their name, so that frames of two profiles cannot be stacked
+        into one column by accident.
+        """
+        here = f"({self.profile})"
+        records = []
+        for row in self.rows:
+            m = row.measured
+            record = {
+                "method": row.method,
+                "row": row.label,
+                "kind": row.kind,
+                self._published: row.published,
+                f"measured {here}": m and m.mean,
+                f"95 % half-width {here}": m and m.half_width,
+                f"seeds {here}": m.seeds if m else 0,
+                f"test-set half-width {here}": m and m.sampling,
+            }
+            if self.comparable:
+                record["measured − published"] = row.difference
+            record |= {
+                f"vs random {here}": row.versus_random,
+                f"above random {here}": row.above_random,
+                "note": _join(row.status, row.note),
+            }
+            records.append(record)
+        frame = pd.DataFrame.from_records(records)
+        number = [self._published, "measured − published"]
+        number += [f"{name} {here}" for name in ("measured", "95 % half-width", "test-set half-width", "vs random")]
+        return frame.astype({column: "float64" for column in number if column in frame})
+
+    @property
+    def texts(self) -> pd.DataFrame:
+        """The cells as shown: one text each."""
+        return pd.DataFrame([self._texts(row) for row in self.rows])
+
+    def _texts(self, row: Row) -> dict[str, str]:
+        paired = row.kind == "difference"
+        printed = "–" if row.published is None else f"{row.published:{'+' if paired else ''}.1f}".replace("-", "−")
+        measured = row.measured.text(sign=paired) if row.measured else row.status
+        cells = {"method": row.label, self._published: printed, f"measured, {self.profile} profile": measured}
+        if self.comparable:
+            cells["measured − published"] = "–" if row.difference is None else _gap(row)
+        if row.versus_random is None:
+            against = "–"
+        else:
+            mark = "▲" if row.above_random else "▽ not above random"
+            against = f"{row.versus_random:+.2f} {mark}".replace("-", "−")
+        return {**cells, "vs random encoder": against, "note": row.note}
+
+    def markdown(self) -> str:
+        """The table for a terminal, a README or a log."""
+        texts = self.texts
+        header = [str(column) for column in texts.columns]
+        lines = [header, ["---"] * len(header), *(list(map(str, values)) for values in texts.to_numpy())]
+        body = "\n".join("| " + " | ".join(_markdown_cell(cell) for cell in line) + " |" for line in lines)
+        banner = f"> **{self.banner}**\n\n" if self.banner else ""
+        return f"**{self.caption}**\n\n{banner}{body}\n\n{self.legend}\n"
+
+    def html(self) -> str:
+        """The table as HTML without styles of its own, everything escaped."""
+        texts = self.texts
+        head = "".join(f'<th scope="col">{escape(str(column))}</th>' for column in texts.columns)
+        body = []
+        for row, values in zip(self.rows, texts.to_numpy(), strict=True):
+            first, *rest = (escape(str(value)) for value in values)
+            cells = f'<th scope="row">{first}</th>' + "".join(f"<td>{value}</td>" for value in rest)
+            body.append(f'<tr class="{row.kind}">{cells}</tr>')
+        banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
+        return (
+            f'{banner}<table class="published-measured"><caption>{escape(self.caption)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table><p>{escape(self.legend)}</p>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+    def __str__(self) -> str:
+        return self.markdown() + "\n" + "\n".join(f"- {sentence}" for sentence in summary_sentences(self)) + "\n"
+
+    @property
+    def alt(self) -> str:
+        """The figure in words, for those who do not see it."""
+        shown = [f"{row.label} {row.measured.text()}" for row in self._drawn() if row.measured]
+        return f"Dot plot. {self.caption} {self.banner} {'; '.join(shown) or 'nothing has been run'}.".replace(
+            "  ", " "
+        )
+
+    def _drawn(self) -> list[Row]:
+        return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
+
+    def figure(self) -> Figure:
+        """A dot per row with its interval; readable in black and white.
+
+        Filled dots are above the random encoder, open dots are not, the dashed line is the random encoder.
+        Published numbers (diamonds) are drawn in profile ``paper`` only. Solid bars are t intervals over seeds,
+        dotted bars the sampling error of the test set where there is one seed.
+        """
+        drawn = self._drawn()
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
+        plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+        for y, row in enumerate(drawn):
+            assert row.measured is not None
+            width = row.measured.half_width if row.measured.half_width is not None else row.measured.sampling
+            if width is not None:
+                dotted = row.measured.half_width is None
+                axes.plot(
+                    [row.measured.mean - width, row.measured.mean + width], [y, y],
+                    color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
+                )  # fmt: skip
+            face = "white" if row.above_random is False or row.method == RANDOM else "#0072B2"
+            axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
+            if self.comparable and row.published is not None:
+                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
+            if row.method == RANDOM:
+                axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
+        axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
+        axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
+        axes.set_xlabel(f"{self.plan.metric} accuracy (% of test images), profile {self.profile}, {self.dataset}")
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        figure.set_label(self.alt)
+        return figure
+
+    def figure_html(self) -> str:
+        """The figure as an ``<img>`` with its alternative text."""
+        buffer = BytesIO()
+        self.figure().savefig(buffer, format="png", dpi=110)
+        return (
+            f'<img alt="{escape(self.alt)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+        )
+
+
+def _gap(row: Row) -> str:
+    assert row.measured is not None
+    assert row.difference is not None
+    return replace(row.measured, mean=row.difference).text(sign=True)
+
+
+def _markdown_cell(text: str) -> str:
+    for character in ("\\", "|", "<", "*", "_", "`"):
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The results of one row that belong together."""
+
+    by_seed: dict[int, float]
+    data: str
+    test_images: int
+    note: str
+
+    @property
+    def estimate(self) -> Estimate:
+        mean, half = interval([self.by_seed[seed] for seed in sorted(self.by_seed)])
+        return Estimate(mean, half, len(self.by_seed), binomial_half_width(mean, self.test_images))
+
+
+def _cell(plan: TablePlan, results: Sequence[Result], dataset: str, method: str, profile: str) -> _Cell | None:
+    # One configuration only: the mean of two protocols is the number of neither.
+    mine = [r for r in results if r.method == method]
+    if not mine:
+        return None
+    newest = max(mine, key=lambda r: r.provenance.finished)
+    same = [r for r in mine if r.config_hash == newest.config_hash]
+    notes = []
+    if len(same) < len(mine):
+        notes.append(f"{len(mine) - len(same)} result(s) of an earlier configuration left out")
+    now = plan.settings(dataset, method, profile).model_dump(mode="json")
+    changed = sorted(key for key in now if now[key] != newest.settings.get(key))
+    if changed:
+        notes.append(f"stored under other settings than the protocol has now: {', '.join(changed)}")
+    by_seed: dict[int, float] = {}
+    for result in sorted(same, key=lambda r: r.provenance.finished):
+        if plan.metric not in result.metrics:
+            raise reject("results", f"{method} seed {result.seed}", f"results with the metric {plan.metric!r}")
+        by_seed[result.seed] = result.metrics[plan.metric]
+    sizes = {result.test_images for result in same}
+    if len(sizes) > 1:
+        raise reject("test_images", sorted(sizes), f"one number for all seeds of {method}")
+    if newest.provenance.data_note:
+        notes.append(newest.provenance.data_note)
+    return _Cell(by_seed, newest.provenance.data_fingerprint, newest.test_images, _join(*notes))
+
+
+def _against_random(cell: _Cell, floor: _Cell | None) -> tuple[float | None, bool | None, str]:
+    if floor is None:
+        return None, None, ""
+    if floor.data != cell.data:
+        return None, None, "random encoder was scored on other data"
+    high, low = cell.estimate, floor.estimate
+    gap = high.mean - low.mean
+    # The two share their test images, which makes the real error smaller than this: a cautious mark.
+    error = math.hypot(
+        binomial_half_width(high.mean, cell.test_images), binomial_half_width(low.mean, floor.test_images)
+    )
+    return gap, gap > error, ""
+
+
+def table(
+    plan: TablePlan,
+    results: Iterable[Result],
+    dataset: str,
+    profile: str,
+    *,
+    unavailable: Iterable[Unavailable] = (),
+) -> Report:
+    """Published beside measured for one data set in one profile.
+
+    Results of another data set, profile or row are left aside, so a whole folder may be given. If a row was
+    run under several configurations, the newest counts and the note says that others were left out.
+
+    Args:
+        plan: of the table.
+        results: stored results.
+        dataset: as it was run.
+        profile: one of ``plan.profiles``.
+        unavailable: rows that cannot exist on this data set.
+
+    Returns:
+        All published rows, the two reference rows, then the gains of rows over their bases.
+
+    Raises:
+        UnknownNameError: unknown data set, profile or method.
+        ArgumentError: a result without the table's metric.
+    """
+    plan.settings(dataset, RANDOM, profile)  # checks both names
+    missing = {plan.resolve(u.method): u.reason for u in unavailable}
+    chosen = [r for r in results if r.dataset == dataset and r.profile == profile]
+    names = (*plan.methods, RANDOM, SUPERVISED)
+    cells = {name: _cell(plan, chosen, dataset, name, profile) for name in names}
+    rows = []
+    for name in names:
+        cell = cells[name]
+        row = Row(
+            method=name,
+            label=plan.label(name),
+            kind="method" if name in plan.rows else "reference",
+            published=plan.published_value(dataset, name),
+            note=plan.published_note(dataset, name),
+        )
+        if name in missing:
+            row = replace(row, status=f"n/a: {missing[name]}")
+        elif cell is None:
+            row = replace(row, status="not run")
+        else:
+            gap, above, why = (None, None, "") if name == RANDOM else _against_random(cell, cells[RANDOM])
+            row = replace(
+                row, measured=cell.estimate, versus_random=gap, above_random=above, note=_join(row.note, cell.note, why)
+            )
+        rows.append(row)
+    rows += [_paired(plan, dataset, name, base, cells, missing) for name, base in plan.pairs.items()]
+    return Report(plan, dataset, profile, tuple(rows))
+
+
+def _paired(
+    plan: TablePlan, dataset: str, name: str, base: str, cells: dict[str, _Cell | None], missing: dict[str, str]
+) -> Row:
+    published, origin = plan.published_difference(dataset, name)
+    row = Row(
+        method=f"{name} − {base}",
+        label=f"{plan.label(name)} − {plan.label(base)}",
+        kind="difference",
+        published=published,
+        note="published difference derived from the two rows" if origin == "derived" else "",
+    )
+    reason = missing.get(name) or missing.get(base)
+    if reason:
+        return replace(row, status=f"n/a: {reason}")
+    high, low = cells[name], cells[base]
+    if high is None or low is None:
+        return replace(row, status="not run")
+    common = sorted(high.by_seed.keys() & low.by_seed.keys())
+    if not common:
+        return replace(row, status="n/a: no seed in common")
+    if high.data != low.data:
+        return replace(row, status="n/a: the two rows were run on different data")
+    mean, half = interval([high.by_seed[seed] - low.by_seed[seed] for seed in common])
+    return replace(row, measured=Estimate(mean, half, len(common)))
+
+
+def summary_sentences(report: Report) -> list[str]:
+    """What the table shows and what it cannot, in sentences made from its numbers."""
+    methods = [row for row in report.rows if row.kind == "method"]
+    run = [row for row in methods if row.measured is not None]
+    out = [f"{len(run)} of {len(methods)} rows have a measured number."]
+    for status in ("not run", "n/a"):
+        names = [row.label for row in methods if row.status.startswith(status)]
+        if names:
+            out.append(f"{status.capitalize() if status == 'not run' else 'Not possible here'}: {', '.join(names)}.")
+    judged = [row for row in run if row.versus_random is not None]
+    above = [f"{row.label} ({row.versus_random:+.1f} points)" for row in judged if row.above_random]
+    below = [f"{row.label} ({row.versus_random:+.1f} points)" for row in judged if not row.above_random]
+    if above:
+        out.append(f"Above the random encoder: {', '.join(above)}.")
+    if below:
+        out.append(
+            f"Not yet above the random encoder at this size (by more than the test set's sampling error):"
+            f" {', '.join(below)}."
+        )
+    if run and not judged:
+        out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
+    out += [_effect(row) for row in report.rows if row.kind == "difference" and row.measured is not None]
+    if report.comparable:
+        out += _agreement(run)
+    else:
+        out.append(report.banner)
+    single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
+    if single:
+        out.append(
+            f"One seed only for {', '.join(single)}: how much another seed would change these numbers is not known."
+        )
+    return out
+
+
+def _effect(row: Row) -> str:
+    assert row.measured is not None
+    gain, half = row.measured.mean, row.measured.half_width
+    if half is None:
+        return f"{row.label}: {gain:+.2f} points with one common seed; no conclusion about its sign."
+    verdict = "its interval contains 0, so the sign is open" if abs(gain) <= half else "its interval excludes 0"
+    return f"{row.label}: {gain:+.2f} ± {half:.2f} points over {row.measured.seeds} common seeds; {verdict}."
+
+
+def _agreement(run: Sequence[Row]) -> list[str]:
+    gaps = [
+        (row.label, row.difference, row.measured.half_width)
+        for row in run
+        if row.measured is not None and row.difference is not None and row.measured.half_width is not None
+    ]
+    if not gaps:
+        return ["No row has both a published number and an interval of ours, so agreement is not judged."]
+    inside = [label for label, gap, half in gaps if abs(gap) <= half]
+    outside = [f"{label} ({gap:+.1f})" for label, gap, half in gaps if abs(gap) > half]
+    out = [
+        f"The published number lies inside our interval for {len(inside)} of {len(gaps)} rows"
+        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
+    ]
+    if outside:
+        out.append(f"Outside, measured minus published in points: {', '.join(outside)}.")
+    return out
