@@ -316,6 +316,8 @@ class Report:
         axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
         axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
         axes.set_xlabel(f"{self.plan.metric} accuracy (% of test images), profile {self.profile}, {self.dataset}")
+        key = "filled: above the random encoder   open: not   dashed line: random encoder"
+        axes.set_title(f"{key}   diamond: published" if self.comparable else key, fontsize="small", loc="left")
         axes.grid(axis="x", color="0.9")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)

@@ -1,0 +1,81 @@
+# Needs Python 3.11 or newer, make and git. Everything else is installed into .tools/ and .venv/.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
+RUN := $(UV) run --no-sync
+# Silent when there is nothing to do, and not while it downloads for minutes.
+SYNC := $(UV) sync --frozen --inexact $(if $(wildcard .venv/bin/python),--quiet)
+# Small models are fastest, and their sums reproducible, on one thread.
+ONE_THREAD := OMP_NUM_THREADS=1
+WORKERS ?= 2
+NOTEBOOKS = $(wildcard nbs/*.ipynb)
+TABLE1 = runs/table1.ipynb
+export UV_COMPILE_BYTECODE = 1
+
+.PHONY: help setup table1 test lint format types pairing unit notebooks book lab bench clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.tools/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv .tools || { rm -rf .tools; \
+	  echo "$(PYTHON) cannot make virtual environments (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.8"
+
+setup: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## install the locked environment into .venv
+	@$(SYNC)
+
+table1: setup ## Table 1 of Conditional Negative Sampling on the bundled images, printed beside the published numbers
+	@mkdir -p $(dir $(TABLE1))
+	@$(ONE_THREAD) $(RUN) papermill nbs/repro_table1.ipynb $(TABLE1) -k python3 \
+	  -p dataset shapes -p profile smoke --log-output --no-progress-bar --execution-timeout 900
+	@$(RUN) python -m contrastlab show ring/table1 --dataset shapes --profile smoke --results runs
+	@echo "Executed notebook: $(TABLE1)"
+
+test: setup lint types pairing unit notebooks ## everything CI checks
+
+lint: setup ## style, docstrings and format
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+
+format: setup ## rewrite files in the one format
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+types: setup ## strict type check of src
+	@$(RUN) mypy
+
+pairing: setup ## every notebook equals the script it is paired with
+	@for notebook in $(NOTEBOOKS); do \
+	  $(RUN) jupytext --quiet --from ipynb --to py:percent -o - "$$notebook" | diff -u "$${notebook%.ipynb}.py" - \
+	    || { echo "$$notebook differs from its .py: change the .py, then jupytext --update --to ipynb"; exit 1; }; \
+	done
+
+unit: setup ## tests of the library
+	@$(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
+
+notebooks: setup ## run every notebook and compare with its stored outputs
+	@$(if $(NOTEBOOKS),$(ONE_THREAD) $(RUN) pytest -p no:cacheprovider --nbval --nbval-current-env \
+	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
+
+book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error
+	@$(SYNC) --group book
+	@$(ONE_THREAD) $(RUN) jupyter-book build . --toc _toc.yml --config book/_config.yml -W -n --keep-going --all
+	@echo "Open _build/html/index.html"
+
+lab: setup ## JupyterLab on this folder
+	@$(RUN) jupyter lab
+
+bench: setup ## speed of the parts that must be fast
+	@$(SYNC) --group bench
+	@$(ONE_THREAD) $(RUN) pytest benchmarks
+
+clean: ## remove what can be made again (measured runs and the environment stay)
+	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks
+	@find src tests nbs benchmarks -name __pycache__ -prune -exec rm -rf {} +

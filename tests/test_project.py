@@ -1,0 +1,169 @@
+"""Files that must agree with each other, and promises of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
+NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
+
+
+def split(requirement: str) -> tuple[str, str]:
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)\s*(.*)", requirement)
+    assert match
+    return match[1].lower(), match[2]
+
+
+def flat(group: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in GROUPS[group]:
+        found |= flat(entry["include-group"]) if isinstance(entry, dict) else dict([split(entry)])
+    return found
+
+
+def read_yaml(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_environment_yml_is_in_step_with_pyproject() -> None:
+    *conda, last = read_yaml("environment.yml")["dependencies"]
+    assert f"python{PROJECT['project']['requires-python']}" in conda
+    editable, *pip = last["pip"]
+    assert editable == "-e ."
+    wanted: dict[str, str] = {}
+    for group in GROUPS:
+        wanted |= flat(group)
+    assert dict(map(split, pip)) == wanted
+    assert len(pip) == len(wanted)
+
+
+def test_lock_is_in_step_with_pyproject() -> None:
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    (own,) = [package for package in lock["package"] if package["name"] == PROJECT["project"]["name"]]
+
+    def specifiers(entries: list[dict[str, str]]) -> dict[str, str]:
+        return {entry["name"]: entry.get("specifier", "") for entry in entries}
+
+    meta = own["metadata"]
+    assert lock["requires-python"] == PROJECT["project"]["requires-python"]
+    assert specifiers(meta["requires-dist"]) == dict(map(split, PROJECT["project"]["dependencies"]))
+    assert {group: specifiers(entries) for group, entries in meta["requires-dev"].items()} == {
+        group: flat(group) for group in GROUPS
+    }
+
+
+def test_readme_opens_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"```sh\n(.*?)```", text, re.S)
+    assert block
+    assert [line.split("#")[0].strip() for line in block[1].splitlines()] == ["make table1", "make test"]
+    assert text.index("```sh") < text.index("\n## ")
+    assert "papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10\n" in text
+
+
+def test_readme_python_examples_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_pages_type_no_measured_number_and_no_machine(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not re.search(r"\d\s*%|±\s*\d|\d\.\d+ points", text)
+    assert not re.search(r"/(home|root|work|tmp|Users)/|https?://(?!github\.com)", text)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", ".ci/run", ".pre-commit-config.yaml"])
+def test_make_targets_that_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^|`)make(?: --silent)? ([a-z0-9]+)", text, re.M))
+    named |= set(re.findall(r"entry: make --silent ([a-z]+)", text))
+    assert named
+    for target in named:
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_without_a_target_is_help_and_changes_nothing() -> None:
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for target in ("table1", "test", "book"):
+        assert f"make {target}" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_makefile_installs_uv_where_it_is_missing() -> None:
+    found = subprocess.run(
+        ["make", "-n", "setup", "UV=.tools/bin/uv"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "-m venv .tools" in found.stdout or (ROOT / ".tools/bin/uv").exists()
+    assert ".tools/bin/uv sync --frozen" in found.stdout
+
+
+def test_ci_calls_make_test_with_data_only_where_there_is_some(tmp_path: Path) -> None:
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    repo, tools = tmp_path / "repo", tmp_path / "tools"
+    (repo / ".ci").mkdir(parents=True)
+    tools.mkdir()
+    shutil.copy(ROOT / ".ci/run", repo / ".ci/run")
+    (tools / "make").write_text('#!/bin/sh\necho "$@:${CONTRASTLAB_DATA-unset}"\nexit ${FAIL-0}\n')
+    (tools / "make").chmod(0o755)
+
+    def run(**more: str) -> tuple[int, str]:
+        base = {key: value for key, value in os.environ.items() if key != "CONTRASTLAB_DATA"}
+        env = {**base, "PATH": f"{tools}{os.pathsep}{base['PATH']}", **more}
+        done = subprocess.run(["bash", repo / ".ci/run"], env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.strip()
+
+    assert run() == (0, "test:unset")
+    (tmp_path / "shared/data").mkdir(parents=True)
+    code, line = run()
+    assert code == 0
+    assert Path(line.removeprefix("test:")).resolve() == (tmp_path / "shared/data").resolve()
+    assert Path(line.removeprefix("test:")).is_absolute()
+    assert run(CONTRASTLAB_DATA="mine") == (0, "test:mine")
+    assert run(FAIL="3")[0] != 0
+
+
+def test_toc_lists_what_exists_and_every_notebook() -> None:
+    toc = read_yaml("_toc.yml")
+    assert toc["format"] == "jb-book"
+    listed = {toc["root"], *(chapter["file"] for chapter in toc["chapters"])}
+    for page in listed:
+        assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
+    assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
+
+
+def test_every_notebook_has_its_script() -> None:
+    for path in NOTEBOOKS:
+        assert path.with_suffix(".py").exists()
+
+
+def test_pre_commit_runs_the_tools_that_make_runs() -> None:
+    (repo,) = read_yaml(".pre-commit-config.yaml")["repos"]
+    assert repo["repo"] == "local"
+    entries = " ".join(hook["entry"] for hook in repo["hooks"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for tool in ("ruff check", "ruff format --check", "mypy"):
+        assert tool.split(" --")[0] in entries
+        assert tool in makefile
+
+
+def test_licence_is_the_one_declared() -> None:
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+    assert PROJECT["project"]["license"] == "MIT"
