@@ -366,13 +366,29 @@ def test_unknown_recipe_names_near_matches():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("size", 0), ("size", 3.5), ("scale", (1.0, 0.2)), ("scale", (0.0, 1.0)), ("scale", (0.2, 1.5)),
-        ("ratio", (2.0, 1.0)), ("flip", 1.1), ("flip", float("nan")), ("jitter", (0.4, 0.4, 0.4)),
-        ("jitter", (0.4, 0.4, 0.4, 0.6)), ("jitter", (-0.1, 0, 0, 0)), ("jitter_p", -0.1), ("grayscale", 2), ("blur", 7), ("blur_sigma", (2.0, 0.1)),
-        ("blur_kernel", 4), ("blur_kernel", 65), ("mean", (0.5, 0.5)), ("std", (0.0, 1.0, 1.0)), ("std", (1.0,)),
+        ("size", 0),
+        ("size", 3.5),
+        ("scale", (1.0, 0.2)),
+        ("scale", (0.0, 1.0)),
+        ("scale", (0.2, 1.5)),
+        ("ratio", (2.0, 1.0)),
+        ("flip", 1.1),
+        ("flip", float("nan")),
+        ("jitter", (0.4, 0.4, 0.4)),
+        ("jitter", (0.4, 0.4, 0.4, 0.6)),
+        ("jitter", (-0.1, 0, 0, 0)),
+        ("jitter_p", -0.1),
+        ("grayscale", 2),
+        ("blur", 7),
+        ("blur_sigma", (2.0, 0.1)),
+        ("blur_kernel", 4),
+        ("blur_kernel", 65),
+        ("mean", (0.5, 0.5)),
+        ("std", (0.0, 1.0, 1.0)),
+        ("std", (1.0,)),
         ("resize", 16),
     ],
-)  # fmt: skip
+)
 def test_recipe_fields_are_checked(field, value):
     with pytest.raises(errors.ArgumentError, match=f"{field}="):
         replace(augmentation("mocov2", 32), **{field: value})
