@@ -63,20 +63,22 @@ def _scaled(channels: int, width: float) -> int:
 def _tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
     """Four convolutions, for tests and smoke runs."""
     c = [_scaled(k, width) for k in (16, 32, 64, 64)]
-    first = 2 if stem == "cifar" else 4
-    layers = [_convolution(in_channels, c[0], 3 if first == 2 else 5, first)]
-    layers += [_convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
-    return nn.Sequential(*layers), c[3]
+    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 5, 4)
+    layers = [_convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
+    return nn.Sequential(first, *layers), c[3]
 
 
 def _small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """For minutes on a CPU at 32 px."""
-    c = [_scaled(k, width) for k in (32, 64, 128, 256)]
-    first = 2 if stem == "cifar" else 4
-    layers: list[nn.Module] = [_convolution(in_channels, c[0], 3 if first == 2 else 7, first)]
-    layers += [_convolution(c[0], c[1], 3, 1), _convolution(c[1], c[2], 3, 2), _Residual(c[2])]
-    layers += [_convolution(c[2], c[3], 3, 2)]
-    return nn.Sequential(*layers), c[3]
+    """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
+
+    Chosen by training with labels on CIFAR-10 for equal processor time on one core: the best of eleven
+    layouts after 60 s, then narrowed in its first half, which is faster and scored no worse after 150 s
+    (68.1 % against 67.7 %, one seed each).
+    """
+    c = [_scaled(k, width) for k in (24, 64, 256)]
+    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 7, 4)
+    layers = (first, _Residual(c[0]), _convolution(c[0], c[1], 3, 2), _Residual(c[1]), _convolution(c[1], c[2], 3, 2))
+    return nn.Sequential(*layers), c[2]
 
 
 class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
