@@ -146,7 +146,7 @@ class MemoryBank(nn.Module):
         Raises:
             ArgumentError: with the offending index.
         """
-        if indices.numel() and not (0 <= int(indices.min()) and int(indices.max()) < len(self.rows)):
+        if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < len(self.rows)):
             bad = int(indices.max()) if int(indices.max()) >= len(self.rows) else int(indices.min())
             raise reject("indices", bad, f"rows of the bank, 0 to {len(self.rows) - 1}")
 

@@ -17,7 +17,6 @@ Sources: vince §4 and C.2; ring §3–4.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 

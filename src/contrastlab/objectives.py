@@ -178,9 +178,7 @@ class BinaryNCE:
     def latex(self) -> str:
         """The loss of one query."""
         o = r"\log K\kappa" if self.kappa is not None else r"\log K Z_0"
-        return (
-            rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
-        )
+        return rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from contrastlab.negatives import (
     Candidates,
     Chosen,
     Draws,
+    check_clusters,
     check_k,
     draw_from,
     rank,
-    check_clusters,
     ring_indices,
     same_cluster,
 )

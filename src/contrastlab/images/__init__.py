@@ -1,0 +1,135 @@
+"""A name becomes labelled images: generated, bundled, published, or the user's own.
+
+>>> splits = load("shapes", n_train=100, n_test=20)
+>>> splits.train.images.shape
+torch.Size([100, 3, 32, 32])
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from contrastlab.errors import reject, unknown
+from contrastlab.images import shapes
+from contrastlab.images.sets import ImageSet, Splits, StreamedImages
+from contrastlab.images.sources import PUBLISHED, load_digits, load_folder, load_imagenet, load_parquet, load_published
+
+__all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
+
+_IMAGENETS = ("imagenet", "imagenet100")
+
+
+def names() -> tuple[str, ...]:
+    """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
+    return tuple(sorted(("shapes", "digits", *PUBLISHED, *_IMAGENETS)))
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Where published data sets are looked for.
+
+    ``root`` if given, else the environment variable ``CONTRASTLAB_DATA``, else ``contrastlab`` in the user's cache
+    folder (``XDG_CACHE_HOME``, by default ``~/.cache``).
+    """
+    if root is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        root = os.environ.get("CONTRASTLAB_DATA") or cache / "contrastlab"
+    return Path(root).expanduser()
+
+
+def load(
+    name: str, root: str | Path | None = None, *, download: bool = True, n_train: int | None = None,
+    n_test: int | None = None, seed: int = 0,
+) -> Splits:  # fmt: skip
+    """Loads a data set by name.
+
+    ====================  ==============================================================================
+    name                  images
+    ====================  ==============================================================================
+    ``shapes``            generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
+    ``digits``            bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
+    ``cifar10``, ``cifar100``, ``fashionmnist``   published splits, 32×32 RGB and 28×28 grey
+    ``stl10``             3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
+    ``imagenet``          ILSVRC 2012 image folders, streamed; ``test`` is its validation part
+    ``imagenet100``       the 100 synsets of CMC's Table 6 from the same folders
+    ``folder:<path>``     image files, see :func:`contrastlab.images.sources.load_folder`
+    ``parquet:<path>``    Hugging Face parquet, see :func:`contrastlab.images.sources.load_parquet`
+    ====================  ==============================================================================
+
+    Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
+    there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
+
+    Args:
+        name: see the table.
+        root: folder of the published sets, see :func:`data_root`.
+        download: whether torchvision may fetch a set that is not under ``root``, into ``root``.
+        n_train: images in ``pretrain``, and at most so many in ``train``; None is all. ``shapes`` makes any number.
+        n_test: images in ``test``; None is all.
+        seed: of the random subset, and of the generator of ``shapes``. It does not change a held-out split.
+
+    Returns:
+        The three splits. ``pretrain`` and ``train`` are one object unless some images are unlabelled.
+
+    Raises:
+        UnknownNameError: no data set has that name; near matches are listed.
+        MissingDataError: the data are not where they were looked for; the message says where and what to do.
+        ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
+        CorruptFileError: a stored image or table cannot be read.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise reject("seed", seed, "an integer in [0, 2**32)")
+    for argument, value in (("n_train", n_train), ("n_test", n_test)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise reject(argument, value, "an integer of at least 1, or None for all")
+    if name == "shapes":
+        return _load_shapes(n_train or 10_000, n_test or 2_000, seed)
+    kind, _, location = name.partition(":")
+    if kind in ("folder", "parquet") and location:
+        splits = (load_folder if kind == "folder" else load_parquet)(name, location)
+    elif name == "digits":
+        splits = load_digits()
+    elif name in PUBLISHED:
+        splits = load_published(name, data_root(root), download)
+    elif name in _IMAGENETS:
+        splits = load_imagenet(name, data_root(root))
+    else:
+        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>"))
+    return _limit(splits, n_train, n_test, seed)
+
+
+def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
+    if n_train is not None and n_train > len(splits.pretrain):
+        raise reject("n_train", n_train, f"at most the {len(splits.pretrain)} training images of {splits.name}")
+    if n_train is not None:
+        pretrain = splits.pretrain.take(n_train, seed)
+        if not splits.labelled:
+            return type(splits)(splits.name, pretrain, note=splits.note)  # type: ignore[call-arg]
+        shared = splits.train is splits.pretrain
+        train = pretrain if shared else splits.train.take(min(n_train, len(splits.train)), seed)
+        splits = replace(splits, pretrain=pretrain, train=train)
+    if n_test is not None:
+        if n_test > len(splits.test):
+            raise reject("n_test", n_test, f"at most the {len(splits.test)} test images of {splits.name}")
+        splits = replace(splits, test=splits.test.take(n_test, seed))
+    return splits
+
+
+def _load_shapes(n_train: int, n_test: int, seed: int) -> Splits:
+    for argument, value, most in (
+        ("n_train", n_train, shapes.TEST_OFFSET),
+        ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
+    ):
+        if value > most:
+            raise reject(argument, value, f"at most {most}: the generator counts no further")
+    train, test = _shapes("shapes/train", 0, n_train, seed), _shapes("shapes/test", shapes.TEST_OFFSET, n_test, seed)
+    return Splits("shapes", train, train, test, f"generated silhouettes, seed {seed}")
+
+
+@lru_cache(maxsize=4)
+def _shapes(name: str, start: int, count: int, seed: int) -> ImageSet:
+    images, labels, factors = shapes.render(torch.arange(start, start + count), seed)
+    return ImageSet(name, images, labels, shapes.CLASSES, factors)

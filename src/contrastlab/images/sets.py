@@ -1,0 +1,355 @@
+"""Labelled images: resident in one tensor, or decoded from files when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from contrastlab.errors import CorruptFileError, NotApplicableError, reject
+
+
+def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
+    """Indices of ``n`` images, drawn at random, with class counts as equal as the labels allow.
+
+    The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
+    not known and the draw is uniform over all images.
+
+    Args:
+        labels: int64 ``[N]``.
+        n: from 1 to ``N``.
+        seed: of the draw.
+
+    Returns:
+        int64 ``[n]``, ascending.
+
+    Raises:
+        ArgumentError: ``n`` is not in [1, N].
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
+        raise reject("n", n, f"an integer from 1 to the {len(labels)} images of the set, or None for all")
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    known = labels.cpu()[shuffled]
+    if int(known.min()) >= 0:
+        # Rank of each image within its class, in shuffled order; taking by rank fills the classes evenly.
+        by_class = known.argsort(stable=True)
+        counts = known.bincount()
+        rank = torch.empty_like(known)
+        rank[by_class] = torch.arange(len(known)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        shuffled = shuffled[rank.argsort(stable=True)]
+    return shuffled[:n].sort().values
+
+
+def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
+    """A stratified split of the labelled images, always the same for the same labels.
+
+    Args:
+        labels: int64 ``[N]``; images with label −1 enter neither part.
+        fraction: share of each class that is held out, rounded, but at least one image and never all.
+
+    Returns:
+        Indices kept and indices held out, both ascending.
+
+    Raises:
+        NotApplicableError: a class has fewer than two images.
+    """
+    generator = torch.Generator().manual_seed(0)
+    kept, held = [], []
+    for label in labels[labels >= 0].unique().tolist():
+        rows = (labels == label).nonzero().flatten()
+        if len(rows) < 2:
+            raise NotApplicableError(
+                f"class {label} has one image: a split into train and test needs at least two of each class"
+            )
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+        held.append(rows[:count])
+        kept.append(rows[count:])
+    return torch.cat(kept).sort().values, torch.cat(held).sort().values
+
+
+def _check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
+    if labels.dtype != torch.int64 or labels.shape != (count,):
+        raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
+    if count and not (-1 <= int(labels.min()) and int(labels.max()) < len(classes)):
+        span = (int(labels.min()), int(labels.max()))
+        raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
+
+
+def decode(source: str | Path | bytes) -> Image.Image:
+    """An encoded image, as grey (mode ``L``) if it is stored so and as ``RGB`` otherwise.
+
+    Raises:
+        CorruptFileError: the bytes are not an image that Pillow can read.
+    """
+    name = "an image" if isinstance(source, bytes) else str(source)
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            return image.convert("L" if image.mode in ("1", "L") else "RGB")
+    except FileNotFoundError:
+        raise
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+        raise CorruptFileError(f"{name} cannot be decoded: {error}") from error
+
+
+def square(image: Image.Image, side: int) -> Image.Image:
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased), then cropped to the middle square."""
+    width, height = image.size
+    if min(width, height) != side:
+        scale = side / min(width, height)
+        width, height = max(round(width * scale), side), max(round(height * scale), side)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Pixels as uint8 ``[channels, H, W]``, contiguous."""
+    pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images that fit in memory. Sets may share storage with each other: treat the tensors as read-only.
+
+    Attributes:
+        name: data set and split, such as ``"cifar10/train"``.
+        images: uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
+        labels: int64 ``[N]``: index into ``classes``, or −1 where unknown.
+        classes: class names.
+        factors: what a generated set was made from, ``[N]`` by name; empty otherwise.
+
+    Raises:
+        ArgumentError: a tensor has another type or shape, or a label has no class.
+    """
+
+    resident: ClassVar[bool] = True
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] not in (1, 3):
+            given = f"{self.images.dtype} of shape {tuple(self.images.shape)}"
+            raise reject("images", given, "uint8 of shape [N, C, H, W] with C 1 or 3")
+        _check_labels(self.labels, self.classes, len(self.images))
+        for name, values in self.factors.items():
+            if len(values) != len(self.images):
+                raise reject(
+                    f"factors[{name!r}]", f"{len(values)} values", f"one for each of {len(self.images)} images"
+                )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.images[index]
+
+    def __repr__(self) -> str:
+        return f"ImageSet({self.name!r}, {list(self.images.shape)}, {len(self.classes)} classes)"
+
+    @property
+    def channels(self) -> int:
+        """1 for grey, 3 for RGB."""
+        return self.images.shape[1]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.images.shape[2], self.images.shape[3]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of shape, pixels and labels; the same on every device."""
+        digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
+        digest.update(self.images.cpu().contiguous().numpy().data)
+        digest.update(self.labels.cpu().contiguous().numpy().astype("<i8").data)
+        return digest.hexdigest()[:16]
+
+    def subset(self, indices: Tensor) -> ImageSet:
+        """The images at ``indices`` (int64 ``[n]``), in that order."""
+        rows = indices.to(self.images.device)
+        return replace(
+            self,
+            images=self.images[rows],
+            labels=self.labels[rows.to(self.labels.device)],
+            factors={name: values[rows.to(values.device)] for name, values in self.factors.items()},
+        )
+
+    def take(self, n: int | None, seed: int = 0) -> ImageSet:
+        """A random subset, the same for the same seed; see :func:`balanced_subset`.
+
+        Args:
+            n: number of images, from 1 to ``len(self)``; None is all of them.
+            seed: of the draw.
+
+        Returns:
+            ``n`` images in their original order, with class counts as equal as possible.
+
+        Raises:
+            ArgumentError: ``n`` is out of range.
+        """
+        return self if n is None else self.subset(balanced_subset(self.labels, n, seed))
+
+    def to(self, device: torch.device | str) -> ImageSet:
+        """The same set with all its tensors on ``device``."""
+        moved = {name: values.to(device) for name, values in self.factors.items()}
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device), factors=moved)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedImages:
+    """Image files that are decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers.
+
+    Each image is resized so that its shorter side is ``resize`` and cropped to the middle square.
+
+    Attributes:
+        name: data set and split, such as ``"imagenet/train"``.
+        folder: what ``paths`` are relative to.
+        paths: N file paths.
+        labels: int64 ``[N]``: index into ``classes``, or −1 where unknown.
+        classes: class names.
+        channels: 1 (grey) or 3 (RGB): what every file is converted to.
+        resize: side of the decoded square in pixels.
+
+    Raises:
+        ArgumentError: ``channels`` or ``resize`` is out of range, or labels and paths do not match.
+    """
+
+    resident: ClassVar[bool] = False
+
+    name: str
+    folder: Path
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    channels: int = 3
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        if self.channels not in (1, 3):
+            raise reject("channels", self.channels, "1 or 3")
+        if self.resize < 1:
+            raise reject("resize", self.resize, "a side of at least 1 pixel")
+        _check_labels(self.labels, self.classes, len(self.paths))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Tensor:
+        image = decode(self.folder / self.paths[index])
+        return torch.from_numpy(chw(square(image, self.resize), self.channels))
+
+    def __repr__(self) -> str:
+        return f"StreamedImages({self.name!r}, {len(self)} files, {len(self.classes)} classes)"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels after decoding."""
+        return self.resize, self.resize
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of relative paths, file sizes, labels and decoded size.
+
+        The pixels are not read, which would take as long as an epoch.
+        """
+        digest = hashlib.sha256(f"{self.channels} {self.resize}".encode())
+        for path, label in zip(self.paths, self.labels.tolist(), strict=True):
+            digest.update(f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}".encode())
+        return digest.hexdigest()[:16]
+
+    def subset(self, indices: Tensor) -> StreamedImages:
+        """The images at ``indices`` (int64 ``[n]``), in that order."""
+        rows = indices.cpu()
+        return replace(self, paths=tuple(self.paths[i] for i in rows.tolist()), labels=self.labels[rows])
+
+    def take(self, n: int | None, seed: int = 0) -> StreamedImages:
+        """A random subset, as :meth:`ImageSet.take`."""
+        return self if n is None else self.subset(balanced_subset(self.labels, n, seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The three parts of a data set.
+
+    Attributes:
+        name: the name it was loaded by.
+        pretrain: what self-supervision sees; its labels may be −1 and are not to be trained on.
+        train: labelled images for probes.
+        test: labelled images to score on; disjoint from ``pretrain`` and ``train``.
+        note: where the pixels came from, in words.
+
+    Raises:
+        ArgumentError: ``train`` or ``test`` is empty or has an unlabelled image.
+    """
+
+    name: str
+    pretrain: ImageSet | StreamedImages
+    train: ImageSet | StreamedImages
+    test: ImageSet | StreamedImages
+    note: str
+
+    def __post_init__(self) -> None:
+        for argument, part in (("train", self.train), ("test", self.test)):
+            if not len(part) or int(part.labels.min()) < 0:
+                raise reject(argument, part, "at least one image, and a label for every image")
+
+    @property
+    def labelled(self) -> bool:
+        """Whether ``train`` and ``test`` exist: false for images without any label."""
+        return True
+
+
+class UnlabelledSplits(Splits):
+    """Images without labels: they can be pre-trained on, and asking for ``train`` or ``test`` is refused."""
+
+    def __init__(self, name: str, pretrain: ImageSet | StreamedImages, note: str) -> None:
+        for attribute, value in (("name", name), ("pretrain", pretrain), ("note", note)):
+            object.__setattr__(self, attribute, value)
+
+    def __repr__(self) -> str:
+        return f"UnlabelledSplits(name={self.name!r}, pretrain={self.pretrain!r}, note={self.note!r})"
+
+    def _refuse(self, part: str) -> NoReturn:
+        raise NotApplicableError(
+            f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed. "
+            "To give labels, sort the images into one subfolder a class (or add a label column)."
+        )
+
+    @property
+    def train(self) -> NoReturn:  # type: ignore[override]
+        """Refused.
+
+        Raises:
+            NotApplicableError: always.
+        """
+        self._refuse("train")
+
+    @property
+    def test(self) -> NoReturn:  # type: ignore[override]
+        """Refused.
+
+        Raises:
+            NotApplicableError: always.
+        """
+        self._refuse("test")
+
+    @property
+    def labelled(self) -> bool:
+        """False."""
+        return False

@@ -1,0 +1,505 @@
+"""Readers: Hugging Face image parquet, torchvision's downloads, folders of image files, scikit-learn's digits."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits, chw, decode, hold_out, square
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+"""File name endings, in lower case, that count as images."""
+
+_RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are decoded once and kept
+_STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def _threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+    """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
+    block = 256
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        starts = range(0, len(items), block)
+        for results in pool.map(lambda start: [function(item) for item in items[start : start + block]], starts):
+            yield from results
+
+
+def _align(labels: Tensor, own: tuple[str, ...], classes: tuple[str, ...], where: str) -> Tensor:
+    """``labels`` counted in ``own`` classes, re-counted in ``classes``."""
+    strange = sorted(set(own) - set(classes))
+    if strange:
+        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
+    table = torch.tensor([classes.index(name) for name in own] + [-1])
+    return table[labels]
+
+
+def _assemble(name: str, train: ImageSet | StreamedImages, test: ImageSet | StreamedImages | None, note: str) -> Splits:
+    """Splits of a pool or of a given pair; unlabelled images stay in ``pretrain`` only."""
+    known = (train.labels >= 0).nonzero().flatten()
+    if not len(known):
+        return UnlabelledSplits(name, train, note)
+    pretrain = train
+    if test is None:
+        kept, held = hold_out(train.labels)
+        test = train.subset(held)
+        if len(known) < len(train):
+            loose = (train.labels < 0).nonzero().flatten()
+            pretrain = train.subset(torch.cat([kept, loose]).sort().values)
+            labelled = train.subset(kept)
+        else:
+            pretrain = labelled = train.subset(kept)
+        note = f"{note}; stratified 80/20 split"
+    else:
+        labelled = train if len(known) == len(train) else train.subset(known)
+        scored = (test.labels >= 0).nonzero().flatten()
+        test = test if len(scored) == len(test) else test.subset(scored)
+        if not len(test):
+            raise NotApplicableError(f"{name!r}: the test images have no labels")
+    return Splits(name, pretrain, _renamed(labelled, f"{name}/train"), _renamed(test, f"{name}/test"), note)
+
+
+def _renamed(part: ImageSet | StreamedImages, name: str) -> ImageSet | StreamedImages:
+    from dataclasses import replace
+
+    return part if part.name == name else replace(part, name=name)
+
+
+# Parquet ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Table:
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    encoding: str
+
+
+_LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
+
+
+def _image_column(schema: Any) -> str | None:
+    """The column that holds encoded images: a struct with the field ``bytes``."""
+    import pyarrow as pa
+
+    usable = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+    preferred = [name for name in ("img", "image") if name in usable]
+    return next(iter(preferred + usable), None)
+
+
+def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
+    """Names in the Hugging Face metadata of the schema, if it has them."""
+    import json
+
+    stored = (schema.metadata or {}).get(b"huggingface")
+    if stored is None:
+        return None
+    features = json.loads(stored).get("info", {}).get("features", {})
+    names = features.get(column, {}).get("names") if isinstance(features.get(column), dict) else None
+    return tuple(names) if names else None
+
+
+def read_parquet(paths: Iterable[Path]) -> _Table:
+    """Decodes the images of parquet files, in order. The last few results are kept in memory.
+
+    Args:
+        paths: files with a column of images (struct with ``bytes``) and, if there are labels, a column ``label``,
+            ``fine_label``, ``labels``, ``fine_labels``, ``target`` or ``class`` of integers or strings.
+
+    Returns:
+        uint8 ``[N, C, H, W]`` and int64 ``[N]`` (−1 where the label is missing or negative). Images of several sizes
+        are resized to the shortest side among them (at most 256) and cropped to the middle square.
+
+    Raises:
+        ArgumentError: there is no image column.
+        CorruptFileError: a file or an image in it cannot be read.
+    """
+    stamps = []
+    for path in paths:
+        stat = path.stat()
+        stamps.append((str(path.resolve()), stat.st_mtime_ns, stat.st_size))
+    return _read_parquet(tuple(stamps))
+
+
+@lru_cache(maxsize=4)
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    encoded: list[bytes] = []
+    values: list[Any] = []
+    names: tuple[str, ...] | None = None
+    for path, _, _ in stamps:
+        try:
+            schema = pq.read_schema(path)
+            image_column = _image_column(schema)
+            if image_column is None:
+                raise ArgumentError(
+                    f"{path} has the columns {', '.join(schema.names)}: accepted is a column of images, "
+                    "a struct with the fields bytes and path"
+                )
+            label_column = next((name for name in _LABEL_COLUMNS if name in schema.names), None)
+            table = pq.read_table(path, columns=[image_column] + ([label_column] if label_column else []))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
+        rows = pc.struct_field(table[image_column], "bytes").to_pylist()
+        if any(row is None for row in rows):
+            raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+        encoded += rows
+        values += table[label_column].to_pylist() if label_column else [None] * len(rows)
+        if label_column and names is None:
+            names = _class_names(schema, label_column)
+    labels, classes = _as_labels(values, names)
+    first = Image.open(_bytes_io(encoded[0])).format if encoded else None
+    return _Table(_stack(_threaded(decode, encoded), len(encoded)), labels, classes, first or "unknown encoding")
+
+
+def _bytes_io(content: bytes) -> Any:
+    import io
+
+    return io.BytesIO(content)
+
+
+def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
+    if any(isinstance(value, str) for value in values):
+        names = tuple(sorted({value for value in values if value is not None}))
+        index = {name: k for k, name in enumerate(names)}
+        return torch.tensor([index.get(value, -1) for value in values]), names
+    labels = torch.tensor([-1 if value is None else max(int(value), -1) for value in values], dtype=torch.int64)
+    count = int(labels.max()) + 1 if len(labels) else 0
+    if names is None or len(names) < count:
+        names = tuple(str(k) for k in range(count))
+    return labels, names
+
+
+def _stack(decoded: Iterable[Image.Image], count: int) -> Tensor:
+    """One uint8 ``[N, C, H, W]``: grey if every image is, resized and cropped if the sizes differ."""
+    pictures = list(decoded)
+    channels = 1 if count and all(picture.mode == "L" for picture in pictures) else 3
+    sizes = {picture.size for picture in pictures}
+    if len(sizes) > 1:
+        side = min(_STREAMED_SIDE, min(min(size) for size in sizes))
+        pictures = list(_threaded(lambda picture: square(picture, side), pictures))
+    width, height = pictures[0].size if pictures else (1, 1)
+    pixels = np.empty((count, channels, height, width), np.uint8)
+    for k, picture in enumerate(pictures):
+        pixels[k] = chw(picture, channels)
+    return torch.from_numpy(pixels)
+
+
+def _split_of(path: Path) -> str:
+    """``train``, ``test``, ``val``, ``unlabel`` or, where the name tells nothing, the empty string."""
+    for word in reversed(re.findall("[a-z]+", path.as_posix().lower())):
+        for split in ("train", "test", "val", "unlabel"):
+            if word.startswith(split):
+                return split
+    return ""
+
+
+def parquet_files(folder: Path) -> dict[str, list[Path]]:
+    """Parquet files anywhere under ``folder``, sorted, by the split that their name or folder tells."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.parquet")):
+        found.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+    return found
+
+
+def load_parquet(name: str, location: str) -> Splits:
+    """Splits of ``parquet:<path>``: a file, or a folder of files whose names tell ``train`` and ``test`` or ``val``.
+
+    Without a test part, one image in five of each class is held out. Class names come from the Hugging Face
+    metadata, or are the label values.
+
+    Raises:
+        MissingDataError: there is no such file, or no parquet file for training in the folder.
+    """
+    path = Path(location).expanduser()
+    if not path.exists():
+        raise MissingDataError(
+            f"{name}: {path} does not exist. Give the path of a parquet file or of a folder of them."
+        )
+    found = {"": [path]} if path.is_file() else parquet_files(path)
+    train_files = found.get("train") or found.get("")
+    if not train_files:
+        raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
+    table = read_parquet(train_files)
+    train = ImageSet(f"{name}/train", table.images, table.labels, table.classes)
+    if not len(train):
+        raise MissingDataError(f"{name}: the files under {path} have no rows.")
+    note = f"{path.name}: Hugging Face parquet, images stored as {table.encoding}"
+    test = None
+    for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
+        if split in found and (test is None or int(test.labels.max()) < 0):
+            part = read_parquet(found[split])
+            labels = _align(part.labels, part.classes, table.classes, f"{name}: the {split} part")
+            test = ImageSet(f"{name}/test", part.images, labels, table.classes)
+    return _assemble(name, train, test, note)
+
+
+# The published sets -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set that lies under the data root as parquet or in torchvision's layout."""
+
+    title: str
+    torchvision: str
+    folder: str
+
+
+PUBLISHED = {
+    "cifar10": Published("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
+    "cifar100": Published("CIFAR-100", "CIFAR100", "cifar-100-python"),
+    "fashionmnist": Published("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
+    "stl10": Published("STL-10", "STL10", "stl10_binary"),
+}
+
+
+def load_published(name: str, root: Path, download: bool) -> Splits:
+    """Splits of one of :data:`PUBLISHED`, from ``<root>/<name>/*.parquet`` or else through torchvision.
+
+    Raises:
+        MissingDataError: it is in neither place, and may not or cannot be downloaded.
+    """
+    entry = PUBLISHED[name]
+    found = parquet_files(root / name)
+    if "train" not in found or "test" not in found:
+        return _load_torchvision(name, entry, root, download)
+    train_table, test_table = read_parquet(found["train"]), read_parquet(found["test"])
+    classes = train_table.classes
+    train = ImageSet(f"{name}/train", train_table.images, train_table.labels, classes)
+    test = ImageSet(f"{name}/test", test_table.images, test_table.labels, classes)
+    # The originals are stored without loss, so JPEG here is a second, lossy coding that results must mention.
+    lossy = ", JPEG-compressed once more" if train_table.encoding == "JPEG" else ""
+    pretrain = train
+    if "unlabel" in found:
+        pixels = read_parquet(found["unlabel"]).images
+        pretrain = _with_unlabelled(name, train, pixels)
+    return Splits(name, pretrain, train, test, f"{entry.title}, parquet{lossy}")
+
+
+def _with_unlabelled(name: str, train: ImageSet, pixels: Tensor) -> ImageSet:
+    labels = torch.cat([train.labels, torch.full((len(pixels),), -1)])
+    return ImageSet(f"{name}/train+unlabelled", torch.cat([train.images, pixels]), labels, train.classes)
+
+
+def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -> Splits:
+    import torchvision.datasets
+
+    factory = getattr(torchvision.datasets, entry.torchvision)
+    stl = name == "stl10"
+
+    def read(fetch: bool) -> tuple[Any, Any]:
+        if stl:
+            return factory(root, "train+unlabeled", download=fetch), factory(root, "test", download=fetch)
+        return factory(root, train=True, download=fetch), factory(root, train=False, download=fetch)
+
+    looked = (
+        f"{entry.title} is neither at {root / name}/*train*.parquet (with *test*.parquet) nor at {root / entry.folder}"
+    )
+    try:
+        first, second = read(fetch=False)
+    except (RuntimeError, OSError) as absent:
+        if not download:
+            raise MissingDataError(
+                f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it, or allow download=True."
+            ) from absent
+        try:
+            first, second = read(fetch=True)
+        except (RuntimeError, OSError) as error:
+            raise MissingDataError(
+                f"{looked}, and the download failed: {error}. "
+                "Put it there by hand, or set CONTRASTLAB_DATA (or root=) to the folder that has it."
+            ) from error
+    classes = tuple(first.classes)
+    (train_pixels, train_labels), (test_pixels, test_labels) = (_tensors(part) for part in (first, second))
+    whole = ImageSet(f"{name}/train", train_pixels, train_labels, classes)
+    test = ImageSet(f"{name}/test", test_pixels, test_labels, classes)
+    note = f"{entry.title}, the distributed files read by torchvision"
+    known = train_labels >= 0
+    if bool(known.all()):
+        return Splits(name, whole, whole, test, note)
+    train = whole.subset(known.nonzero().flatten())
+    return Splits(name, _renamed(whole, f"{name}/train+unlabelled"), train, test, note)
+
+
+def _tensors(part: Any) -> tuple[Tensor, Tensor]:
+    """uint8 ``[N, C, H, W]`` and int64 ``[N]`` of a torchvision set (NHW tensor, NHWC or NCHW array)."""
+    pixels = torch.as_tensor(np.asarray(part.data))
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.shape[1] not in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    labels = part.labels if hasattr(part, "labels") else part.targets
+    return pixels.contiguous(), torch.as_tensor(np.asarray(labels), dtype=torch.int64)
+
+
+def load_digits() -> Splits:
+    """scikit-learn's 1,797 handwritten digits, ``[N, 1, 8, 8]``: their 17 grey levels scaled to 0 … 255."""
+    from sklearn.datasets import load_digits as bundled
+
+    data = bundled()
+    pixels = torch.from_numpy(np.rint(data.images * (255 / 16)).astype(np.uint8))[:, None].contiguous()
+    classes = tuple(str(name) for name in data.target_names)
+    pool = ImageSet("digits/train", pixels, torch.from_numpy(data.target.astype(np.int64)), classes)
+    return _assemble("digits", pool, None, "UCI optical digits, 8x8, as bundled with scikit-learn")
+
+
+# Folders ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Listing:
+    folder: Path
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+
+
+def _image_paths(folder: Path) -> list[Path]:
+    found = []
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        chosen = (n for n in names if os.path.splitext(n)[1].lower() in SUFFIXES and not n.startswith("."))
+        found += [Path(parent, name) for name in sorted(chosen)]
+    return found
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
+    """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
+    paths: list[str] = []
+    labels: list[int] = []
+    classes: list[str] = []
+    for name in _subfolders(folder) if only is None else sorted(only):
+        inside = [path.relative_to(folder).as_posix() for path in _image_paths(folder / name)]
+        if inside:
+            labels += [len(classes)] * len(inside)
+            classes.append(name)
+            paths += inside
+    if only is None:
+        loose = sorted(e.name for e in os.scandir(folder) if e.is_file() and not e.name.startswith("."))
+        loose = [name for name in loose if os.path.splitext(name)[1].lower() in SUFFIXES]
+        paths += loose
+        labels += [-1] * len(loose)
+    return _Listing(folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
+
+
+def _header(path: Path) -> tuple[tuple[int, int], str]:
+    try:
+        with Image.open(path) as image:
+            return image.size, image.mode
+    except (OSError, UnidentifiedImageError) as error:
+        raise CorruptFileError(f"{path} cannot be decoded: {error}") from error
+
+
+def _fits(paths: list[Path]) -> bool:
+    """Whether all images have one size and fit in memory together."""
+    (width, height), _ = _header(paths[0])
+    if len(paths) * 3 * width * height > _RESIDENT_BYTES:
+        return False
+    return all(_header(path)[0] == (width, height) for path in paths)
+
+
+def load_folder(name: str, location: str) -> Splits:
+    """Splits of ``folder:<path>``, a user's own image files.
+
+    The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``) are the classes;
+    without a test folder, one image in five of each class is held out, always the same ones. Without ``train``
+    the subfolders of ``<path>`` itself are the classes. Images beside the class folders are unlabelled and are seen in
+    pre-training only; if there is no class folder at all, asking the result for ``train`` or ``test`` is refused.
+
+    Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB, resized to
+    256 on the shorter side.
+
+    Raises:
+        MissingDataError: the folder does not exist or has no images.
+        ArgumentError: the test folder has a class that the training folder lacks.
+        CorruptFileError: a file cannot be decoded.
+    """
+    path = Path(location).expanduser().resolve()
+    if not path.is_dir():
+        raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
+    held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
+    if not (path / "train").is_dir():
+        if held is not None:
+            raise MissingDataError(f"{name}: {held} exists, but {path / 'train'} does not.")
+        listings = [_scan(path)]
+    else:
+        listings = [_scan(path / "train")] + ([_scan(held)] if held else [])
+    for listing in listings:
+        if not listing.paths:
+            endings = " ".join(sorted(SUFFIXES))
+            raise MissingDataError(f"{name}: no image under {listing.folder} (looked for {endings}).")
+    classes = listings[0].classes
+    resident = _fits([listing.folder / p for listing in listings for p in listing.paths])
+    parts: list[ImageSet | StreamedImages] = []
+    for listing, split in zip(listings, ("train", "test"), strict=False):
+        labels = (
+            _align(listing.labels, listing.classes, classes, f"{name}: {listing.folder}") if classes else listing.labels
+        )
+        if resident:
+            whole = [listing.folder / p for p in listing.paths]
+            parts.append(ImageSet(f"{name}/{split}", _stack(_threaded(decode, whole), len(whole)), labels, classes))
+        else:
+            parts.append(StreamedImages(f"{name}/{split}", listing.folder, listing.paths, labels, classes))
+    return _assemble(name, parts[0], parts[1] if len(parts) > 1 else None, f"image files of {path.name}")
+
+
+def imagenet100_synsets() -> tuple[str, ...]:
+    """The 100 synsets of ImageNet-100, ascending: Tian, Krishnan & Isola, Contrastive Multiview Coding, Table 6."""
+    return tuple((files("contrastlab.images") / "imagenet100.txt").read_text().split())
+
+
+def load_imagenet(name: str, root: Path) -> Splits:
+    """Splits of ``imagenet`` or ``imagenet100`` from ``<root>/imagenet/{train,val}/<synset>/*``, streamed.
+
+    Raises:
+        MissingDataError: the folders are not there, or some of the synsets are not.
+    """
+    base = root / "imagenet"
+    hint = (
+        "ImageNet asks for an account, so it cannot be downloaded here: unpack ILSVRC 2012 so that "
+        "<root>/imagenet/train/<synset>/*.JPEG and <root>/imagenet/val/<synset>/*.JPEG exist, and set "
+        "CONTRASTLAB_DATA (or root=) to <root>"
+    )
+    only = imagenet100_synsets() if name == "imagenet100" else None
+    parts = []
+    for split in ("train", "val"):
+        folder = base / split
+        if not folder.is_dir():
+            raise MissingDataError(f"{name}: {folder} does not exist. {hint}.")
+        present = _subfolders(folder)
+        missing = len(set(only) - set(present)) if only else 1000 - len(present)
+        if missing:
+            raise MissingDataError(
+                f"{name}: {folder} lacks {missing} of {100 if only else 1000} synset folders. "
+                f"{hint}; part of ImageNet loads as 'folder:{base}'."
+            )
+        listing = _scan(folder, only or present)
+        if len(listing.classes) != (100 if only else 1000):
+            raise MissingDataError(f"{name}: some synset folders of {folder} are empty. {hint}.")
+        label = "train" if split == "train" else "test"
+        parts.append(StreamedImages(f"{name}/{label}", folder, listing.paths, listing.labels, listing.classes))
+    note = f"ILSVRC 2012{' (the 100 synsets of CMC)' if only else ''}, shorter side 256, centre square; test is val"
+    return Splits(name, parts[0], parts[0], parts[1], note)
