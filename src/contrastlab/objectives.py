@@ -72,13 +72,18 @@ def info_nce(
             Theorem 3.1 and Algorithm 1 as printed, which bounds nothing by ``log K``.
 
     Returns:
-        ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours.
+        ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
+        positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
     """
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
     denominator = _with_own(own, negatives) if positive_in_denominator else torch.logsumexp(negatives, 1)
     numerator = own if neighbours is None else _with_own(own, neighbours)
-    return denominator - numerator
+    loss = denominator - numerator
+    if positive_in_denominator:
+        return loss
+    # a query without any negative costs nothing, as it does with the positive in the denominator
+    return torch.where(denominator <= ABSENT / 2, 0.0, loss)
 
 
 def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:

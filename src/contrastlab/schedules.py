@@ -19,6 +19,13 @@ def _check(name: str, value: float, low: float, high: float) -> None:
         raise reject(name, value, f"a number from {low:g} to {high:g}")
 
 
+def _check_ends(start: float, end: float) -> None:
+    # a comparison with NaN is false, so min and max of the two would hide it from check_percent
+    for name, value in (("start", start), ("end", end)):
+        if not math.isfinite(value):
+            raise reject(name, value, "a finite number")
+
+
 @dataclass(frozen=True)
 class Linear:
     """From ``start`` to ``end`` in equal steps between two fractions of the run, constant outside.
@@ -36,6 +43,7 @@ class Linear:
     begin: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_ends(self.start, self.end)
         _check("begin", self.begin, 0, 1)
         _check("until", self.until, 0, 1)
         if self.begin >= self.until:
@@ -70,6 +78,7 @@ class Steps:
     levels: int = 10
 
     def __post_init__(self) -> None:
+        _check_ends(self.start, self.end)
         _check("until", self.until, 0, 1)
         if self.levels < 2:
             raise reject("levels", self.levels, "an integer of at least 2")
@@ -101,6 +110,7 @@ class Exponential:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
+        _check_ends(self.start, self.end)
         if not self.rate > 0:
             raise reject("rate", self.rate, "a positive number per step")
 

@@ -1,0 +1,47 @@
+"""What the tests of the core share: one thread, fixed examples, a few small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+import torch
+
+from contrastlab.images import ImageSet
+from contrastlab.methods import Recipe
+from contrastlab.settings import Settings
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, database=None, max_examples=80)
+hypothesis.settings.load_profile("fixed")
+
+
+@pytest.fixture
+def pictures() -> Callable[..., ImageSet]:
+    """Random pictures, ``pictures(count, channels, seed)``; labels go round two classes."""
+
+    def make(count: int = 48, channels: int = 3, seed: int = 0) -> ImageSet:
+        generator = torch.Generator().manual_seed(seed)
+        pixels = torch.randint(0, 256, (count, channels, 16, 16), generator=generator).to(torch.uint8)
+        return ImageSet(f"pictures/{seed}", pixels, torch.arange(count) % 2, ("even", "odd"))
+
+    return make
+
+
+@pytest.fixture
+def tiny() -> Settings:
+    """Two epochs of three steps."""
+    return Settings(
+        image_size=16, arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=16, milestones=(), knn_every=0
+    )
+
+
+@pytest.fixture
+def shrink() -> Callable[[Recipe], Recipe]:
+    """A recipe with as few keys, draws and clusters as 48 pictures allow."""
+    changes = {
+        "negatives.k": 16, "negatives.nearest": 16, "keys.size": 20, "negatives.clusters": 4,
+        "positives.clusters": 4, "negatives.runs": 2, "positives.runs": 2,
+    }  # fmt: skip
+    return lambda recipe: recipe.override(changes)
