@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,7 @@ class Learner(nn.Module):
             return self._sum([_Direction(queries[0], pool[labels], pool, labels)], (), draws, step, total)
         directions = []
         for i, q in enumerate(queries):
-            bank = self.stores[self._other(i)]
+            bank: key.MemoryBank = self._store(self._other(i))
             clusters = bank.labels if bank.labels.shape[1] else None
             directions.append(_Direction(q, bank.rows[indices], bank.rows, indices, clusters))
         return self._sum(directions, tuple(q.detach() for q in queries), draws, step, total)
@@ -158,8 +159,17 @@ class Learner(nn.Module):
     def cluster(self, seed: int = 1234) -> None:
         """Cluster the banks anew, where the recipe needs clusters (LA and CAVE: once an epoch)."""
         clusters, runs = self.recipe.clusters
-        for store in self.stores if clusters else ():
-            store.labels.copy_(kmeans(store.rows, clusters, runs, seed=seed))
+        for i in range(len(self.stores) if clusters else 0):
+            bank: key.MemoryBank = self._store(i)
+            bank.labels.copy_(kmeans(bank.rows, clusters, runs, seed=seed))
+
+    def rows(self, stream: int) -> Tensor:
+        """``[N, d]`` stored keys of a stream."""
+        stored: Tensor = self._store(stream).rows
+        return stored
+
+    def _store(self, stream: int) -> Any:
+        return self.stores[stream]  # a MemoryBank or a KeyQueue, which ModuleList does not tell
 
     def _other(self, stream: int) -> int:
         # two streams: each is compared with the other's keys (CMC); one stream: with its own
@@ -174,7 +184,7 @@ class Learner(nn.Module):
             seen = views[1:2] if streams == 1 else views
             slow = [encoder(view) for encoder, view in zip(self.slow, seen, strict=True)]
         others = [self._other(i) for i in range(streams)]
-        directions = [_Direction(q, slow[j], self.stores[j].rows) for q, j in zip(queries, others, strict=True)]
+        directions = [_Direction(q, slow[j], self._store(j).rows) for q, j in zip(queries, others, strict=True)]
         return self._sum(directions, tuple(slow), draws, step, total)
 
     def _batch(self, views: tuple[Tensor, ...], draws: Draws, step: int, total: int) -> Step:
@@ -203,10 +213,12 @@ class Learner(nn.Module):
                 q = d.query.float() / self.recipe.temperature
                 candidates = Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
                 negatives = self.recipe.negatives.select(candidates, draws, step, total)
+                # read before positives are ranked: that sinks the own row, which may be a chosen negative
+                against = negatives.gather(candidates.logits)
                 others = self.recipe.positives.select(candidates, negatives, draws, step, total)
                 scores = Scores(
                     (q * d.positive.float()).sum(1),
-                    negatives.gather(candidates.logits),
+                    against,
                     None if others is None else others.gather(candidates.logits),
                 )
                 losses.append(self.recipe.objective(scores, self._offset(i, scores)).mean())

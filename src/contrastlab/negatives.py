@@ -142,6 +142,7 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
 
 
 def rank(candidates: Candidates, own: Own) -> tuple[Tensor, int]:
+    """Scores to rank, ``[B, N]`` without gradient, excluded rows last; and how many of them are candidates."""
     # Excluded rows sink to the end of the ranking and are not counted. They are written into the
     # detached storage of the logits: a copy of [B, N] is what this path can least afford, and no
     # selection reads those entries again.
@@ -157,18 +158,20 @@ def rank(candidates: Candidates, own: Own) -> tuple[Tensor, int]:
 
 
 def draw_from(indices: Tensor, k: int | None, draws: Draws) -> Tensor:
-    # k draws with replacement from each row of indices, or all of it
+    """``[B, k]`` draws with replacement from each row of ``[B, n]`` indices; all of it for ``k=None``."""
     if k is None:
         return indices
     return indices.gather(1, draws.below(indices.shape[1], indices.shape[0], k, indices.device))
 
 
 def check_k(k: int | None) -> None:
+    """Reject an impossible number of draws."""
     if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
         raise reject("k", k, "a positive number of negatives, or None for the whole region")
 
 
 def check_own(own: str) -> None:
+    """Reject an unknown treatment of the own row."""
     if own not in ("excluded", "ranked"):
         raise reject("own", own, "'excluded' or 'ranked'")
 
@@ -201,6 +204,8 @@ class Uniform:
     own: Own = "excluded"
 
     def __post_init__(self) -> None:
+        if self.k is None:
+            raise reject("k", None, "a positive number of negatives; all of them are Every()")
         check_k(self.k)
         check_own(self.own)
 
@@ -340,6 +345,8 @@ class Cave:
 
     def __post_init__(self) -> None:
         schedules.check_percent("outer", self.outer)
+        if schedules.bounds(self.outer)[0] <= 0:
+            raise reject("outer", self.outer, "percentages above 0")
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 

@@ -1,0 +1,333 @@
+"""Regions against a sort, draws against their distribution."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import Tensor
+
+from contrastlab.errors import ArgumentError
+from contrastlab.negatives import Ball, Candidates, Cave, Draws, Every, Ring, Uniform, edges, ring_indices
+from contrastlab.objectives import ABSENT, InfoNCE, Scores
+from contrastlab.schedules import Linear
+
+Table = list[list[int]]
+
+
+def draws(seed: int = 0, first: int = 0, rows: int | None = None) -> Draws:
+    return Draws(torch.Generator().manual_seed(seed), first, rows)
+
+
+@st.composite
+def problems(draw: st.DrawFn, least: int = 3) -> tuple[Table, list[int], list[int]]:
+    """Scores with many ties, the own row of each query, and one more row of each that is no candidate."""
+    keys, rows = draw(st.integers(least, 40)), draw(st.integers(1, 4))
+    score = st.integers(-3, 3)
+    table = draw(st.lists(st.lists(score, min_size=keys, max_size=keys), min_size=rows, max_size=rows))
+    own = draw(st.lists(st.integers(0, keys - 1), min_size=rows, max_size=rows))
+    shift = draw(st.lists(st.integers(1, keys - 1), min_size=rows, max_size=rows))
+    return table, own, [(o + s) % keys for o, s in zip(own, shift, strict=True)]
+
+
+def candidates(table: Table, own: list[int] | None, banned: list[int] | None, labels: Tensor | None = None):
+    return Candidates(
+        torch.tensor(table, dtype=torch.float32),
+        None if own is None else torch.tensor(own),
+        labels,
+        None if banned is None else torch.tensor(banned)[:, None],
+    )
+
+
+def ranks(keys: int, inner: int, outer: int, inner_of: str = "keys") -> tuple[int, int]:
+    # integer percentages, so that the edges are exact
+    last = keys * outer // 100
+    return (keys if inner_of == "keys" else last) * inner // 100, last
+
+
+def region_of(row: list[int], gone: set[int], first: int, last: int) -> Counter[int]:
+    ranked = sorted((value for i, value in enumerate(row) if i not in gone), reverse=True)
+    return Counter(ranked[first:last])
+
+
+def same_region(got: Tensor, table: Table, gone: list[set[int]], first: int, last: int) -> None:
+    assert got.shape == (len(table), last - first)
+    for row, indices, out in zip(table, got.tolist(), gone, strict=True):
+        assert len(set(indices)) == len(indices)
+        assert not out & set(indices)
+        assert Counter(row[i] for i in indices) == region_of(row, out, first, last)
+
+
+@given(problems(), st.integers(0, 99), st.integers(1, 100), st.sampled_from(["keys", "outer"]), st.booleans(),
+       st.sampled_from(["excluded", "ranked"]))  # fmt: skip
+def test_ring_is_the_slice_of_the_sorted_candidates(problem, inner, outer, inner_of, ban, own_is) -> None:
+    table, own, banned = problem
+    assume(inner_of == "outer" or inner < outer)
+    gone = [
+        ({o} if own_is == "excluded" else set()) | ({b} if ban else set()) for o, b in zip(own, banned, strict=True)
+    ]
+    first, last = ranks(len(table[0]) - len(gone[0]), inner, outer, inner_of)
+    part = Ring(inner, outer, k=None, inner_of=inner_of, own=own_is)
+    asked = candidates(table, own, banned if ban else None)
+    if first >= last:
+        with pytest.raises(ArgumentError, match="holds at least one"):
+            part.select(asked, draws(), 0, 1)
+        return
+    chosen = part.select(asked, draws(), 0, 1)
+    assert chosen.absent is None
+    same_region(chosen.indices, table, gone, first, last)
+
+
+@given(problems(), st.integers(1, 50), st.booleans(), st.sampled_from(["excluded", "ranked"]))
+def test_ball_of_a_number_of_keys_is_the_top_of_the_sort(problem, nearest, ban, own_is) -> None:
+    table, own, banned = problem
+    gone = [
+        ({o} if own_is == "excluded" else set()) | ({b} if ban else set()) for o, b in zip(own, banned, strict=True)
+    ]
+    chosen = Ball(nearest=nearest, k=None, own=own_is).select(
+        candidates(table, own, banned if ban else None), draws(), 0, 1
+    )
+    same_region(chosen.indices, table, gone, 0, min(nearest, len(table[0]) - len(gone[0])))
+
+
+@given(problems(least=12), st.integers(10, 100))
+def test_ball_of_a_percentage_is_the_top_of_the_sort(problem, outer) -> None:
+    table, own, _ = problem
+    chosen = Ball(outer, k=None).select(candidates(table, own, None), draws(), 0, 1)
+    same_region(chosen.indices, table, [{o} for o in own], 0, (len(table[0]) - 1) * outer // 100)
+
+
+@given(problems(least=12), st.integers(10, 100), st.integers(0, 2**31), st.booleans())
+def test_cave_is_the_ball_without_the_keys_of_the_own_clusters(problem, outer, seed, sampled) -> None:
+    table, own, _ = problem
+    keys = len(table[0])
+    labels = torch.randint(3, (keys, 2), generator=torch.Generator().manual_seed(seed))
+    asked = candidates(table, own, None, labels)
+    ball = Ball(outer, k=None).select(candidates(table, own, None), draws(), 0, 1).indices.tolist()
+    chosen = Cave(outer, k=30 if sampled else None, clusters=3, runs=2).select(asked, draws(seed), 0, 1)
+    for row in range(len(table)):
+        mine = labels[own[row]]
+        left = {i for i in ball[row] if not bool((labels[i] == mine).any())}
+        got = [i for i, out in zip(chosen.indices[row].tolist(), chosen.absent[row].tolist(), strict=True) if not out]
+        if sampled:
+            assert set(got) <= left
+            assert len(got) == (30 if left else 0)
+        else:
+            assert Counter(got) == Counter(left)
+
+
+@given(problems(), st.booleans(), st.sampled_from([True, False]))
+def test_every_candidate_is_there_once_and_no_other(problem, ban, has_own) -> None:
+    table, own, banned = problem
+    asked = candidates(table, own if has_own else None, banned if ban else None)
+    before = asked.logits.clone()
+    values = Every().select(asked, draws(), 0, 1).gather(asked.logits)
+    for row in range(len(table)):
+        out = ({own[row]} if has_own else set()) | ({banned[row]} if ban else set())
+        for i, value in enumerate(values[row].tolist()):
+            assert value == (float(torch.tensor(ABSENT)) if i in out else float(before[row, i]))
+
+
+@given(problems(), st.booleans(), st.sampled_from(["excluded", "ranked"]), st.booleans())
+def test_uniform_draws_candidates_only(problem, ban, own_is, has_own) -> None:
+    table, own, banned = problem
+    chosen = Uniform(64, own=own_is).select(
+        candidates(table, own if has_own else None, banned if ban else None), draws(3), 0, 1
+    )
+    assert chosen.indices.shape == (len(table), 64)
+    for row, indices in enumerate(chosen.indices.tolist()):
+        out = ({own[row]} if has_own and own_is == "excluded" else set()) | ({banned[row]} if ban else set())
+        assert not out & set(indices)
+        assert set(indices) <= set(range(len(table[0])))
+
+
+def test_duplicated_keys_are_kept_as_often_as_the_ranks_hold_them() -> None:
+    table = [[5, 5, 5, 4, 4, 3, 2, 1, 0, 0]]
+    indices = Ring(10, 50, k=None).select(candidates(table, None, None), draws(), 0, 1).indices
+    assert sorted(table[0][i] for i in indices[0].tolist()) == [4, 4, 5, 5]
+
+
+@pytest.mark.parametrize(("keys", "inner", "outer", "of", "expected"), [
+    (50_000, 1, 10, "keys", (500, 5000)),
+    (50_000, 10, 100, "outer", (5000, 50_000)),  # facts of the released code: u = 1, ranks 5000 … 49999
+    (50_000, 10, 10, "outer", (500, 5000)),  # and u = 0.1, ranks 500 … 4999
+    (65_536, 0, 100, "keys", (0, 65_536)),
+    (4095, 1, 10, "keys", (40, 409)),
+    (100, 29, 58, "keys", (29, 58)),  # 100 · 0.29 is 28.999… in floating point
+    (10, 0, 10, "keys", (0, 1)),
+])  # fmt: skip
+def test_edges_are_ranks_rounded_down(keys, inner, outer, of, expected) -> None:
+    assert edges(keys, inner, outer, of) == expected
+
+
+@pytest.mark.parametrize(("keys", "inner", "outer"), [(9, 0, 10), (100, 1, 1.5), (1, 0, 99)])
+def test_an_empty_ring_says_how_many_keys_there_were(keys, inner, outer) -> None:
+    with pytest.raises(ArgumentError, match=f"at least one of the {keys} keys"):
+        edges(keys, inner, outer)
+
+
+def test_ring_indices_at_the_ends() -> None:
+    row = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
+    assert ring_indices(row, 0, 4).tolist() == [[0, 1, 2, 3]]
+    assert sorted(ring_indices(row, 2, 4).tolist()[0]) == [1, 3]
+    assert sorted(ring_indices(row, 0, 2).tolist()[0]) == [0, 2]
+    assert ring_indices(row, 1, 2).tolist() == [[2]]
+
+
+def test_schedules_move_the_edges_with_the_step() -> None:
+    logits = torch.arange(100.0).repeat(2, 1)
+    part = Ring(1, Linear(100, 10, until=1.0), k=None)
+    sizes = [part.select(Candidates(logits.clone()), draws(), s, 10).indices.shape[1] for s in range(10)]
+    assert sizes == [100 - 10 * s - 1 for s in range(10)]
+    chosen = part.select(Candidates(logits.clone()), draws(), 9, 10).indices
+    assert sorted(chosen[0].tolist()) == list(range(90, 99))
+
+
+UNIFORMITY = {
+    "uniform, own row excluded": (Uniform(40_000), set(range(50)) - {7}),
+    "uniform, own row ranked": (Uniform(40_000, own="ranked"), set(range(50))),
+    "ring": (Ring(10, 60, k=40_000, own="ranked"), set(range(20, 45))),
+    "ball": (Ball(nearest=20, k=40_000), set(range(30, 50))),
+    "cave": (Cave(60, k=40_000, clusters=2, runs=1), set(range(22, 50, 2))),
+}
+
+
+@pytest.mark.parametrize("name", UNIFORMITY)
+def test_draws_with_replacement_are_uniform_over_the_region(name: str) -> None:
+    part, region = UNIFORMITY[name]
+    labels = torch.arange(50)[:, None] % 2  # the own row, 7, is odd
+    asked = Candidates(torch.arange(50.0)[None], torch.tensor([7]), labels)
+    counts = Counter(part.select(asked, draws(11), 0, 1).indices[0].tolist())
+    assert set(counts) == region
+    assert chisquare([counts[i] for i in sorted(region)]).pvalue > 1e-3
+
+
+def test_rows_are_drawn_independently() -> None:
+    asked = Candidates(torch.zeros(2, 50))
+    first, second = Uniform(20_000).select(asked, draws(5), 0, 1).indices
+    pairs = torch.bincount(first % 5 * 5 + second % 5, minlength=25)
+    assert chisquare(pairs.numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("part", [Uniform(9), Ring(1, 60, k=9), Ball(50, k=9), Cave(90, k=9, clusters=2, runs=1)],
+                         ids=lambda p: type(p).__name__)  # fmt: skip
+def test_two_half_batches_draw_what_one_batch_does(part) -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(8, 30, generator=generator)
+    own, labels = torch.randperm(30, generator=generator)[:8], torch.arange(30)[:, None] % 3
+
+    def chosen(rows: slice, d: Draws) -> Tensor:
+        indices = part.select(Candidates(logits[rows].clone(), own[rows], labels), d, 0, 1).indices
+        return logits[rows].gather(1, indices)
+
+    whole = chosen(slice(0, 8), draws(4))
+    halves = [chosen(slice(0, 3), draws(4, 0, 8)), chosen(slice(3, 8), draws(4, 3, 8))]
+    assert torch.equal(torch.cat(halves), whole)
+    assert not torch.equal(chosen(slice(0, 8), draws(5)), whole)
+
+
+def test_a_second_selection_of_the_same_step_draws_anew() -> None:
+    shared = draws(1)
+    first, second = (Uniform(50).select(Candidates(torch.zeros(1, 1000)), shared, 0, 1).indices for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("k", [6, None])
+def test_cave_with_nothing_left_costs_nothing_and_moves_nothing(k: int | None) -> None:
+    q = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    pool = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(20)[:, None] % 2
+    labels[:, 0] = torch.where(torch.arange(20) < 10, 0, labels[:, 0])
+    logits = q @ pool.T
+    # everything near the first query shares its cluster; the second keeps some
+    labels[logits[0].argsort(descending=True)[:11], 0] = 0
+    own = torch.stack([logits[0].argmax(), (labels[:, 0] == 1).nonzero()[0, 0]])
+    chosen = Cave(50, k=k, clusters=2, runs=1).select(Candidates(logits, own, labels), draws(), 0, 1)
+    assert bool(chosen.absent[0].all())
+    assert not bool(chosen.absent[1].all())
+    loss = InfoNCE()(Scores((q * pool[own]).sum(1), chosen.gather(logits)))
+    assert loss[0] == 0
+    assert loss[1] > 0
+    loss.sum().backward()
+    assert not q.grad[0].any()
+    assert bool(q.grad[1].any())
+    assert bool(q.grad.isfinite().all())
+
+
+def test_gradients_reach_chosen_entries_only() -> None:
+    table = torch.arange(20.0).repeat(3, 1).requires_grad_()
+    logits = table * 1.0
+    asked = Candidates(logits, torch.tensor([19, 0, 5]))
+    part = Ring(10, 50, k=None)
+    indices = part.select(asked, draws(), 0, 1)
+    indices.gather(logits).sum().backward()
+    expected = torch.zeros(3, 20).scatter_(1, indices.indices, 1.0)
+    assert torch.equal(table.grad, expected)
+    assert not bool(table.grad[[0, 1, 2], [19, 0, 5]].any())
+
+
+def test_cave_without_clusters_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="memory bank"):
+        Cave(50, k=4).select(Candidates(torch.zeros(2, 10), torch.tensor([0, 1])), draws(), 0, 1)
+
+
+def test_uniform_needs_a_key_beside_the_own_one() -> None:
+    with pytest.raises(ArgumentError, match="keys=1"):
+        Uniform(4).select(Candidates(torch.zeros(1, 1), torch.tensor([0])), draws(), 0, 1)
+
+
+BAD = {
+    "inner above outer": (lambda: Ring(inner=10, outer=1), "inner"),
+    "inner equals outer": (lambda: Ring(inner=10, outer=10), "inner"),
+    "inner passes an annealed outer": (lambda: Ring(inner=20, outer=Linear(100, 10)), "inner"),
+    "annealed inner passes outer": (lambda: Ring(inner=Linear(0, 10), outer=10), "inner"),
+    "all of the outer set": (lambda: Ring(inner=100, outer=10, inner_of="outer"), "inner"),
+    "inner below 0": (lambda: Ring(inner=-1), "inner"),
+    "outer above 100": (lambda: Ring(outer=101), "outer"),
+    "outer is not a number": (lambda: Ring(outer=math.nan), "outer"),
+    "outer is 0": (lambda: Ring(inner=0, outer=0), "outer"),
+    "inner_of": (lambda: Ring(inner_of="bank"), "inner_of"),
+    "ring k": (lambda: Ring(k=0), "k"),
+    "ring own": (lambda: Ring(own="kept"), "own"),
+    "ball outer 0": (lambda: Ball(0), "outer"),
+    "ball outer above 100": (lambda: Ball(Linear(200, 10)), "outer"),
+    "ball nearest": (lambda: Ball(nearest=0), "nearest"),
+    "ball k": (lambda: Ball(k=-1), "k"),
+    "ball own": (lambda: Ball(own="kept"), "own"),
+    "cave outer above 100": (lambda: Cave(101), "outer"),
+    "cave outer 0": (lambda: Cave(0), "outer"),
+    "cave annealed to 0": (lambda: Cave(Linear(100, 0)), "outer"),
+    "cave clusters": (lambda: Cave(clusters=1), "clusters"),
+    "cave runs": (lambda: Cave(runs=0), "runs"),
+    "cave k": (lambda: Cave(k=0), "k"),
+    "uniform k": (lambda: Uniform(0), "k"),
+    "uniform k is True": (lambda: Uniform(True), "k"),
+    "uniform k is a fraction": (lambda: Uniform(1.5), "k"),
+    "uniform k is all": (lambda: Uniform(None), "k"),
+    "uniform own": (lambda: Uniform(own="kept"), "own"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_impossible_arguments_are_named(name: str) -> None:
+    make, argument = BAD[name]
+    with pytest.raises(ArgumentError, match=rf"^{argument}="):
+        make()
+
+
+def test_possible_extremes_are_accepted() -> None:
+    everything = Ring(0, 100, k=None).select(Candidates(torch.zeros(1, 4)), draws(), 0, 1)
+    assert sorted(everything.indices[0].tolist()) == [0, 1, 2, 3]
+    assert Ring(inner=10, outer=1, inner_of="outer").inner == 10
+    assert Ring(inner=Linear(0, 1), outer=Linear(100, 10)).outer == Linear(100, 10)
+
+
+def test_equations_tell_parts_apart() -> None:
+    parts = [Every(), Uniform(8), Ring(1, 10, 8), Ring(1, 10, None), Ring(10, 10, 8, "outer"), Ball(10, k=8),
+             Ball(nearest=8, k=None), Cave(10, 8)]  # fmt: skip
+    assert len({p.latex for p in parts}) == len(parts)
