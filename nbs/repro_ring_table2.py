@@ -17,8 +17,8 @@
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
-methods: str = "all"  # all, or rows such as "ir,iring"
-profile: str = "auto"  # auto | smoke | laptop | paper; auto is paper with a GPU, laptop without
+methods: str = "all"  # all, or rows by name
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
 devices: str = "1"  # devices of this machine, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
@@ -30,9 +30,8 @@ from pathlib import Path
 
 import torch
 
-from contrastlab import papers, reproduce
+from contrastlab import papers, report, reproduce
 from contrastlab.methods import get
-from contrastlab.report import summary_sentences
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
@@ -62,8 +61,15 @@ get("ring/iring_noanneal")
 
 # %% tags=["nbval-ignore-output"]
 table = reproduce.table(
-    "ring", "2", dataset, methods_=methods, profile=profile, seeds=seeds,
-    data_root=data_root or None, out_dir=root / out_dir, read_also=[root / "results"],
+    "ring",
+    "2",
+    dataset,
+    methods_=methods,
+    profile=profile,
+    seeds=seeds,
+    data_root=data_root or None,
+    out_dir=root / out_dir,
+    read_also=[root / "results"],
     devices=int(devices) if str(devices).isdigit() else devices,
 )
 
@@ -74,13 +80,14 @@ table = reproduce.table(
 table
 
 # %% tags=["nbval-ignore-output"]
-table.figure();
+figure = table.figure()
 
 # %% [markdown]
 # ## What was measured, and what it cannot show
 
 # %% tags=["nbval-ignore-output"]
-print(*summary_sentences(table), sep="\n")
+print(*report.summary_sentences(table), sep="\n")
+
 
 # %% [markdown]
 # The hole removes the keys most likely to be the same thing as the query. Annealing waits with the selection until

@@ -19,8 +19,8 @@
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
-methods: str = "ir,ir_nce,ball_anneal,ring_anneal,cave_anneal,la_nce,cmc_nce,ring_lab_anneal"  # all, or rows such as "ir,iring"
-profile: str = "auto"  # auto | smoke | laptop | paper; auto is paper with a GPU, laptop without
+methods: str = "ir,ir_nce,la_nce,ball_anneal,cave_anneal,ring_anneal,cmc_nce,ring_lab_anneal"  # all, or rows by name
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
 devices: str = "1"  # devices of this machine, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
@@ -32,9 +32,8 @@ from pathlib import Path
 
 import torch
 
-from contrastlab import papers, reproduce
+from contrastlab import papers, report, reproduce
 from contrastlab.methods import get
-from contrastlab.report import summary_sentences
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
@@ -64,8 +63,15 @@ get("vince/ring_sneigh_anneal")
 
 # %% tags=["nbval-ignore-output"]
 table = reproduce.table(
-    "vince", "1", dataset, methods_=methods, profile=profile, seeds=seeds,
-    data_root=data_root or None, out_dir=root / out_dir, read_also=[root / "results"],
+    "vince",
+    "1",
+    dataset,
+    methods_=methods,
+    profile=profile,
+    seeds=seeds,
+    data_root=data_root or None,
+    out_dir=root / out_dir,
+    read_also=[root / "results"],
     devices=int(devices) if str(devices).isdigit() else devices,
 )
 
@@ -76,17 +82,21 @@ table = reproduce.table(
 table
 
 # %% tags=["nbval-ignore-output"]
-table.figure();
+figure = table.figure()
 
 # %% [markdown]
 # ## What was measured, and what it cannot show
 
 # %% tags=["nbval-ignore-output"]
-print(*summary_sentences(table), sep="\n")
+print(*report.summary_sentences(table), sep="\n")
+
 
 # %% [markdown]
-# `methods="all"` runs all 26 rows; the default here is one of each kind. The neighbours of *s-neigh* stand in the numerator and not in the denominator: the loss can fall below zero and is
-# then no bound on the mutual information. The annealed rows grow the neighbours' ball with the ring's inner edge.
+# `methods="all"` runs all 26 rows; the default here is one of each kind.
+#
+# The neighbours of *s-neigh* stand in the numerator and not in the denominator: the loss can fall below zero
+# and is then no bound on the mutual information. The annealed rows grow the neighbours' ball with the
+# ring's inner edge.
 
 # %% tags=["check", "nbval-ignore-output"]
 rows = {row.method: row for row in table.rows}

@@ -48,14 +48,14 @@ batch_size = 13
 lr = 3.0
 dim = 13
 linear = { epochs = 3 }
-[profile.smoke]
+[profile.medium]
 epochs = 4
 batch_size = 14
 lr = 4.0
-[profile.smoke.dataset.cifar10]
+[profile.medium.dataset.cifar10]
 epochs = 5
 batch_size = 15
-[profile.smoke.method."ring/iring"]
+[profile.medium.method."ring/iring"]
 epochs = 6
 """
 
@@ -160,13 +160,17 @@ def test_tables_with_the_same_rows_share_the_cell() -> None:
 
 def test_settings_merge_in_the_documented_order() -> None:
     plan = papers.parse_plan(MINIMAL, "ring_table1.toml")
-    cell = plan.settings("cifar10", "iring", "smoke")
+    cell = plan.settings("cifar10", "iring", "medium")
     assert (cell.epochs, cell.batch_size, cell.lr, cell.dim, cell.image_size) == (6, 15, 4.0, 13, 12)
     assert cell.warmup_epochs == 1
     assert cell.parts == {"a": 1, "b": 2, "c": 2}
     assert (cell.linear.epochs, cell.linear.batch_size) == (3, 1)
-    assert plan.settings("cifar10", "ir", "smoke").epochs == 5
-    assert plan.settings("shapes", "ir", "smoke").epochs == 4
+    assert plan.settings("cifar10", "ir", "medium").epochs == 5
+    assert plan.settings("shapes", "ir", "medium").epochs == 4
+    # the profiles shared by all tables come after the protocol and before the table's own
+    smoke = papers.plan("ring", 1).settings("cifar10", "ir", "smoke").epochs
+    own = papers.parse_plan(MINIMAL.replace("profile.medium", "profile.smoke"), "ring_table1.toml")
+    assert plan.settings("shapes", "ir", "smoke").epochs == smoke != own.settings("shapes", "ir", "smoke").epochs == 4
     assert plan.settings("cifar10", "iring", "paper").epochs == 3
     assert plan.settings("cifar10", "ir", "paper").epochs == 2
     assert plan.settings("shapes", "ir", "paper").epochs == 1
@@ -176,7 +180,7 @@ def test_settings_merge_in_the_documented_order() -> None:
     ("old", "new", "words"),
     [
         ("[settings]\nepochs = 1", "[settings]\nepoch = 1", "settings.epoch"),
-        ("epochs = 4", "epochs = 0", "profile.smoke.settings.epochs"),
+        ("epochs = 4", "epochs = 0", "profile.medium.settings.epochs"),
         ('claim = "c"', 'claim = "c"\nclaims = "c"', "claims"),
         ('"ring/iring" = "IRing"', '"ring/iring" = "IRings"', "did you mean IRing"),
         ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),

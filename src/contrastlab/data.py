@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from contrastlab.errors import reject
-
 
 class Source(Protocol):
     """What training and probes need of a set of images; see :mod:`contrastlab.images`."""
@@ -37,15 +35,9 @@ class Source(Protocol):
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
-    """Indices of ``count`` images chosen at random by ``seed``, or of all of them.
-
-    Raises:
-        ArgumentError: if fewer images are there than asked for.
-    """
-    if count is None:
+    """Indices of at most ``count`` images chosen at random by ``seed``; of all, in order, for ``None``."""
+    if count is None or count >= len(labels):
         return torch.arange(len(labels))
-    if count > len(labels):
-        raise reject("train_images", count, f"at most the {len(labels)} images of the set")
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
 
 

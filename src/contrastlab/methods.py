@@ -9,7 +9,7 @@ Where a paper's text, tables and released code disagree, the recipe follows the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
@@ -45,11 +45,11 @@ class Recipe:
 
     name: str
     label: str
-    views: Views = Augmented(1)
-    keys: Keys | None = keys.Bank()
-    negatives: Negatives = negatives.Uniform()
-    positives: Positives = positives.One()
-    objective: Objective = objectives.InfoNCE()
+    views: Views = field(default_factory=Augmented)
+    keys: Keys | None = field(default_factory=keys.Bank)
+    negatives: Negatives = field(default_factory=negatives.Uniform)
+    positives: Positives = field(default_factory=positives.One)
+    objective: Objective = field(default_factory=objectives.InfoNCE)
     temperature: float = 0.07
     note: str = ""
 
@@ -98,13 +98,13 @@ class Recipe:
         for path, value in changes.items():
             if path not in _paths():
                 raise errors.unknown("recipe field", path, _paths())
-            part, _, field = path.partition(".")
-            if not field:
+            part, _, attribute = path.partition(".")
+            if not attribute:
                 recipe = replace(recipe, **{part: value})
                 continue
             old = getattr(recipe, part)
-            if getattr(old, field, None) is not None:
-                recipe = replace(recipe, **{part: replace(old, **{field: value})})
+            if getattr(old, attribute, None) is not None:
+                recipe = replace(recipe, **{part: replace(old, **{attribute: value})})
         return recipe
 
     def describe(self) -> dict[str, Any]:
@@ -119,8 +119,6 @@ class Recipe:
         """The loss and the choices in it, LaTeX without delimiters."""
         if self.keys is None:
             return r"\text{no training: the encoder as initialised}"
-        score = rf"s_k=\frac{{q\cdot k}}{{{self.temperature:g}}}"
-        lines = [rf"\mathcal L&={self.objective.latex}", rf"{score},\quad &{self.views.latex}"]
         lines = [
             rf"\mathcal L(q)&={self.objective.latex}",
             rf"s_k&=q\cdot k/{self.temperature:g}",
@@ -134,7 +132,8 @@ class Recipe:
     def _repr_markdown_(self) -> str:
         rows = "".join(f"| {name} | `{part!r}` |\n" for name, part in self.parts().items())
         note = f"\n\n{self.note}" if self.note else ""
-        return f"**{self.label}** (`{self.name}`)\n\n$$ {self.equation} $$\n\n| choice | part |\n| --- | --- |\n{rows}{note}"
+        head = f"**{self.label}** (`{self.name}`)\n\n$$ {self.equation} $$\n\n"
+        return f"{head}| choice | part |\n| --- | --- |\n{rows}{note}"
 
 
 _PARTS = ("views", "keys", "negatives", "positives", "objective")
@@ -199,8 +198,11 @@ def _vince() -> Iterator[Recipe]:
         " says nearest to the bank's row.",
     )
     nce = replace(nce, name="vince/ir_nce", label="IR^nce", note="")
-    sets = {"ball": ("BALL", negatives.Ball(10, k=4095)), "cave": ("CAVE", negatives.Cave(10, k=4095)),
-            "ring": ("RING", negatives.Ring(1, 10, k=4095))}  # fmt: skip
+    sets: dict[str, tuple[str, negatives.Ball | negatives.Cave | negatives.Ring]] = {
+        "ball": ("BALL", negatives.Ball(10, k=4095)),
+        "cave": ("CAVE", negatives.Cave(10, k=4095)),
+        "ring": ("RING", negatives.Ring(1, 10, k=4095)),
+    }
     yield from (ir, nce, la)
     yield replace(la, name="vince/la_nce", label="LA^nce", objective=objectives.InfoNCE(), note="",
                   negatives=negatives.Ball(nearest=4096, k=None))  # fmt: skip

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
+from lightning_fabric.loggers.csv_logs import CSVLogger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -173,9 +175,9 @@ class _Run:
         self.device = fabric.device
         self.learner = learner.to(self.device)
         layout = torch.channels_last
-        learner.network.to(memory_format=layout)  # type: ignore[call-overload]
+        learner.network.to(memory_format=layout)
         if learner.slow is not None:
-            learner.slow.to(memory_format=layout)  # type: ignore[call-overload]
+            learner.slow.to(memory_format=layout)
         self.optimiser = torch.optim.SGD(
             learner.network.parameters(),
             lr=settings.lr,
@@ -388,7 +390,9 @@ class _Run:
         if not bool(known.any()):
             return math.nan
         if isinstance(self.recipe.keys, keys.Bank):
-            rows = nn.functional.normalize(torch.cat([s.rows for s in self.learner.stores], 1), dim=1)[known]
+            rows = nn.functional.normalize(
+                torch.cat([self.learner.rows(i) for i in range(len(self.learner.stores))], 1), dim=1
+            )[known]
         else:
             rows, _ = probes.encode(
                 encoders, self.recipe.views, self.augmentation, self.images,
@@ -412,12 +416,21 @@ class _Run:
         (self.folder / "config.json").write_text(json.dumps(self.config(), indent=2) + "\n")
         (self.folder / "metrics.csv").unlink(missing_ok=True)
         loggers = [
-            CSVLogger(self.folder, name="", version="", flush_logs_every_n_steps=1),
+            _csv(self.folder),
             TensorBoardLogger(self.folder, name="", version="tensorboard", purge_step=self.step + 1),
         ]
         for row in self.history:
             loggers[0].log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
         return loggers
+
+
+def _csv(folder: Path) -> CSVLogger:
+    # It warns that it will start its file anew, which is what is wanted: the history is written again.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
+        _ = logger.experiment
+    return logger
 
 
 @contextmanager

@@ -49,7 +49,8 @@ def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) ->
 
 def encode(
     encoders: nn.ModuleList, part: Augmented | Split, augmentation: Augmentation, source: Source,
-    *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu", indices: Tensor | None = None,
+    *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
+    indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Representations of the centre views of images.
 

@@ -142,7 +142,7 @@ class Row:
         return self.measured.mean - self.published
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """A finished table of one data set in one profile; shows itself in a notebook."""
 
@@ -274,7 +274,7 @@ class Report:
     def _repr_markdown_(self) -> str:
         return self.markdown()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.markdown() + "\n" + "\n".join(f"- {sentence}" for sentence in summary_sentences(self)) + "\n"
 
     @property

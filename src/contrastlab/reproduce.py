@@ -7,6 +7,7 @@ and the command line call :func:`table`; a cluster job calls :func:`cell` for it
 from __future__ import annotations
 
 import hashlib
+import os
 import resource
 import statistics
 import time
@@ -19,7 +20,8 @@ import torch
 from lightning_fabric import Fabric
 
 from contrastlab import images, methods, papers, probes, report, results
-from contrastlab.errors import CorruptFileError, NotApplicableError, UnknownNameError, reject, unknown
+from contrastlab.data import subset_order
+from contrastlab.errors import CorruptFileError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain import derive, pretrain
 from contrastlab.report import Report, Unavailable
@@ -29,6 +31,8 @@ from contrastlab.views import augmentation
 
 Log = Callable[[str], None]
 
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+
 
 def _say(line: str) -> None:
     print(line, flush=True)
@@ -37,9 +41,13 @@ def _say(line: str) -> None:
 def resolve_profile(plan: TablePlan, profile: str) -> str:
     """``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
 
+    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
+
     Raises:
         UnknownNameError: with the profiles of this table.
     """
+    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
+        profile = os.environ[PROFILE_VARIABLE]
     if profile == "auto":
         return "paper" if torch.cuda.is_available() else "laptop"
     if profile not in plan.profiles:
@@ -164,7 +172,7 @@ def cell(
     # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
     torch.set_float32_matmul_precision("high")
     began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
-    test = splits.test.take(settings.test_images)
+    test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
     folder = results.location(
         Path(out_dir) / "cells", paper=plan.paper, table=plan.table, dataset=dataset, profile=profile, method=name,
         seed=seed, hash_=results.config_hash(settings.model_dump(mode="json"), _plain(recipe.describe()), data),
@@ -214,8 +222,7 @@ def _evaluate(
     seed: int, device: torch.device, log: Log,
 ) -> dict[str, float]:  # fmt: skip
     view = augmentation(settings.augmentation, settings.image_size)
-    chosen = probes.subset_order(splits.train.labels, settings.train_images, seed=0) \
-        if settings.train_images is not None and settings.train_images < len(splits.train) else None  # fmt: skip
+    chosen = subset_order(splits.train.labels, settings.train_images, seed=0)
     rows, labels = probes.encode(encoders, recipe.views, view, splits.train, device=device, indices=chosen)
     queries, truth = probes.encode(encoders, recipe.views, view, test, device=device)
     score = probes.linear(
@@ -267,7 +274,9 @@ def announce(
             continue
         missing += [(name, s) for s in seeds if not stored(plan, dataset, name, s, profile, data=data, roots=roots)]
     total = len(names) * len(seeds)
-    why = " (auto: no GPU here)" if asked == "auto" and profile == "laptop" else " (auto)" if asked == "auto" else ""
+    gpu = torch.cuda.is_available()
+    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
+    why = f" (auto: {reason})" if asked == "auto" else ""
     log(f"{plan.paper} table {plan.table}, {dataset}, profile {profile}{why}, seeds {', '.join(map(str, seeds))}")
     log(f"data: {splits.note or splits.name}")
     log(f"{total - len(missing)} of {total} cells need no run; {len(missing)} to run")
@@ -357,9 +366,3 @@ def parse_target(target: str) -> tuple[str, str]:
     if target not in known:
         raise unknown("table", target, known)
     return known[target]
-
-
-__all__ = [
-    "UnknownNameError", "announce", "cell", "estimate", "fingerprint", "parse_seeds", "parse_target",
-    "resolve_profile", "stored", "table",
-]  # fmt: skip

@@ -33,15 +33,15 @@ class LinearProbe(_Data):
     milestones: tuple[int, ...] = ()
     gamma: float = Field(0.1, gt=0, le=1)
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
-    train_images: int | None = Field(None, ge=1, description="labelled images used; None is all of them")
+    train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
 
 
 class Settings(_Data):
     """Protocol of one run."""
 
     # data
-    train_images: int | None = Field(None, ge=2, description="images used for pre-training; None is all of them")
-    test_images: int | None = Field(None, ge=1, description="test images used; None is all of them")
+    train_images: int | None = Field(None, ge=2, description="at most so many images for pre-training; None is all")
+    test_images: int | None = Field(None, ge=1, description="at most so many test images; None is all")
     image_size: int = Field(224, ge=8, description="side of an augmented view in pixels")
     augmentation: str = Field("instdisc", description="name in contrastlab.views.AUGMENTATIONS")
     # encoder

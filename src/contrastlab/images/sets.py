@@ -81,7 +81,7 @@ def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
 def _check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
     if labels.dtype != torch.int64 or labels.shape != (count,):
         raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-    if count and not (-1 <= int(labels.min()) and int(labels.max()) < len(classes)):
+    if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
         span = (int(labels.min()), int(labels.max()))
         raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
 
@@ -103,7 +103,7 @@ def decode(source: str | Path | bytes) -> Image.Image:
 
 
 def square(image: Image.Image, side: int) -> Image.Image:
-    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased), then cropped to the middle square."""
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
     width, height = image.size
     if min(width, height) != side:
         scale = side / min(width, height)
@@ -332,7 +332,7 @@ class UnlabelledSplits(Splits):
         )
 
     @property
-    def train(self) -> NoReturn:  # type: ignore[override]
+    def train(self) -> NoReturn:
         """Refused.
 
         Raises:
@@ -341,7 +341,7 @@ class UnlabelledSplits(Splits):
         self._refuse("train")
 
     @property
-    def test(self) -> NoReturn:  # type: ignore[override]
+    def test(self) -> NoReturn:
         """Refused.
 
         Raises:

@@ -283,7 +283,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
         raise reject("seed", seed, "an integer in [0, 2**32)")
     if index.ndim != 1 or index.dtype != torch.int64:
         raise reject("index", f"{index.dtype} tensor of shape {tuple(index.shape)}", "an int64 vector")
-    if len(index) and not (0 <= int(index.min()) and int(index.max()) < 2**32):
+    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < 2**32):
         raise reject("index", (int(index.min()), int(index.max())), "integers in [0, 2**32)")
     index = index.cpu()
     key = _mix(torch.tensor(seed) + _GOLDEN)

@@ -152,12 +152,19 @@ class _Profile(_Data):
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
 
+@cache
+def _shared_profiles() -> Mapping[str, dict[str, Any]]:
+    raw = tomllib.loads((_HERE / "profiles.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
+
+
 class TablePlan(_Data):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field (``parts`` and
-    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < ``profile`` <
-    ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the protocol itself.
+    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
+    (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
+    protocol itself.
     """
 
     paper: str
@@ -204,7 +211,8 @@ class TablePlan(_Data):
     @property
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
-        return (*(name for name in self.profile if name != _PAPER_PROFILE), _PAPER_PROFILE)
+        small = dict.fromkeys((*_shared_profiles(), *self.profile))
+        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
 
     def resolve(self, method: str) -> str:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
@@ -270,6 +278,7 @@ class TablePlan(_Data):
         yield self.protocol
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
+        yield _shared_profiles().get(profile, {})
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
