@@ -1,0 +1,222 @@
+"""Banks and queues against loops, momentum against its formula, k-means on clear blobs."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import clusters
+from contrastlab.errors import ArgumentError
+from contrastlab.keys import Bank, KeyQueue, MemoryBank, Queue, gather, momentum_update, prototypes, unit_rows, world
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def unit(rows: int, seed: int, dim: int = 3) -> Tensor:
+    return F.normalize(torch.randn(rows, dim, generator=generator(seed)), dim=1)
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 23), min_size=1, max_size=8))
+def test_queue_holds_what_a_deque_holds(size: int, batches: list[int]) -> None:
+    queue = KeyQueue(size, 3, generator())
+    twin = deque(queue.rows.tolist(), maxlen=size)
+    assert queue.oldest_first().tolist() == list(twin)
+    for number, count in enumerate(batches):
+        keys = unit(count, number)
+        queue.enqueue(keys)
+        twin.extend(keys.tolist())
+        assert queue.oldest_first().tolist() == list(twin)
+        assert sorted(queue.rows.tolist()) == sorted(twin)
+        assert 0 <= int(queue.pointer) < size
+
+
+def test_queue_keeps_its_precision_and_takes_no_gradient() -> None:
+    queue = KeyQueue(4, 3, generator())
+    keys = unit(2, 1).to(torch.bfloat16).requires_grad_()
+    queue.enqueue(keys)
+    assert queue.rows.dtype == torch.float32
+    assert not queue.rows.requires_grad
+    assert torch.equal(queue.rows[:2], keys.detach().float())
+
+
+def test_initial_keys_are_unit_and_of_the_seed() -> None:
+    for make in (lambda s: KeyQueue(50, 8, generator(s)).rows, lambda s: MemoryBank(50, 8, generator(s)).rows):
+        torch.testing.assert_close(make(0).norm(dim=1), torch.ones(50))
+        assert torch.equal(make(0), make(0))
+        assert not torch.equal(make(0), make(1))
+
+
+def test_bank_starts_from_coordinates_uniform_around_zero() -> None:
+    # normalised cubes: the largest coordinate of a row, in units of its norm, is below that of a Gaussian's
+    rows = unit_rows(4000, 128, generator())
+    assert abs(float(rows.mean())) < 1e-3
+    assert float((rows.abs().amax(1) / rows.square().mean(1).sqrt()).mean()) < 3**0.5 * 1.05
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 0.9])
+def test_bank_update_equals_its_loop(rate: float) -> None:
+    bank = MemoryBank(10, 3, generator())
+    before = bank.rows.double().clone()
+    indices, embeddings = torch.tensor([7, 0, 3, 9]), unit(4, 5)
+    bank.update(indices, embeddings, rate)
+    for row in range(10):
+        expected = before[row]
+        for position, i in enumerate(indices.tolist()):
+            if i == row:
+                moved = [rate * float(a) + (1 - rate) * float(b) for a, b in zip(before[row], embeddings[position])]  # noqa: B905
+                length = sum(v * v for v in moved) ** 0.5
+                expected = torch.tensor([v / length for v in moved], dtype=torch.float64)
+        torch.testing.assert_close(bank.rows[row].double(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(bank.rows.norm(dim=1), torch.ones(10))
+
+
+def test_an_image_twice_in_a_batch_keeps_its_last_embedding() -> None:
+    bank = MemoryBank(6, 3, generator())
+    before, embeddings = bank.rows.clone(), unit(4, 5)
+    bank.update(torch.tensor([2, 4, 2, 5]), embeddings, 0.5)
+    torch.testing.assert_close(bank.rows[2], F.normalize(before[2] + embeddings[2], dim=0))
+
+
+@pytest.mark.parametrize("bad", [-1, 10, 10**6])
+def test_a_row_outside_the_bank_is_named_and_nothing_is_written(bad: int) -> None:
+    bank = MemoryBank(10, 3, generator())
+    before = bank.rows.clone()
+    with pytest.raises(ArgumentError, match=rf"indices={bad}: .*0 to 9"):
+        bank.update(torch.tensor([3, bad]), unit(2, 1), 0.5)
+    assert torch.equal(bank.rows, before)
+
+
+def test_bank_labels_start_with_everybody_alone() -> None:
+    assert MemoryBank(5, 3, generator(), runs=2).labels.tolist() == [[i, i] for i in range(5)]
+    assert MemoryBank(5, 3, generator()).labels.shape == (5, 0)
+
+
+def test_state_dict_carries_rows_pointer_and_labels(tmp_path) -> None:
+    queue, bank = KeyQueue(7, 3, generator()), MemoryBank(7, 3, generator(), runs=2)
+    queue.enqueue(unit(5, 1))
+    bank.update(torch.tensor([1, 2]), unit(2, 2), 0.5)
+    bank.labels.copy_(torch.randint(3, (7, 2), generator=generator(4)))
+    torch.save({"queue": queue.state_dict(), "bank": bank.state_dict()}, tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    again, other = KeyQueue(7, 3, generator(8)), MemoryBank(7, 3, generator(8), runs=2)
+    again.load_state_dict(state["queue"])
+    other.load_state_dict(state["bank"])
+    assert int(again.pointer) == 5
+    assert torch.equal(other.labels, bank.labels)
+    assert torch.equal(other.rows, bank.rows)
+    for q in (queue, again):
+        q.enqueue(unit(4, 9))
+    assert torch.equal(again.rows, queue.rows)
+    assert torch.equal(again.oldest_first(), queue.oldest_first())
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9, 0.999, 1.0])
+def test_momentum_update_equals_its_loop_and_leaves_statistics_alone(momentum: float) -> None:
+    torch.manual_seed(0)
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+
+    slow, fast = network(), network()
+    with torch.no_grad():
+        for net in (slow, fast):
+            for parameter in net.parameters():
+                parameter.normal_(generator=generator(len(parameter.shape)))
+                parameter.add_(0.5 * (net is fast))
+        fast.train()(torch.randn(8, 3, 4, 4, generator=generator(3)))  # fast has statistics of its own
+    before, goal = [p.double().clone() for p in slow.parameters()], [p.double().clone() for p in fast.parameters()]
+    buffers = [b.clone() for b in slow.buffers()]
+    momentum_update(slow, fast, momentum)
+    for got, old, new, kept in zip(slow.parameters(), before, goal, fast.parameters(), strict=True):
+        expected = momentum * old + (1 - momentum) * new
+        torch.testing.assert_close(got.double(), expected, rtol=1e-6, atol=1e-7)
+        assert torch.equal(kept.double(), new)
+    assert all(torch.equal(a, b) for a, b in zip(slow.buffers(), buffers, strict=True))
+    assert not torch.equal(next(iter(fast.buffers())), next(iter(slow.buffers())))
+
+
+def test_alone_there_is_one_process_and_gathering_detaches() -> None:
+    assert world() == (0, 1)
+    value = torch.ones(2, 3, requires_grad=True)
+    assert torch.equal(gather(value), value)
+    assert not gather(value).requires_grad
+
+
+def test_prototypes_are_learnt() -> None:
+    vectors = prototypes(4, 8, generator())
+    assert vectors.shape == (4, 8)
+    assert vectors.requires_grad
+    assert len({tuple(v) for v in vectors.tolist()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda: Bank(1.0), "rate"),
+        (lambda: Bank(-0.1), "rate"),
+        (lambda: Queue(0), "size"),
+        (lambda: Queue(4, 1.1), "momentum"),
+        (lambda: Queue(4, -0.1), "momentum"),
+    ],
+)
+def test_impossible_arguments_are_named(make, argument: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"^{argument}="):
+        make()
+
+
+def blobs() -> tuple[Tensor, Tensor]:
+    """Four clear directions in eight dimensions, 30 keys each, shuffled."""
+    truth = torch.arange(4).repeat(30)
+    noise = torch.randn(120, 8, generator=generator(1)) * 0.05
+    return F.normalize(torch.eye(8)[truth] + noise, dim=1), truth
+
+
+def same_partition(labels: Tensor, truth: Tensor) -> bool:
+    return len({(a, b) for a, b in zip(labels.tolist(), truth.tolist(), strict=True)}) == len(set(truth.tolist()))
+
+
+@pytest.mark.parametrize("how", ["faiss", "device"])
+def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(how: str) -> None:
+    keys, truth = blobs()
+    run = {"faiss": clusters._faiss, "device": clusters._lloyd}[how]
+    found = [run(keys, 4, 20, seed) for seed in range(6)]
+    for labels in found:
+        assert labels.dtype == torch.int64
+        assert labels.shape == (120,)
+        assert set(labels.tolist()) <= {0, 1, 2, 3}
+    # Lloyd may stop in a local optimum that splits one blob: most starts must not
+    assert sum(same_partition(labels, truth) for labels in found) >= 2
+    assert torch.equal(run(keys, 4, 20, 3), found[3])
+    assert any(not torch.equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("how", ["faiss", "device"])
+def test_k_means_leaves_every_key_with_its_closest_centre(how: str) -> None:
+    keys = F.normalize(torch.randn(200, 4, generator=generator(2)), dim=1)
+    labels = {"faiss": clusters._faiss, "device": clusters._lloyd}[how](keys, 5, 50, 0)
+    centres = torch.stack([keys[labels == c].mean(0) for c in range(5)])
+    assert torch.equal(torch.cdist(keys, centres).argmin(1), labels)
+
+
+def test_runs_are_columns_with_seeds_of_their_own() -> None:
+    keys = F.normalize(torch.randn(100, 4, generator=generator(3)), dim=1)
+    labels = clusters.kmeans(keys, 5, 3, seed=7)
+    assert labels.shape == (100, 3)
+    for run in range(3):
+        assert torch.equal(labels[:, run], clusters.kmeans(keys, 5, 1, seed=7 + run)[:, 0])
+    assert not torch.equal(labels[:, 0], labels[:, 1])
+
+
+def test_as_many_clusters_as_keys_is_everybody_alone_and_more_is_refused() -> None:
+    keys = torch.eye(6)
+    assert sorted(clusters.kmeans(keys, 6)[:, 0].tolist()) == list(range(6))
+    with pytest.raises(ArgumentError, match="clusters=7.*number of keys, 6"):
+        clusters.kmeans(keys, 7)
