@@ -213,16 +213,15 @@ class Learner(nn.Module):
                 q = d.query.float() / self.recipe.temperature
                 candidates = Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
                 negatives = self.recipe.negatives.select(candidates, draws, step, total)
-                # read before positives are ranked: that sinks the own row, which may be a chosen negative
-                against = negatives.gather(candidates.logits)
                 others = self.recipe.positives.select(candidates, negatives, draws, step, total)
                 scores = Scores(
                     (q * d.positive.float()).sum(1),
-                    against,
+                    negatives.gather(candidates.logits),
                     None if others is None else others.gather(candidates.logits),
+                    negatives.count(candidates.logits.shape[1]),
                 )
                 losses.append(self.recipe.objective(scores, self._offset(i, scores)).mean())
-                terms = scores.negatives.shape[1] + 1
+                terms = scores.size + 1
         return Step(torch.stack(losses).sum(), terms, store)
 
     def _offset(self, direction: int, scores: Scores) -> Tensor | None:

@@ -69,6 +69,10 @@ class Recipe:
             )
         if isinstance(self.objective, objectives.LocalAggregation) and not same:
             raise errors.NotApplicableError(f"{self.name}: LocalAggregation needs positives=SameCluster()")
+        if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Bank) and self.views.count != 1:
+            raise errors.NotApplicableError(
+                f"{self.name}: a memory bank takes one view of each image (the other is stored); given is {self.views!r}"
+            )
         two = isinstance(self.views, Augmented) and self.views.count == 2
         if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Queue | keys.InBatch) and not two:
             raise errors.NotApplicableError(f"{self.name}: keys={self.keys!r} needs two views of each image")

@@ -55,9 +55,14 @@ class Neighbours:
 
     def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
+        own = None if candidates.own is None else candidates.own[:, None]
+        before = None if own is None else candidates.logits.detach().gather(1, own)
         ranking, keys = rank(candidates, "excluded")
         close = int(keys * schedules.at(self.inner, step, total) / 100 + 1e-9)
-        return Chosen(draw_from(ring_indices(ranking, 0, close), self.k, draws)) if close else None
+        indices = ring_indices(ranking, 0, close) if close else None
+        if own is not None and before is not None:
+            ranking.scatter_(1, own, before)  # the own row may be a chosen negative, whose logit is still to be read
+        return None if indices is None else Chosen(draw_from(indices, self.k, draws))
 
     @property
     def latex(self) -> str:

@@ -1,0 +1,316 @@
+"""Recipes: every published row has one, each says what it is and trains, impossible ones say why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from contrastlab import keys, methods, negatives, objectives, papers, positives
+from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.learner import Learner
+from contrastlab.pretrain import pretrain
+from contrastlab.schedules import Linear
+from contrastlab.views import Augmented, Split
+
+TABLES = [("ring", "1"), ("ring", "2"), ("vince", "1")]
+SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
+
+
+def quiet(line: str) -> None:
+    """No lines of progress."""
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_every_published_row_has_a_recipe(paper: str, table: str) -> None:
+    printed = papers.published(paper, table)
+    rows = [row for row in printed["row"].unique() if "minus base" not in row]
+    recipes = {papers.plan(paper, table).rows[m]: methods.get(m) for m in papers.plan(paper, table).methods}
+    assert set(rows) == set(recipes)
+    assert all(recipe.name in methods.names() for recipe in recipes.values())
+
+
+def test_numbers_of_recipes() -> None:
+    assert len(methods.names()) >= 33
+    assert len(methods.names("vince")) == 26
+    assert len(set(methods.names())) == len(methods.names())
+    assert set(methods.names()) == {n for p in ("ours", "vince", "ring") for n in methods.names(p)}
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_recipe_shows_its_equation_and_every_choice(name: str) -> None:
+    recipe = methods.get(name)
+    shown = recipe._repr_markdown_()
+    assert recipe.equation
+    assert recipe.equation in shown
+    assert recipe.equation.count("{") == recipe.equation.count("}")
+    assert recipe.note in shown
+    for part in methods._PARTS:
+        assert f"| {part} |" in shown
+
+
+def test_different_recipes_have_different_equations_or_views() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for name in methods.names():
+        if name == "ring/la":  # the same as vince/la, by its note
+            continue
+        recipe = methods.get(name)
+        key = (recipe.name.split("/")[0], recipe.equation)
+        assert key not in seen, (name, seen[key])
+        seen[key] = name
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_recipe_trains(name: str, pictures, tiny, shrink) -> None:
+    images = pictures(48)
+    recipe = shrink(methods.get(name))
+    done = pretrain(recipe, tiny, images, seed=1, log=quiet)
+    if recipe.keys is None:
+        assert done.history == []
+        return
+    assert [row["step"] for row in done.history] == [3, 6]
+    assert all(math.isfinite(row["loss"]) for row in done.history)
+    start = pretrain(replace(recipe, keys=None, negatives=negatives.Every(), positives=positives.One(),
+                             objective=objectives.InfoNCE()), tiny, images, seed=1)  # fmt: skip
+    moved = [
+        not torch.equal(a, b)
+        for a, b in zip(done.encoders.parameters(), start.encoders.parameters(), strict=True)
+    ]  # fmt: skip
+    assert all(moved)
+
+
+def test_get_takes_short_names_and_suggests_near_ones() -> None:
+    assert methods.get("iring", "ring") is methods.get("ring/iring")
+    assert methods.get("random") is methods.get("ours/random")
+    with pytest.raises(UnknownNameError, match="did you mean.*ring/iring"):
+        methods.get("ring/irimg")
+    with pytest.raises(UnknownNameError, match="paper 'rimg'; did you mean ring"):
+        methods.names("rimg")
+
+
+def test_override_changes_fields_that_exist_and_are_not_none() -> None:
+    changes = {"negatives.k": 99, "keys.size": 77, "positives.clusters": 5, "temperature": 0.2}
+    ir, moco_ring, la = (methods.get(n).override(changes) for n in ("ring/ir", "ring/mocoring", "vince/la"))
+    assert ir == replace(methods.get("ring/ir"), negatives=negatives.Uniform(99), temperature=0.2)
+    assert moco_ring.negatives == methods.get("ring/mocoring").negatives  # k=None, the whole ring, stays
+    assert moco_ring.keys == keys.Queue(77, 0.999)
+    assert la.positives == positives.SameCluster(5, 10)
+    assert la.negatives == methods.get("vince/la").negatives
+    assert methods.get("random").override(changes).keys is None
+    assert methods.get("ring/ir").negatives.k == 4095  # the registered recipe is as it was
+
+
+def test_override_of_an_unknown_field_suggests_a_near_one() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean.*negatives\.outer"):
+        methods.get("ring/ir").override({"negatives.outr": 5})
+    with pytest.raises(UnknownNameError, match=r"recipe field 'negatives'"):
+        methods.get("ring/ir").override({"negatives": negatives.Every()})
+    with pytest.raises(UnknownNameError, match="name"):
+        methods.get("ring/ir").override({"name": "x"})
+
+
+def test_override_is_validated() -> None:
+    with pytest.raises(ArgumentError, match=r"^k="):
+        methods.get("ring/ir").override({"negatives.k": 0})
+    with pytest.raises(ArgumentError, match=r"^inner="):
+        methods.get("ring/iring_noanneal").override({"negatives.inner": 20})
+
+
+def test_description_is_plain_and_tells_recipes_apart() -> None:
+    described = [str(methods.get(name).describe()) for name in methods.names()]
+    assert len(set(described)) == len(described)
+    ring = methods.get("ring/iring").describe()
+    assert ring["temperature"] == 0.07
+    assert ring["negatives"]["type"] == "Ring"
+    assert ring["negatives"]["outer"] == {"start": 100, "end": 10, "until": 0.5, "begin": 0.0}
+
+
+def base(**parts) -> methods.Recipe:
+    return methods.Recipe("x/y", "Y", **parts)
+
+
+BALL = negatives.Ball(nearest=9, k=None)
+IMPOSSIBLE = {
+    "Cave on a queue": (
+        {"keys": keys.Queue(), "views": Augmented(2), "negatives": negatives.Cave()}, "clusters are those of a memory",
+    ),
+    "Cave in a batch": (
+        {"keys": keys.InBatch(), "views": Augmented(2), "negatives": negatives.Cave()}, "no row per image",
+    ),
+    "SameCluster on a queue": (
+        {"keys": keys.Queue(), "views": Augmented(2), "negatives": BALL, "positives": positives.SameCluster()},
+        "memory bank",
+    ),
+    "SameCluster without Ball": ({"positives": positives.SameCluster()}, r"whole Ball\(k=None\)"),
+    "SameCluster with a sampled Ball": (
+        {"positives": positives.SameCluster(), "negatives": negatives.Ball(k=5)}, r"whole Ball\(k=None\)",
+    ),
+    "LA without SameCluster": ({"objective": objectives.LocalAggregation(), "negatives": BALL}, "SameCluster"),
+    "Queue with one view": ({"keys": keys.Queue(), "negatives": negatives.Every()}, "needs two views"),
+    "InBatch with one view": ({"keys": keys.InBatch(), "negatives": negatives.Every()}, "needs two views"),
+    "InBatch with three views": ({"keys": keys.InBatch(), "views": Augmented(3)}, "needs two views"),
+    "Bank with two views": ({"views": Augmented(2)}, "takes one view"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_combinations_say_why(name: str) -> None:
+    parts, reason = IMPOSSIBLE[name]
+    with pytest.raises(NotApplicableError, match=rf"^x/y: .*{reason}"):
+        base(**parts)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -0.07, math.nan])
+def test_impossible_temperatures_are_named(temperature: float) -> None:
+    with pytest.raises(ArgumentError, match="temperature"):
+        base(temperature=temperature)
+
+
+def test_a_colour_split_of_grey_images_says_so(pictures, tiny) -> None:
+    with pytest.raises(NotApplicableError, match=r"grey|gray|channel|colour"):
+        pretrain(methods.get("ring/cmc"), tiny, pictures(48, 1), log=quiet)
+
+
+def test_more_clusters_than_images_is_refused(pictures, tiny) -> None:
+    with pytest.raises(ArgumentError, match=r"clusters=300: .*48"):
+        pretrain(methods.get("vince/cave"), tiny, pictures(48), log=quiet)
+
+
+class Fixed(torch.nn.Module):
+    """Gives back the rows it was handed as its views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+def learner(recipe: methods.Recipe, tiny, monkeypatch, images: int = 30) -> Learner:
+    streams = 2 if isinstance(recipe.views, Split) else 1
+    encoders = torch.nn.ModuleList(Fixed() for _ in range(streams))
+    monkeypatch.setattr("contrastlab.encoders.build_for", lambda *parts, **settings: encoders)
+    return Learner(recipe, tiny, image_channels=3, images=images, classes=2, seed=0)
+
+
+def rows(count: int, seed: int) -> torch.Tensor:
+    return F.normalize(torch.randn(count, 16, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def draws(seed: int = 0) -> negatives.Draws:
+    return negatives.Draws(torch.Generator().manual_seed(seed))
+
+
+NO_LABELS = torch.zeros(5, dtype=torch.int64)
+
+
+def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
+    state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny, monkeypatch)
+    q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
+    step = state.loss((q,), indices, NO_LABELS, draws(), 0, 1)
+    bank = state.stores[0].rows.double()
+    expected = 0.0
+    for b, own in enumerate(indices.tolist()):
+        scores = [math.exp(float(q[b].double() @ bank[j]) / 0.07) for j in range(30)]
+        expected += -math.log(scores[own] / sum(scores)) / 5
+    assert step.loss.item() == pytest.approx(expected, rel=1e-5)
+    assert torch.equal(step.store[0], q)
+
+
+def test_two_streams_are_compared_with_each_others_bank(tiny, monkeypatch) -> None:
+    recipe = replace(methods.get("ring/cmc"), negatives=negatives.Every())
+    state = learner(recipe, tiny, monkeypatch)
+    q, indices = (rows(5, 1), rows(5, 2)), torch.tensor([3, 29, 0, 7, 8])
+    step = state.loss(q, indices, NO_LABELS, draws(), 0, 1)
+    expected = 0.0
+    for stream in (0, 1):
+        logits = q[stream] @ state.stores[1 - stream].rows.T / 0.07
+        expected += float(F.cross_entropy(logits, indices))
+    assert step.loss.item() == pytest.approx(expected, rel=1e-5)
+    state.commit(indices, step)
+    for stream in (0, 1):  # rate 0: the row is the embedding
+        torch.testing.assert_close(state.stores[stream].rows[indices], q[stream])
+
+
+def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny, monkeypatch) -> None:
+    state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny, monkeypatch)
+    q, k = rows(5, 1), rows(5, 2)
+    queue = state.stores[0].rows.clone()
+    step = state.loss((q, k), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.07
+    assert step.loss.item() == pytest.approx(float(F.cross_entropy(logits, NO_LABELS)), rel=1e-5)
+    assert step.terms == 13
+    assert torch.equal(state.stores[0].rows, queue)  # the loss changes nothing, commit does
+    state.commit(torch.arange(5), step)
+    assert torch.equal(state.stores[0].rows[:5], k)
+
+
+def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(tiny, monkeypatch) -> None:
+    state = learner(SIMCLR, tiny, monkeypatch)
+    a, b = rows(5, 1), rows(5, 2)
+    both = torch.cat([a, b])
+    logits = (both @ both.T / 0.07).fill_diagonal_(-math.inf)
+    truth = torch.cat([torch.arange(5) + 5, torch.arange(5)])
+    expected = 2 * float(F.cross_entropy(logits, truth))  # summed over the two directions
+    step = state.loss((a, b), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    assert step.loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_supervised_reference_is_softmax_over_class_vectors(tiny, monkeypatch) -> None:
+    state = learner(methods.get("supervised"), tiny, monkeypatch)
+    q, labels = rows(5, 1), torch.tensor([0, 1, 1, 0, 1])
+    logits = q @ F.normalize(state.network.prototypes, dim=1).T / 0.1
+    step = state.loss((q,), torch.arange(5), labels, draws(), 0, 1)
+    assert step.loss.item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
+
+
+def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
+    state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny, monkeypatch)
+    assert bool(state.offsets.isnan().all())
+    indices = torch.arange(5)
+    state.loss((rows(5, 1), rows(5, 2)), indices, NO_LABELS, draws(), 0, 2)
+    first = state.offsets.clone()
+    assert bool(first.isfinite().all())
+    assert first[0] != first[1]
+    state.loss((rows(5, 3), rows(5, 4)), indices, NO_LABELS, draws(1), 1, 2)
+    assert torch.equal(state.offsets, first)
+    assert torch.equal(state.state_dict()["offsets"], first)
+
+
+def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch) -> None:
+    recipe = base(negatives=negatives.Ball(100, k=None, own="ranked"), positives=positives.Neighbours(10))
+    state = learner(recipe, tiny, monkeypatch)
+    q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
+    logits = q @ state.stores[0].rows.T / 0.07
+    own = logits.gather(1, indices[:, None])
+    others = logits.scatter(1, indices[:, None], -math.inf)
+    near = others.topk(int(29 * 0.1), dim=1).values
+    expected = torch.logsumexp(torch.cat([own, logits], 1), 1) - torch.logsumexp(torch.cat([own, near], 1), 1)
+    step = state.loss((q,), indices, NO_LABELS, draws(), 0, 1)
+    assert step.loss.item() == pytest.approx(float(expected.mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("part", [negatives.Every(), negatives.Uniform(6), negatives.Ring(10, 80, k=None)])
+def test_the_loss_is_float32_under_autocast(part, tiny, monkeypatch) -> None:
+    state = learner(replace(methods.get("ring/ir"), negatives=part), tiny, monkeypatch)
+    q, indices = rows(5, 1), torch.arange(5)
+    plain = state.loss((q,), indices, NO_LABELS, draws(), 0, 1).loss
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = state.loss((q,), indices, NO_LABELS, draws(), 0, 1).loss
+    assert mixed.dtype == torch.float32
+    assert torch.equal(mixed, plain)
+
+
+def test_published_choices_are_the_papers() -> None:
+    iring, mocoring, la = (methods.get(f"ring/{n}") for n in ("iring", "mocoring", "la"))
+    assert iring.negatives == negatives.Ring(1, Linear(100, 10, until=0.5), k=4095)
+    assert iring.keys == keys.Bank(0.0)
+    assert mocoring.negatives == negatives.Ring(1, Linear(100, 10, until=0.5), k=None)
+    assert mocoring.keys == methods.get("ring/moco").keys
+    assert la.negatives == negatives.Ball(nearest=4096, k=None, own="ranked")
+    assert {methods.get(n).temperature for n in methods.names() if not n.startswith("ours")} == {0.07}
+    assert {methods.get(n).keys for n in methods.names("vince")} == {keys.Bank(0.5)}
