@@ -71,7 +71,7 @@ class Recipe:
             raise errors.NotApplicableError(f"{self.name}: LocalAggregation needs positives=SameCluster()")
         if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Bank) and self.views.count != 1:
             raise errors.NotApplicableError(
-                f"{self.name}: a memory bank takes one view of each image (the other is stored); given is {self.views!r}"
+                f"{self.name}: a memory bank takes one view of each image (it holds the other); given: {self.views!r}"
             )
         two = isinstance(self.views, Augmented) and self.views.count == 2
         if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Queue | keys.InBatch) and not two:

@@ -1,0 +1,468 @@
+"""The loop: cut off anywhere it goes on as if it had never stopped, and it never keeps anything bad."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from contrastlab import checkpoint, data, methods, probes
+from contrastlab import pretrain as loop
+from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError
+from contrastlab.images import ImageSet
+from contrastlab.keys import InBatch
+from contrastlab.learner import Learner, Step
+from contrastlab.pretrain import Trained, learning_rate, plateau_drops, pretrain
+from contrastlab.settings import Settings
+
+CLOCK = {"seconds", "images_per_s"}
+
+
+def quiet(line: str) -> None:
+    """No lines of progress."""
+
+
+def numbers(done: Trained) -> list[dict[str, float]]:
+    return [{k: v for k, v in row.items() if k not in CLOCK} for row in done.history]
+
+
+def same(a: Trained, b: Trained) -> None:
+    one, two = a.encoders.state_dict(), b.encoders.state_dict()
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    assert numbers(a) == numbers(b)
+
+
+def run_in_single_steps(*args, **options) -> tuple[Trained, int]:
+    """Stop and resume after every single step."""
+    stops = 0
+    while True:
+        try:
+            return pretrain(*args, max_minutes=0, log=quiet, **options), stops
+        except KeyboardInterrupt:
+            stops += 1
+
+
+@pytest.mark.parametrize(
+    "name", ["ring/ir", "ring/mocoring", "vince/cmc", "vince/cave_anneal", "ring/la", "ours/supervised"]
+)
+def test_a_run_stopped_after_every_step_ends_as_one_never_stopped(name, pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get(name)), pictures(48)
+    settings = tiny.override(epochs=3, schedule="cosine", knn_every=1)
+    whole = pretrain(recipe, settings, images, images, seed=5, log=quiet)
+    pieces, stops = run_in_single_steps(recipe, settings, images, images, seed=5, folder=tmp_path)
+    assert stops == 9  # three epochs of three steps, and each sitting made one
+    same(pieces, whole)
+    assert all("nn1" in row for row in whole.history)
+
+
+@pytest.mark.parametrize("name", ["ring/iring", "ours/supervised"])
+def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, shrink) -> None:
+    recipe = shrink(methods.get(name))
+    first, again, other = (pretrain(recipe, tiny, pictures(48), seed=s, log=quiet) for s in (0, 0, 1))
+    same(first, again)
+    assert numbers(first) != numbers(other)
+
+
+SCRIPT = """
+import sys, torch
+torch.set_num_threads(1)
+from contrastlab import checkpoint, methods
+from contrastlab.images import ImageSet
+from contrastlab.pretrain import pretrain
+from contrastlab.settings import Settings
+
+generator = torch.Generator().manual_seed(0)
+pixels = torch.randint(0, 256, (48, 3, 16, 16), generator=generator).to(torch.uint8)
+images = ImageSet("pictures/0", pixels, torch.arange(48) % 2, ("even", "odd"))
+recipe = methods.get("vince/la_nce").override({"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2})
+write = checkpoint.save
+
+def save(state, path):
+    write(state, path)
+    print("step", state["progress"]["step"], flush=True)
+
+checkpoint.save = save
+settings = Settings.model_validate_json(sys.argv[2])
+pretrain(recipe, settings, images, seed=3, folder=sys.argv[1], checkpoint_every=0, log=lambda line: None)
+"""
+
+
+def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, tmp_path) -> None:
+    recipe = methods.get("vince/la_nce").override(
+        {"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2}
+    )
+    settings = tiny.override(epochs=40)
+    target = random.Random(2024).randrange(10, 60)
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), settings.model_dump_json()], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    with child.stdout as lines:
+        reached = [int(line.split()[1]) for line, _ in zip(lines, range(target), strict=False)]
+        child.send_signal(signal.SIGKILL)
+        assert child.wait(timeout=60) == -signal.SIGKILL
+    assert len(reached) == target
+    assert reached == sorted(reached)
+    stored = checkpoint.load(tmp_path / "checkpoint.pt")["progress"]["step"]
+    assert reached[-1] <= stored < 120
+    resumed = pretrain(recipe, settings, pictures(48), seed=3, folder=tmp_path, log=quiet)
+    same(resumed, pretrain(recipe, settings, pictures(48), seed=3, log=quiet))
+
+
+def test_ctrl_c_stops_after_the_step_in_hand_and_leaves_a_resumable_run(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get("ring/moco")), pictures(48)
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(line: str) -> None:
+        if "epoch 1/" in line:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="step 4"):
+        pretrain(recipe, tiny, images, folder=tmp_path, log=interrupt)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert checkpoint.load(tmp_path / "checkpoint.pt")["progress"]["step"] == 4
+    lines: list[str] = []
+    resumed = pretrain(recipe, tiny, images, folder=tmp_path, log=lines.append)
+    assert any("resume at epoch 1, step 4" in line for line in lines)
+    same(resumed, pretrain(recipe, tiny, images, log=quiet))
+
+
+def test_a_second_ctrl_c_interrupts_at_once(pictures, tiny, shrink, tmp_path) -> None:
+    def interrupt(line: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), folder=tmp_path, log=interrupt)
+    assert "step" not in str(caught.value)
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_finished_run_is_not_run_again(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    first = pretrain(recipe, tiny, images, folder=tmp_path, log=quiet)
+    monkeypatch.setattr(Learner, "loss", lambda *a, **k: pytest.fail("trained again"))
+    again = pretrain(recipe, tiny, images, folder=tmp_path, log=quiet)
+    same(first, again)
+    assert again.seconds == first.seconds
+    assert again.images == first.images == 96
+
+
+def test_without_resume_the_run_starts_anew(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe, tiny, images, folder=tmp_path, max_minutes=0, log=quiet)
+    lines: list[str] = []
+    done = pretrain(recipe, tiny, images, folder=tmp_path, resume=False, log=lines.append)
+    assert not any("resume" in line for line in lines)
+    same(done, pretrain(recipe, tiny, images, log=quiet))
+
+
+@pytest.mark.parametrize("change", ["seed", "settings", "recipe", "images"])
+def test_the_folder_of_another_run_is_left_alone(change, pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    pretrain(recipe, tiny, images, folder=tmp_path, log=quiet)
+    files = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+    other = {"seed": 0, "settings": tiny, "recipe": recipe, "images": images}
+    other[change] = {
+        "seed": 1, "settings": tiny.override(lr=0.1), "recipe": recipe.override({"temperature": 0.1}),
+        "images": pictures(48, seed=9),
+    }[change]  # fmt: skip
+    with pytest.raises(ArgumentError, match=str(tmp_path)):
+        pretrain(other["recipe"], other["settings"], other["images"], seed=other["seed"], folder=tmp_path, log=quiet)
+    assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == files
+
+
+def test_checkpoint_holds_tensors_and_plain_values_only(pictures, tiny, shrink, tmp_path) -> None:
+    pretrain(shrink(methods.get("vince/cmc")), tiny, pictures(48), folder=tmp_path, log=quiet)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert set(state) >= {"config", "learner", "optimiser", "progress", "history"}
+    assert [p.name for p in tmp_path.glob("*.tmp")] == []
+
+
+def test_a_corrupt_checkpoint_is_named_and_kept(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, file = shrink(methods.get("ring/ir")), tmp_path / "checkpoint.pt"
+    pretrain(recipe, tiny, pictures(48), folder=tmp_path, log=quiet)
+    whole = file.read_bytes()
+    for broken in (b"", b"not a checkpoint", whole[: len(whole) // 2], whole[:-1]):
+        file.write_bytes(broken)
+        with pytest.raises(CorruptFileError, match=str(file)):
+            pretrain(recipe, tiny, pictures(48), folder=tmp_path, log=quiet)
+        assert file.read_bytes() == broken
+    torch.save([1, 2], file)
+    with pytest.raises(CorruptFileError, match=str(file)):
+        pretrain(recipe, tiny, pictures(48), folder=tmp_path, log=quiet)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "state.pt"
+    checkpoint.save({"a": torch.ones(2)}, file)
+
+    def fail(state, handle) -> None:
+        handle.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save({"a": torch.zeros(2)}, file)
+    assert torch.equal(checkpoint.load(file)["a"], torch.ones(2))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_loss_that_is_not_finite_names_step_and_checkpoint_and_stores_nothing_bad(
+    bad, kept, pictures, tiny, shrink, tmp_path, monkeypatch
+) -> None:
+    recipe, images, folder = shrink(methods.get("ring/moco")), pictures(48), tmp_path if kept else None
+    loss = Learner.loss
+
+    def spoilt(self, views, indices, labels, draws, step, total) -> Step:
+        out = loss(self, views, indices, labels, draws, step, total)
+        return replace(out, loss=out.loss * bad) if step == 4 else out
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "loss", spoilt)
+        where = str(tmp_path / "checkpoint.pt") if kept else "no checkpoint yet"
+        with pytest.raises(NonFiniteLossError, match=rf"ring/moco: .*step 4 \(epoch 1\); .*{where}"):
+            pretrain(recipe, tiny, images, folder=folder, checkpoint_every=0, log=quiet)
+    if not kept:
+        return
+    state = checkpoint.load(tmp_path / "checkpoint.pt")
+    assert state["progress"]["step"] == 4
+    assert all(bool(t.isfinite().all()) for k, t in state["learner"].items() if k != "offsets")
+    same(pretrain(recipe, tiny, images, folder=tmp_path, log=quiet), pretrain(recipe, tiny, images, log=quiet))
+
+
+def test_a_learning_rate_that_explodes_is_an_error_not_a_result(pictures, tiny, shrink) -> None:
+    with pytest.raises(NonFiniteLossError, match="no checkpoint yet"):
+        pretrain(shrink(methods.get("ring/ir")), tiny.override(lr=1e38, epochs=5), pictures(48), log=quiet)
+
+
+def test_metrics_of_a_resumed_run_hold_every_epoch_once(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    settings = tiny.override(epochs=4, knn_every=2)
+    done, _ = run_in_single_steps(recipe, settings, images, images, folder=tmp_path)
+    with (tmp_path / "metrics.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["epoch"]) for row in table] == [1, 2, 3, 4]
+    for got, row in zip(table, done.history, strict=True):
+        assert float(got["step"]) == row["step"]
+        assert float(got["loss"]) == pytest.approx(row["loss"], rel=1e-6)
+        assert (got["nn1"] != "") == ("nn1" in row)
+    assert [i for i, row in enumerate(done.history, 1) if "nn1" in row] == [2, 4]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["recipe"]["name"] == "ring/ir"
+    assert Settings.model_validate(config["settings"]) == settings
+    assert any((tmp_path / "tensorboard").iterdir())
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The same pictures, one at a time."""
+
+    whole: ImageSet
+    resident: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def labels(self) -> Tensor:
+        return self.whole.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.whole.classes
+
+    @property
+    def channels(self) -> int:
+        return self.whole.channels
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.whole.images[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streamed_batches_are_the_resident_ones(workers: int, pictures) -> None:
+    whole = pictures(23)
+    order = torch.randperm(23, generator=torch.Generator().manual_seed(1))
+    for options in ({"drop_last": True}, {"drop_last": False, "start": 1}):
+        resident = list(data.batches(whole, order, 5, "cpu", **options))
+        streamed = list(data.batches(Streamed(whole), order, 5, "cpu", workers=workers, **options))
+        assert len(resident) == len(streamed) == 4
+        for (i, x), (j, y) in zip(resident, streamed, strict=True):
+            assert torch.equal(i, j)
+            assert torch.equal(x, y)
+            assert torch.equal(x, whole.images[i])
+
+
+def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe, whole = shrink(methods.get("ring/moco")), pictures(48)
+    settings = tiny.override(knn_every=1, train_images=40)
+    resident = pretrain(recipe, settings, whole, whole, log=quiet)
+    without_workers = partial(data.batches, workers=0)
+    monkeypatch.setattr(loop, "batches", without_workers)
+    monkeypatch.setattr(probes, "batches", without_workers)
+    same(pretrain(recipe, settings, Streamed(whole), Streamed(whole), log=quiet), resident)
+
+
+@pytest.mark.parametrize(("drop_last", "count"), [(True, 20), (False, 23)])
+def test_processes_share_each_global_batch_in_rank_order(drop_last: bool, count: int, pictures) -> None:
+    whole, order = pictures(23), torch.randperm(23, generator=torch.Generator().manual_seed(1))
+    one = list(data.batches(whole, order, 10, "cpu", drop_last=drop_last))
+    parts = [list(data.batches(whole, order, 5, "cpu", drop_last=drop_last, rank=r, world=2)) for r in (0, 1)]
+    for number, (indices, _) in enumerate(one):
+        assert torch.equal(torch.cat([parts[0][number][0], parts[1][number][0]]), indices)
+    assert torch.equal(torch.cat([i for i, _ in one]), order[:count])
+
+
+def test_a_subset_trains_on_its_images_only(pictures, tiny, shrink, monkeypatch) -> None:
+    seen: set[int] = set()
+    step = Learner.loss
+
+    def watch(self, views, indices, labels, draws, number, total) -> Step:
+        seen.update(indices.tolist())
+        return step(self, views, indices, labels, draws, number, total)
+
+    monkeypatch.setattr(Learner, "loss", watch)
+    recipe = shrink(methods.get("ring/ir"))
+    pretrain(recipe, tiny.override(train_images=20, epochs=12), pictures(48), log=quiet)
+    assert seen == set(range(20))  # rows of a bank of twenty
+    same(pretrain(recipe, tiny.override(train_images=49), pictures(48), log=quiet),
+         pretrain(recipe, tiny, pictures(48), log=quiet))  # fmt: skip
+
+
+def test_subsets_are_of_the_seed_without_repetition_and_at_most_everything() -> None:
+    labels = torch.zeros(30, dtype=torch.int64)
+    some = data.subset_order(labels, 12, seed=1)
+    assert len(set(some.tolist())) == 12
+    assert set(some.tolist()) < set(range(30))
+    assert torch.equal(some, data.subset_order(labels, 12, seed=1))
+    assert not torch.equal(some, data.subset_order(labels, 12, seed=2))
+    for count in (None, 30, 31):
+        assert torch.equal(data.subset_order(labels, count, seed=1), torch.arange(30))
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.5])
+def test_steps_follow_torch_multi_step(gamma: float) -> None:
+    settings = Settings(schedule="steps", epochs=12, milestones=(4, 9), gamma=gamma, lr=0.03)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.03)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [4, 9], gamma)
+    for epoch in range(12):
+        assert learning_rate(settings, epoch) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12)
+        optimiser.step()
+        schedule.step()
+
+
+def test_cosine_follows_torch_cosine_annealing() -> None:
+    settings = Settings(schedule="cosine", epochs=15, lr=0.03, milestones=())
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.03)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 15)
+    for epoch in range(15):
+        assert learning_rate(settings, epoch) == pytest.approx(schedule.get_last_lr()[0], rel=1e-9)
+        optimiser.step()
+        schedule.step()
+
+
+def test_warm_up_rises_to_the_rate_and_hands_over() -> None:
+    settings = Settings(schedule="constant", epochs=10, lr=0.4, warmup_epochs=4)
+    assert [learning_rate(settings, e) for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+
+
+def history(*values: float | None) -> list[dict[str, float]]:
+    return [{"epoch": 1.0} if v is None else {"nn1": v} for v in values]
+
+
+@pytest.mark.parametrize(("values", "drops"), [
+    ((), 0),
+    ((1, 2, 3, 4, 5, 6), 0),
+    ((5, 4, 4), 0),
+    ((5, 4, 4, 4), 1),  # three epochs without a better one
+    ((5, 5, 5, 5), 1),  # equal is not better
+    ((5, 4, 4, 6, 4, 4), 0),
+    ((5, 4, 4, 4, 4, 4), 1),
+    ((5, 4, 4, 4, 4, 4, 4), 2),  # patience starts anew after a drop
+    ((5, 4, 4, 4, 6, 4, 4, 4), 2),
+    ((5, *[4] * 30), 2),  # two drops at most
+    ((5, None, None, None), 1),  # an epoch without a measurement is one without progress
+    ((math.nan, math.nan, math.nan), 1),
+])  # fmt: skip
+def test_plateau_drops_of_made_histories(values, drops) -> None:
+    settings = Settings(schedule="plateau", patience=3, drops=2)
+    assert plateau_drops(history(*values), settings) == drops
+
+
+def test_the_rate_of_each_epoch_is_in_the_history(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    settings = tiny.override(epochs=4, schedule="steps", milestones=(1, 3), lr=1.0, gamma=0.1)
+    done = pretrain(recipe, settings, images, log=quiet)
+    assert [row["lr"] for row in done.history] == pytest.approx([1.0, 0.1, 0.1, 0.01])
+    monkeypatch.setattr(loop._Run, "nearest_neighbour", lambda self: 50.0)
+    plateau = tiny.override(epochs=5, schedule="plateau", patience=2, drops=1, lr=1.0, knn_every=1)
+    done = pretrain(recipe, plateau, images, images, log=quiet)
+    assert [row["lr"] for row in done.history] == pytest.approx([1.0, 1.0, 1.0, 0.1, 0.1])
+
+
+def test_bound_is_reported_where_it_exists(pictures, tiny, shrink) -> None:
+    ring = pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), log=quiet).history[-1]
+    assert ring["mi_bound"] == pytest.approx(math.log(17) - ring["loss"])
+    split = pretrain(shrink(methods.get("ring/cmc")), tiny, pictures(48), log=quiet).history[-1]
+    assert split["mi_bound"] == pytest.approx(math.log(17) - split["loss"] / 2)
+    for name in ("vince/ir", "vince/la", "ours/supervised"):
+        assert "mi_bound" not in pretrain(shrink(methods.get(name)), tiny, pictures(48), log=quiet).history[-1]
+
+
+def test_settings_that_do_not_fit_the_data_are_named(pictures, tiny, shrink) -> None:
+    recipe = shrink(methods.get("ring/ir"))
+    with pytest.raises(ArgumentError, match=r"batch_size=64: .*48"):
+        pretrain(recipe, tiny.override(batch_size=64), pictures(48), log=quiet)
+    unlabelled = replace(pictures(48), labels=torch.full((48,), -1))
+    with pytest.raises(NotApplicableError, match="labels"):
+        pretrain(methods.get("supervised"), tiny, unlabelled, log=quiet)
+    done = pretrain(recipe, tiny.override(knn_every=1), unlabelled, pictures(48), log=quiet)
+    assert all(math.isnan(row["nn1"]) for row in done.history)
+
+
+def test_instance_discrimination_learns(pictures, tiny, shrink) -> None:
+    recipe = replace(shrink(methods.get("ring/moco")), name="x/simclr", keys=InBatch())
+    settings = tiny.override(epochs=20, augmentation="none", lr=0.1, weight_decay=0.0)
+    losses = [row["loss"] for row in pretrain(recipe, settings, pictures(48), log=quiet).history]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_bfloat16_trains_and_keeps_float32_weights(pictures, tiny, shrink) -> None:
+    settings = tiny.override(precision="bf16-mixed")
+    mixed = pretrain(shrink(methods.get("ring/mocoring")), settings, pictures(48), log=quiet)
+    plain = pretrain(shrink(methods.get("ring/mocoring")), tiny, pictures(48), log=quiet)
+    assert {p.dtype for p in mixed.encoders.parameters()} == {torch.float32}
+    assert mixed.history[0]["loss"] == pytest.approx(plain.history[0]["loss"], rel=0.1)
+    assert mixed.history[0]["loss"] != plain.history[0]["loss"]
+
+
+def test_seeds_of_purposes_and_steps_differ() -> None:
+    seeds = {loop.derive(s, p, t) for s in range(3) for p in ("order", "draws", "views/0") for t in range(5)}
+    assert len(seeds) == 45
+    assert all(0 <= s < 2**63 for s in seeds)
+
+
+def test_nothing_is_written_without_a_folder(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), log=quiet)
+    assert list(Path().iterdir()) == []
