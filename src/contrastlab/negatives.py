@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,18 +83,33 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a part selected: ``indices`` ``[B, K]`` into the keys and the ``absent`` ``[B, K]`` of them, if any.
+    """What a part selected.
 
-    ``indices=None`` means every candidate, in place.
+    Args:
+        indices: ``[B, K]`` into the keys; ``None`` is every key, in place.
+        absent: bool of the same shape (``[B, N]`` where ``indices`` is ``None``), entries that are not chosen.
+        size: keys chosen per query, where ``absent`` leaves the same number in every row.
     """
 
     indices: Tensor | None
     absent: Tensor | None = None
+    size: int | None = None
+
+    def count(self, keys: int) -> int:
+        """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
+        if self.size is not None:
+            return self.size
+        return keys if self.indices is None else self.indices.shape[1]
 
     def gather(self, logits: Tensor) -> Tensor:
-        """``[B, K]`` logits of the selection, :data:`~contrastlab.objectives.ABSENT` where absent."""
+        """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.objectives.ABSENT` where absent."""
         values = logits if self.indices is None else logits.gather(1, self.indices)
-        return values if self.absent is None else values.masked_fill(self.absent, ABSENT)
+        if self.absent is not None:
+            # Written past autograd: every loss has weight, and so gradient, exactly 0 at ABSENT, and a mask that
+            # autograd knows of would cost another pass over [B, N] backward.
+            values = values.clone() if values is logits else values
+            values.detach().masked_fill_(self.absent, ABSENT)
+        return values
 
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
@@ -133,12 +149,29 @@ def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
     keys = ranking.shape[1]
     if first == 0 and last == keys:
         return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
-    if last == keys:
-        return ranking.topk(keys - first, largest=False, sorted=False).indices
-    values, outer = ranking.topk(last, sorted=False)
-    if first == 0:
-        return outer
-    return outer.gather(1, values.topk(last - first, largest=False, sorted=False).indices)
+    if last < keys:
+        outer = _top(ranking, last)
+        return outer if first == 0 else outer.gather(1, _bottom(ranking.gather(1, outer), last - first))
+    return _bottom(ranking, keys - first)
+
+
+def _top(ranking: Tensor, count: int) -> Tensor:
+    # [B, count] indices of the largest entries. On a CPU numpy's partition is several times faster than topk.
+    if ranking.device.type != "cpu":
+        return ranking.topk(count, sorted=False).indices
+    cut = ranking.shape[1] - count
+    return torch.from_numpy(np.argpartition(_numpy(ranking), cut, axis=1)[:, cut:])
+
+
+def _bottom(ranking: Tensor, count: int) -> Tensor:
+    if ranking.device.type != "cpu":
+        return ranking.topk(count, largest=False, sorted=False).indices
+    return torch.from_numpy(np.argpartition(_numpy(ranking), count - 1, axis=1)[:, :count])
+
+
+def _numpy(ranking: Tensor) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = (ranking.float() if ranking.dtype == torch.bfloat16 else ranking).numpy()
+    return array
 
 
 def rank(candidates: Candidates, own: Own) -> tuple[Tensor, int]:
@@ -182,8 +215,14 @@ class Every:
 
     def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
         """Everything that is not excluded."""
-        ranking, keys = rank(candidates, "excluded")
-        return Chosen(None, None if keys == ranking.shape[1] else ranking == -math.inf)
+        out = [] if candidates.banned is None else [candidates.banned]
+        if candidates.own is not None:
+            out.append(candidates.own[:, None])
+        if not out:
+            return Chosen(None)
+        columns = torch.cat(out, 1)
+        absent = torch.zeros_like(candidates.logits, dtype=torch.bool).scatter_(1, columns, True)
+        return Chosen(None, absent, candidates.logits.shape[1] - columns.shape[1])
 
     @property
     def latex(self) -> str:

@@ -36,6 +36,7 @@ class Scores:
         own: ``[B]``, query against its positive key.
         negatives: ``[B, K]``; :data:`ABSENT` where a row has fewer.
         neighbours: ``[B, P]`` of further positives, likewise; ``None`` if the positive is the only one.
+        count: negatives K of one query, where that is less than the number of columns.
 
     Raises:
         ArgumentError: shapes that do not belong together.
@@ -44,6 +45,7 @@ class Scores:
     own: Tensor
     negatives: Tensor
     neighbours: Tensor | None = None
+    count: int | None = None
 
     def __post_init__(self) -> None:
         if self.own.dim() != 1:
@@ -51,6 +53,11 @@ class Scores:
         for name, value in (("negatives", self.negatives), ("neighbours", self.neighbours)):
             if value is not None and (value.dim() != 2 or value.shape[0] != self.own.shape[0]):
                 raise reject(name, tuple(value.shape), f"a tensor of shape [{self.own.shape[0]}, any]")
+
+    @property
+    def size(self) -> int:
+        """K, the negatives of one query."""
+        return self.negatives.shape[1] if self.count is None else self.count
 
 
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
@@ -165,11 +172,11 @@ class BinaryNCE:
 
     def offset(self, scores: Scores) -> Tensor:
         """``log(κK)``, a scalar; κ from ``scores`` (positives included) where it is not given."""
-        count = scores.own.new_tensor(float(scores.negatives.shape[1]))
+        count = scores.own.new_tensor(float(scores.size))
         if self.kappa is not None:
             return count.log() + math.log(self.kappa)
         every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
-        return count.log() + torch.logsumexp(every.flatten(), 0) - math.log(every.numel())
+        return count.log() + torch.logsumexp(every.flatten(), 0) - math.log(len(every) * (scores.size + 1))
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B]`` losses of ``scores``, with a stored ``offset`` where there is one."""
