@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, Candidates, Cave, Draws, Every, Ring, Uniform, edges, ring_indices
+from contrastlab.negatives import Ball, Candidates, Cave, Chosen, Draws, Every, Ring, Uniform, edges, ring_indices
 from contrastlab.objectives import ABSENT, InfoNCE, Scores
 from contrastlab.schedules import Linear
 
@@ -55,10 +55,19 @@ def region_of(row: list[int], gone: set[int], first: int, last: int) -> Counter[
     return Counter(ranked[first:last])
 
 
-def same_region(got: Tensor, table: Table, gone: list[set[int]], first: int, last: int) -> None:
-    assert got.shape == (len(table), last - first)
-    for row, indices, out in zip(table, got.tolist(), gone, strict=True):
-        assert len(set(indices)) == len(indices)
+def members(chosen: Chosen) -> list[list[int]]:
+    """Indices chosen in each row, however the selection holds them."""
+    if chosen.indices is not None:
+        assert chosen.absent is None
+        return chosen.indices.tolist()
+    assert chosen.absent is not None
+    return [row.nonzero().flatten().tolist() for row in ~chosen.absent]
+
+
+def same_region(chosen: Chosen, table: Table, gone: list[set[int]], first: int, last: int) -> None:
+    assert chosen.count(len(table[0])) == last - first
+    for row, indices, out in zip(table, members(chosen), gone, strict=True):
+        assert len(indices) == len(set(indices)) == last - first
         assert not out & set(indices)
         assert Counter(row[i] for i in indices) == region_of(row, out, first, last)
 
@@ -79,8 +88,7 @@ def test_ring_is_the_slice_of_the_sorted_candidates(problem, inner, outer, inner
             part.select(asked, draws(), 0, 1)
         return
     chosen = part.select(asked, draws(), 0, 1)
-    assert chosen.absent is None
-    same_region(chosen.indices, table, gone, first, last)
+    same_region(chosen, table, gone, first, last)
 
 
 @given(problems(), st.integers(1, 50), st.booleans(), st.sampled_from(["excluded", "ranked"]))
@@ -92,14 +100,14 @@ def test_ball_of_a_number_of_keys_is_the_top_of_the_sort(problem, nearest, ban, 
     chosen = Ball(nearest=nearest, k=None, own=own_is).select(
         candidates(table, own, banned if ban else None), draws(), 0, 1
     )
-    same_region(chosen.indices, table, gone, 0, min(nearest, len(table[0]) - len(gone[0])))
+    same_region(chosen, table, gone, 0, min(nearest, len(table[0]) - len(gone[0])))
 
 
 @given(problems(least=12), st.integers(10, 100))
 def test_ball_of_a_percentage_is_the_top_of_the_sort(problem, outer) -> None:
     table, own, _ = problem
     chosen = Ball(outer, k=None).select(candidates(table, own, None), draws(), 0, 1)
-    same_region(chosen.indices, table, [{o} for o in own], 0, (len(table[0]) - 1) * outer // 100)
+    same_region(chosen, table, [{o} for o in own], 0, (len(table[0]) - 1) * outer // 100)
 
 
 @given(problems(least=12), st.integers(10, 100), st.integers(0, 2**31), st.booleans())
@@ -148,8 +156,8 @@ def test_uniform_draws_candidates_only(problem, ban, own_is, has_own) -> None:
 
 def test_duplicated_keys_are_kept_as_often_as_the_ranks_hold_them() -> None:
     table = [[5, 5, 5, 4, 4, 3, 2, 1, 0, 0]]
-    indices = Ring(10, 50, k=None).select(candidates(table, None, None), draws(), 0, 1).indices
-    assert sorted(table[0][i] for i in indices[0].tolist()) == [4, 4, 5, 5]
+    chosen = Ring(10, 50, k=None).select(candidates(table, None, None), draws(), 0, 1)
+    assert sorted(table[0][i] for i in members(chosen)[0]) == [4, 4, 5, 5]
 
 
 @pytest.mark.parametrize(("keys", "inner", "outer", "of", "expected"), [
@@ -182,10 +190,10 @@ def test_ring_indices_at_the_ends() -> None:
 def test_schedules_move_the_edges_with_the_step() -> None:
     logits = torch.arange(100.0).repeat(2, 1)
     part = Ring(1, Linear(100, 10, until=1.0), k=None)
-    sizes = [part.select(Candidates(logits.clone()), draws(), s, 10).indices.shape[1] for s in range(10)]
+    sizes = [part.select(Candidates(logits.clone()), draws(), s, 10).count(100) for s in range(10)]
     assert sizes == [100 - 10 * s - 1 for s in range(10)]
-    chosen = part.select(Candidates(logits.clone()), draws(), 9, 10).indices
-    assert sorted(chosen[0].tolist()) == list(range(90, 99))
+    chosen = part.select(Candidates(logits.clone()), draws(), 9, 10)
+    assert sorted(members(chosen)[0]) == list(range(90, 99))
 
 
 UNIFORMITY = {
@@ -262,13 +270,13 @@ def test_cave_with_nothing_left_costs_nothing_and_moves_nothing(k: int | None) -
 def test_gradients_reach_chosen_entries_only() -> None:
     table = torch.arange(20.0).repeat(3, 1).requires_grad_()
     logits = table * 1.0
-    asked = Candidates(logits, torch.tensor([19, 0, 5]))
-    part = Ring(10, 50, k=None)
-    indices = part.select(asked, draws(), 0, 1)
-    indices.gather(logits).sum().backward()
-    expected = torch.zeros(3, 20).scatter_(1, indices.indices, 1.0)
-    assert torch.equal(table.grad, expected)
-    assert not bool(table.grad[[0, 1, 2], [19, 0, 5]].any())
+    own = torch.tensor([19, 0, 5])
+    chosen = Ring(10, 50, k=None).select(Candidates(logits, own), draws(), 0, 1)
+    values = chosen.gather(logits)
+    InfoNCE()(Scores(values.new_zeros(3), values)).sum().backward()
+    for row, indices in enumerate(members(chosen)):
+        assert int(own[row]) not in indices
+        assert table.grad[row].nonzero().flatten().tolist() == sorted(indices)
 
 
 def test_cave_without_clusters_is_refused() -> None:
@@ -322,7 +330,7 @@ def test_impossible_arguments_are_named(name: str) -> None:
 
 def test_possible_extremes_are_accepted() -> None:
     everything = Ring(0, 100, k=None).select(Candidates(torch.zeros(1, 4)), draws(), 0, 1)
-    assert sorted(everything.indices[0].tolist()) == [0, 1, 2, 3]
+    assert sorted(members(everything)[0]) == [0, 1, 2, 3]
     assert Ring(inner=10, outer=1, inner_of="outer").inner == 10
     assert Ring(inner=Linear(0, 1), outer=Linear(100, 10)).outer == Linear(100, 10)
 

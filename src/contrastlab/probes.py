@@ -187,6 +187,7 @@ def linear_sgd(
     generator = torch.Generator(device=device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     chosen = subset_order(train.labels, probe.train_images, seed)
+    _check(chosen, train.labels[chosen])
     classes = len(train.classes)
     classifier: nn.Linear | None = None
     for epoch in range(probe.epochs):
@@ -208,7 +209,7 @@ def linear_sgd(
             optimiser.step()
         schedule.step()
         if log is not None:
-            log(f"linear probe, epoch {epoch + 1}/{probe.epochs}, loss {float(loss):.3f}")
+            log(f"linear probe, epoch {epoch + 1}/{probe.epochs}, loss {loss.item():.3f}")
     if classifier is None:
         raise NotApplicableError("linear probe: the training set is empty")
     scores, labels = [], test.labels.to(device)

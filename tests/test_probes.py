@@ -1,0 +1,266 @@
+"""Probes against loops; nothing a probe does changes an encoder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import encoders, probes
+from contrastlab.errors import ArgumentError
+from contrastlab.images import ImageSet
+from contrastlab.settings import LinearProbe
+from contrastlab.views import Augmented, Split, augmentation
+
+VIEW = augmentation("none", 16)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def networks(part: Augmented | Split) -> nn.ModuleList:
+    torch.manual_seed(0)
+    out = encoders.build_for(part, 3, arch="tiny", stem="cifar", dim=16)
+    for network in out:  # statistics that are not the initial ones
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                assert module.running_mean is not None
+                module.running_mean.normal_(generator=generator(1))
+    return out
+
+
+def coloured(count: int, seed: int) -> ImageSet:
+    """Three classes, told apart by their colour."""
+    labels = torch.arange(count) % 3
+    noise = torch.randint(0, 60, (count, 3, 16, 16), generator=generator(seed))
+    pixels = noise + 150 * F.one_hot(labels, 3)[:, :, None, None]
+    return ImageSet(f"coloured/{seed}", pixels.to(torch.uint8), labels, ("red", "green", "blue"))
+
+
+PROBE = LinearProbe(solver="sgd", features="pooled", epochs=6, batch_size=16, lr=0.5)
+RUNS = {
+    "linear_sgd": lambda nets, part, a, b: probes.linear_sgd(nets, part, VIEW, a, b, PROBE, seed=0),
+    "linear": lambda nets, part, a, b: probes.linear(
+        nets, part, VIEW, a, b, LinearProbe(solver="lbfgs", features="map"), seed=0
+    ),
+    "knn": lambda nets, part, a, b: probes.knn(
+        *probes.encode(nets, part, VIEW, a), *probes.encode(nets, part, VIEW, b), k=5
+    ),
+    "nearest_neighbour": lambda nets, part, a, b: probes.nearest_neighbour(
+        *probes.encode(nets, part, VIEW, a), *probes.encode(nets, part, VIEW, b)
+    ),
+}
+
+
+@pytest.mark.parametrize("part", [Augmented(1), Augmented(2), Split("lab")], ids=["one view", "two views", "split"])
+@pytest.mark.parametrize("name", RUNS)
+def test_no_probe_changes_a_tensor_or_mode_of_the_encoder(name: str, part) -> None:
+    nets = networks(part)
+    nets.train()
+    next(m for m in nets.modules() if isinstance(m, nn.BatchNorm2d)).eval()  # a mixture of modes is put back as it was
+    tensors = {k: v.clone() for k, v in nets.state_dict().items()}
+    modes = [m.training for m in nets.modules()]
+    assert len(set(modes)) == 2
+    score = RUNS[name](nets, part, coloured(60, 0), coloured(30, 1))
+    assert 0 <= score <= 100
+    after = nets.state_dict()
+    assert [k for k in tensors if not torch.equal(tensors[k], after[k])] == []
+    assert [m.training for m in nets.modules()] == modes
+    assert all(p.grad is None and p.requires_grad for p in nets.parameters())
+
+
+def test_frozen_is_evaluation_without_gradient_and_is_undone_after_an_error() -> None:
+    nets = networks(Augmented(1))
+    nets.train()
+    x = torch.randn(4, 3, 16, 16, generator=generator())
+    before = {k: v.clone() for k, v in nets.state_dict().items()}
+
+    def fail() -> None:
+        with probes.frozen(nets):
+            assert not any(m.training for m in nets.modules())
+            assert not nets[0](x).requires_grad
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        fail()
+    assert all(m.training for m in nets.modules())
+    assert torch.is_grad_enabled()
+    nets[0](x)  # the check above can fail: in training mode the same pass changes the statistics
+    assert any(not torch.equal(before[k], v) for k, v in nets.state_dict().items())
+
+
+def test_representations_of_an_image_do_not_depend_on_its_batch() -> None:
+    nets, images = networks(Split("lab")), coloured(20, 0)
+    for kind in ("embedding", "pooled", "map"):
+        whole, labels = probes.encode(nets, Split("lab"), VIEW, images, kind=kind)
+        parts, _ = probes.encode(nets, Split("lab"), VIEW, images, kind=kind, batch_size=7)
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+        assert torch.equal(labels, images.labels)
+    chosen = torch.tensor([5, 3, 19])
+    some, labels = probes.encode(nets, Split("lab"), VIEW, images, indices=chosen)
+    embedded, _ = probes.encode(nets, Split("lab"), VIEW, images)
+    torch.testing.assert_close(some, embedded[chosen], rtol=1e-4, atol=1e-5)
+    assert torch.equal(labels, images.labels[chosen])
+    torch.testing.assert_close(embedded.norm(dim=1), torch.ones(20))
+
+
+def unit(rows: int, seed: int) -> Tensor:
+    return F.normalize(torch.randn(rows, 4, generator=generator(seed)), dim=1)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 2048])
+def test_nearest_neighbour_equals_its_loop(chunk: int) -> None:
+    train, test = unit(40, 0), unit(23, 1)
+    labels = torch.randint(3, (40,), generator=generator(2))
+    truth = torch.randint(3, (23,), generator=generator(3))
+    hits = 0
+    for row in range(23):
+        scores = [float(test[row].double() @ train[j].double()) for j in range(40)]
+        hits += int(labels[scores.index(max(scores))]) == int(truth[row])
+    assert probes.nearest_neighbour(train, labels, test, truth, chunk=chunk) == pytest.approx(100 * hits / 23)
+
+
+@pytest.mark.parametrize("k", [1, 5, 40, 200])
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_weighted_neighbours_equal_their_loop(k: int, temperature: float) -> None:
+    train, test = unit(40, 0), unit(23, 1)
+    labels = torch.randint(3, (40,), generator=generator(2))
+    truth = torch.randint(3, (23,), generator=generator(3))
+    hits = 0
+    for row in range(23):
+        scores = sorted((float(test[row].double() @ train[j].double()), int(labels[j])) for j in range(40))[::-1]
+        votes = [0.0] * 3
+        for similarity, label in scores[:k]:
+            votes[label] += math.exp(similarity / temperature)
+        hits += votes.index(max(votes)) == int(truth[row])
+    got = probes.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9)
+    assert got == pytest.approx(100 * hits / 23)
+
+
+def test_one_weighted_neighbour_is_the_nearest_neighbour() -> None:
+    train, test = unit(40, 0), unit(23, 1)
+    labels, truth = torch.arange(40) % 3, torch.arange(23) % 3
+    one = probes.knn(train, labels, test, truth, k=1)
+    assert one == pytest.approx(probes.nearest_neighbour(train, labels, test, truth))
+
+
+def test_unlabelled_images_cannot_vote() -> None:
+    train, test = unit(6, 0), unit(4, 1)
+    labels, truth = torch.tensor([0, 1, -1, 0, 1, 0]), torch.tensor([0, 1, 0, 1])
+    for probe in (probes.nearest_neighbour, probes.knn, probes.linear_lbfgs):
+        with pytest.raises(ArgumentError, match="labels=-1"):
+            probe(train, labels, test, truth)
+    unlabelled = replace(coloured(30, 0), labels=torch.full((30,), -1))
+    for name in RUNS:
+        with pytest.raises(ArgumentError, match="labels=-1"):
+            RUNS[name](networks(Augmented(1)), Augmented(1), unlabelled, coloured(30, 1))
+
+
+def test_labels_that_do_not_fit_the_rows_are_refused() -> None:
+    train, test, truth = unit(6, 0), unit(4, 1), torch.tensor([0, 1, 0, 1])
+    for probe in (probes.nearest_neighbour, probes.knn, probes.linear_lbfgs):
+        with pytest.raises(ArgumentError, match="each of the 6 rows"):
+            probe(train, torch.zeros(5, dtype=torch.int64), test, truth)
+    with pytest.raises(ArgumentError, match="^k=0"):
+        probes.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, k=0)
+
+
+def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:
+    labels = torch.arange(120) % 3
+    features = F.one_hot(labels, 3) + 0.1 * torch.randn(120, 3, generator=generator())
+    scaled = features * torch.tensor([1e-3, 1.0, 1e3]) + torch.tensor([5.0, -3.0, 100.0])
+    constant = torch.cat([scaled, torch.full((120, 1), 7.0)], 1)
+    assert probes.linear_lbfgs(constant[:90], labels[:90], constant[90:], labels[90:]) == 100
+
+
+def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
+    # a ridge so strong that the weights vanish leaves the bias alone: every image gets the commonest label
+    labels = torch.tensor([0] * 10 + [1] * 5)
+    x = F.one_hot(labels, 2).float() + torch.arange(15.0)[:, None] / 100
+    assert probes.linear_lbfgs(x, labels, x, labels, l2=1e6) == pytest.approx(100 * 10 / 15)
+    assert probes.linear_lbfgs(x, labels, x, labels, l2=1e-4) == 100
+
+
+@pytest.mark.parametrize("features", ["pooled", "map"])
+@pytest.mark.parametrize("solver", ["sgd", "lbfgs"])
+@pytest.mark.parametrize("part", [Augmented(2), Split("lab")], ids=["two views", "split"])
+def test_linear_probes_solve_an_easy_task(solver, features, part) -> None:
+    rate = {"pooled": 0.1, "map": 0.02}[features]
+    probe = PROBE.model_copy(update={"solver": solver, "features": features, "lr": rate, "epochs": 40})
+    score = probes.linear(networks(part), part, VIEW, coloured(90, 0), coloured(60, 1), probe, seed=0)
+    assert score >= 98
+
+
+def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
+    nets, part = networks(Augmented(1)), Augmented(1)
+    # labels that mean nothing, so that accuracy goes up and down
+    train, test = (
+        replace(s, labels=torch.randint(3, (len(s),), generator=generator(9)))
+        for s in (coloured(48, 0), coloured(60, 1))
+    )
+    x, y = probes.encode(nets, part, VIEW, train, kind="pooled")
+    test_x, truth = probes.encode(nets, part, VIEW, test, kind="pooled")
+    probe = PROBE.model_copy(update={"lr": 30.0, "momentum": 0.9, "milestones": (4,), "weight_decay": 0.01})
+
+    def twin(seed: int) -> list[float]:
+        # with fixed features, the same initial weights and the same order of images
+        torch.manual_seed(seed)
+        classifier = nn.Linear(x.shape[1], 3)
+        optimiser = torch.optim.SGD(classifier.parameters(), lr=30.0, momentum=0.9, weight_decay=0.01)
+        order, scores = generator(seed), []
+        for epoch in range(6):
+            if epoch == 4:
+                optimiser.param_groups[0]["lr"] = 3.0
+            for rows in torch.randperm(48, generator=order).split(16):
+                optimiser.zero_grad()
+                F.cross_entropy(classifier(x[rows]), y[rows]).backward()
+                optimiser.step()
+            scores.append(100 * float((classifier(test_x).argmax(1) == truth).float().mean()))
+        return scores
+
+    runs = [(seed, twin(seed)) for seed in range(12)]
+    telling = [(seed, scores) for seed, scores in runs if scores[-1] < max(scores)]
+    assert telling
+    for seed, scores in telling[:3]:
+        got = probes.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
+        assert got == pytest.approx(scores[-1], abs=0.01)
+
+
+def test_linear_sgd_depends_on_its_seed_only() -> None:
+    nets, part = networks(Augmented(1)), Augmented(1)
+    crops, lines = augmentation("instdisc", 16), ([], [], [])
+    for seed, log in zip((0, 0, 1), lines, strict=True):
+        torch.manual_seed(len(lines[0]) + seed)  # the global generator does not matter
+        probes.linear_sgd(nets, part, crops, coloured(48, 0), coloured(30, 1), PROBE, seed=seed, log=log.append)
+    assert lines[0] == lines[1]
+    assert lines[0] != lines[2]
+    assert len(lines[0]) == 6
+
+
+def test_a_probe_uses_as_many_labelled_images_as_it_is_told(monkeypatch) -> None:
+    seen: set[int] = set()
+    batches = probes.batches
+
+    def watch(source, order, *args, **options):
+        if source.name == "coloured/0":
+            seen.update(order.tolist())
+        return batches(source, order, *args, **options)
+
+    monkeypatch.setattr(probes, "batches", watch)
+    for solver in ("sgd", "lbfgs"):
+        seen.clear()
+        probe = PROBE.model_copy(update={"solver": solver, "train_images": 20})
+        probes.linear(networks(Augmented(1)), Augmented(1), VIEW, coloured(60, 0), coloured(30, 1), probe, seed=0)
+        assert len(seen) == 20
+
+
+def test_accuracy_counts_the_largest_scores() -> None:
+    scores = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.2, 0.1], [0.2, 0.3, 0.5], [0.3, 0.6, 0.1]])
+    truth = torch.tensor([1, 1, 2, 2])
+    assert probes.accuracy(scores, truth) == pytest.approx(50)
+    assert probes.accuracy(scores, truth, top=2) == pytest.approx(75)
