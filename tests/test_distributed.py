@@ -1,0 +1,166 @@
+"""Two processes hold and compute what one process with the same global batch does."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from contrastlab import keys, methods, negatives
+from contrastlab.errors import ArgumentError
+from contrastlab.learner import Learner
+from contrastlab.negatives import Draws
+from contrastlab.pretrain import pretrain
+from contrastlab.settings import Settings
+from contrastlab.views import Split
+
+IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 4, 6, 12
+SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
+RECIPES = {
+    r.name: r.override({
+        "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
+        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2,
+    })
+    for r in (
+        *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
+        *(methods.get(n) for n in ("vince/cmc", "vince/cave_anneal", "ours/supervised")),
+        SIMCLR,
+        replace(SIMCLR, name="x/simclr_uniform", negatives=negatives.Uniform(5)),
+        replace(SIMCLR, name="x/simclr_ring", negatives=negatives.Ring(10, 70, k=None)),
+        replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
+        replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
+    )
+}  # fmt: skip
+
+
+class Plain(nn.Module):
+    """An encoder without batch statistics: what a row gives does not depend on its neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(self.linear(x), dim=1)
+
+
+def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
+    """A few steps of this process's share of the global batches, and all that is kept after each."""
+    recipe = RECIPES[name]
+    split = isinstance(recipe.views, Split)
+
+    def encoders(*parts: object, **settings: object) -> nn.ModuleList:
+        return nn.ModuleList(Plain() for _ in range(2 if split else 1))
+
+    with mock.patch("contrastlab.encoders.build_for", encoders):
+        learner = Learner(recipe, Settings(dim=DIM), image_channels=3, images=IMAGES, classes=3, seed=0)
+    if world > 1:
+        learner.bind(DistributedDataParallel(learner.network))
+    optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
+    count = 2 if split else getattr(recipe.views, "count", 1)
+    generator = torch.Generator().manual_seed(7)
+    out = []
+    for step in range(STEPS):
+        views = [torch.randn(BATCH, FEATURES, generator=generator) for _ in range(count)]
+        indices = torch.randperm(IMAGES, generator=generator)[:BATCH]
+        labels = torch.randint(3, (BATCH,), generator=generator)
+        local = BATCH // world
+        mine = slice(rank * local, (rank + 1) * local)
+        draws = Draws(torch.Generator().manual_seed(step), rank * local, BATCH)
+        if step == 2:
+            learner.cluster(seed=3)
+        done = learner.loss(tuple(v[mine] for v in views), indices[mine], labels[mine], draws, step, STEPS)
+        optimiser.zero_grad()
+        done.loss.backward()
+        optimiser.step()
+        learner.commit(indices[mine], done)
+        out.append({
+            "loss": keys.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
+            "offsets": learner.offsets.clone(),
+            **{f"gradient of {n}": p.grad.clone() for n, p in learner.network.named_parameters()},
+            **{f"stored {n}": b.clone() for n, b in learner.stores.state_dict().items()},
+            **{f"slow {n}": p.clone() for n, p in (learner.slow or nn.Module()).named_parameters()},
+        })  # fmt: skip
+    return out
+
+
+def gathered(rank: int) -> dict[str, Tensor]:
+    """What the collective functions give, on values that name their process."""
+    mine = (torch.arange(4.0).reshape(2, 2) + 10 * rank).requires_grad_()
+    both = keys.gather_with_gradient(mine)
+    ((both * torch.arange(1.0, 5.0)[:, None]).sum() * (rank + 1)).backward()
+    assert mine.grad is not None
+    return {"both": both.detach(), "grad": mine.grad, "plain": keys.gather(mine), "world": torch.tensor(keys.world())}
+
+
+def process(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save({"gathered": gathered(rank), **{n: train(n, rank, 2) for n in RECIPES}}, f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
+        torch.multiprocessing.spawn(process, (folder,), nprocs=2)
+        return [torch.load(Path(folder) / f"rank{r}.pt", weights_only=True) for r in (0, 1)]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
+    one = train(name, 0, 1)
+    assert len(one) == STEPS
+    assert any(k.startswith("gradient") for k in one[0])
+    for step, expected in enumerate(one):
+        for rank in (0, 1):
+            got = ranks[rank][name][step]
+            assert got.keys() == expected.keys()
+            for key, value in expected.items():
+                where = f"step {step}, rank {rank}, {key}"
+                torch.testing.assert_close(
+                    got[key], value, rtol=2e-4, atol=2e-6, equal_nan=True, msg=lambda m, w=where: f"{w}: {m}"
+                )
+        for key, value in ranks[0][name][step].items():
+            torch.testing.assert_close(ranks[1][name][step][key], value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_these_runs_can_tell_a_difference(ranks) -> None:
+    for name in RECIPES:
+        first, last = ranks[0][name][0], ranks[0][name][-1]
+        changed = [k for k in first if k.startswith("gradient") and not torch.equal(first[k], last[k])]
+        assert changed
+        assert all(bool(last[k].any()) for k in changed)
+        stored = [k for k in first if k.startswith("stored") and k.endswith("rows")]
+        assert all(not torch.equal(first[k], last[k]) for k in stored)
+    labels = ranks[0]["vince/cave_anneal"][-1]["stored 0.labels"]
+    assert int(labels.max()) < 3 <= len(labels)
+    assert int(ranks[0]["ring/moco"][-1]["stored 0.pointer"]) == (STEPS * BATCH) % 21
+
+
+def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:
+    expected = torch.cat([torch.arange(4.0).reshape(2, 2), torch.arange(4.0).reshape(2, 2) + 10])
+    for rank, other in enumerate(ranks):
+        got = other["gathered"]
+        assert got["world"].tolist() == [rank, 2]
+        assert torch.equal(got["both"], expected)
+        assert torch.equal(got["plain"], expected)
+        # each process weighs row i by (i + 1) times its own (rank + 1): 1 + 2 in all
+        weights = torch.tensor([[1.0], [2.0]]) + 2 * rank
+        assert torch.equal(got["grad"], (3 * weights).expand(2, 2))
+
+
+def test_a_batch_that_does_not_divide_among_the_processes_is_refused(pictures, tiny, monkeypatch) -> None:
+    monkeypatch.setattr(keys, "world", lambda: (0, 3))
+    with pytest.raises(ArgumentError, match="batch_size=16: .*processes, 3"):
+        pretrain(methods.get("ring/ir"), tiny, pictures(48))
