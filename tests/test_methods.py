@@ -53,12 +53,12 @@ def test_a_recipe_shows_its_equation_and_every_choice(name: str) -> None:
 
 
 def test_different_recipes_have_different_equations_or_views() -> None:
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, str, object], str] = {}
     for name in methods.names():
         if name == "ring/la":  # the same as vince/la, by its note
             continue
         recipe = methods.get(name)
-        key = (recipe.name.split("/")[0], recipe.equation)
+        key = (recipe.name.split("/")[0], recipe.equation, recipe.views)
         assert key not in seen, (name, seen[key])
         seen[key] = name
 
