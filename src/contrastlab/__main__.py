@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(done: report.Report) -> None:
+    if not reproduce.first_process():
+        return
     print(done.markdown())
     print(*report.summary_sentences(done), sep="\n")
 

@@ -112,7 +112,7 @@ class Learner(nn.Module):
             stores = [key.KeyQueue(recipe.keys.size, settings.dim, generator) for _ in range(streams)]
         self.stores = nn.ModuleList(stores)
         self.register_buffer("offsets", torch.full((streams,), math.nan))
-        self._forward: Callable[..., list[Tensor]] = self.network
+        self.bind(self.network)
 
     def bind(self, forward: Callable[..., list[Tensor]]) -> None:
         """Use ``forward``, the wrapped form of ``network`` (distributed, compiled), from now on."""

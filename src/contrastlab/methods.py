@@ -174,6 +174,7 @@ def get(name: str, paper: str | None = None) -> Recipe:
 
 def _references() -> Iterator[Recipe]:
     yield Recipe("ours/random", "random encoder", keys=None)
+    yield Recipe("ours/random_lab", "random encoders of L and ab", views=Split("lab"), keys=None)
     yield Recipe(
         "ours/supervised", "same encoder, trained with labels",
         keys=keys.Prototypes(), negatives=negatives.Every(), temperature=0.1,

@@ -36,7 +36,7 @@ __all__ = [
     "table",
 ]
 
-RANDOM, SUPERVISED = REFERENCES
+RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
 _Z = float(stats.norm.ppf(0.975))
 _BANNERS = {
     "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
@@ -118,7 +118,7 @@ class Row:
         kind: a published row, a reference row of ours, or the gain of a row over its base.
         published: percent (points for a difference); ``None`` where nothing is printed.
         measured: ``None`` where there is no result.
-        versus_random: measured minus random encoder, points; ``None`` where either is missing.
+        versus_random: measured minus random encoder (two for a two-stream method), points; ``None`` if unknown.
         above_random: by more than the sampling error of the test set.
         status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
         note: what to know about the numbers.
@@ -150,6 +150,7 @@ class Report:
     dataset: str
     profile: str
     rows: tuple[Row, ...]
+    data_note: str = ""
 
     @property
     def comparable(self) -> bool:
@@ -158,10 +159,11 @@ class Report:
 
     @property
     def caption(self) -> str:
-        """Which table, data set, profile and metric."""
+        """Which table, data set, profile, metric and copy of the data."""
         return (
             f"{self.plan.paper} Table {self.plan.table}: {self.plan.title}."
             f" Data set {self.dataset}, profile {self.profile}, metric {self.plan.metric} (percent of test images)."
+            + (f" Data: {self.data_note}." if self.data_note else "")
         )
 
     @property
@@ -307,7 +309,7 @@ class Report:
                     [row.measured.mean - width, row.measured.mean + width], [y, y],
                     color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
                 )  # fmt: skip
-            face = "white" if row.above_random is False or row.method == RANDOM else "#0072B2"
+            face = "white" if row.above_random is False or row.method in (RANDOM, RANDOM_LAB) else "#0072B2"
             axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
             if self.comparable and row.published is not None:
                 axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
@@ -357,6 +359,8 @@ class _Cell:
     data: str
     test_images: int
     note: str
+    data_note: str = ""
+    split: bool = False  # two streams: read against two random encoders
 
     @property
     def estimate(self) -> Estimate:
@@ -386,9 +390,9 @@ def _cell(plan: TablePlan, results: Sequence[Result], dataset: str, method: str,
     sizes = {result.test_images for result in same}
     if len(sizes) > 1:
         raise reject("test_images", sorted(sizes), f"one number for all seeds of {method}")
-    if newest.provenance.data_note:
-        notes.append(newest.provenance.data_note)
-    return _Cell(by_seed, newest.provenance.data_fingerprint, newest.test_images, _join(*notes))
+    split = (newest.recipe.get("views") or {}).get("type") == "Split"
+    where = newest.provenance
+    return _Cell(by_seed, where.data_fingerprint, newest.test_images, _join(*notes), where.data_note, split)
 
 
 def _against_random(cell: _Cell, floor: _Cell | None) -> tuple[float | None, bool | None, str]:
@@ -435,11 +439,13 @@ def table(
     plan.settings(dataset, RANDOM, profile)  # checks both names
     missing = {plan.resolve(u.method): u.reason for u in unavailable}
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile]
-    names = (*plan.methods, RANDOM, SUPERVISED)
+    names = (*plan.methods, *REFERENCES)
     cells = {name: _cell(plan, chosen, dataset, name, profile) for name in names}
     rows = []
     for name in names:
         cell = cells[name]
+        if name == RANDOM_LAB and cell is None:
+            continue  # of interest to two-stream rows only
         row = Row(
             method=name,
             label=plan.label(name),
@@ -452,13 +458,15 @@ def table(
         elif cell is None:
             row = replace(row, status="not run")
         else:
-            gap, above, why = (None, None, "") if name == RANDOM else _against_random(cell, cells[RANDOM])
+            floor = (cells[RANDOM_LAB] if cell.split else None) or cells[RANDOM]
+            gap, above, why = (None, None, "") if floor is cell or name == RANDOM_LAB else _against_random(cell, floor)
             row = replace(
                 row, measured=cell.estimate, versus_random=gap, above_random=above, note=_join(row.note, cell.note, why)
             )
         rows.append(row)
     rows += [_paired(plan, dataset, name, base, cells, missing) for name, base in plan.pairs.items()]
-    return Report(plan, dataset, profile, tuple(rows))
+    data_notes = {cell.data_note for cell in cells.values() if cell is not None and cell.data_note}
+    return Report(plan, dataset, profile, tuple(rows), "; ".join(sorted(data_notes)))
 
 
 def _paired(

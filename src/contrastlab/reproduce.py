@@ -34,8 +34,14 @@ Log = Callable[[str], None]
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 
+def first_process() -> bool:
+    """Whether this is the process that speaks, under torchrun and Fabric's launcher, too."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
 def _say(line: str) -> None:
-    print(line, flush=True)
+    if first_process():
+        print(line, flush=True)
 
 
 def resolve_profile(plan: TablePlan, profile: str) -> str:
@@ -335,8 +341,7 @@ def table(
     which = parse_seeds(seeds)
     dataset = plan.dataset_key(dataset)
     if references:
-        extra = REFERENCES if chosen != "paper" else tuple(REFERENCES)[:1]
-        names += [name for name in extra if name not in names]
+        names += [name for name in _references(names, chosen) if name not in names]
     roots = (out_dir, *read_also)
     announce(plan, dataset, chosen, names, which, profile, data_root=data_root, roots=roots,
              timing=chosen != "smoke", log=log)  # fmt: skip
@@ -354,6 +359,13 @@ def table(
             else:
                 found.append(done)
     return report.table(plan, found, dataset, chosen, unavailable=gone.values())
+
+
+def _references(names: Sequence[str], profile: str) -> list[str]:
+    # two encoders see more than one: a two-stream method is read against two random encoders
+    streams = {methods.get(name).views.streams for name in names}
+    random, random_lab, supervised = REFERENCES
+    return [random] + [random_lab] * (2 in streams) + [supervised] * (profile != "paper")
 
 
 def parse_target(target: str) -> tuple[str, str]:
