@@ -82,6 +82,7 @@ class Learner(nn.Module):
     """
 
     offsets: Tensor
+    _forward: Callable[..., list[Tensor]]
 
     def __init__(
         self, recipe: Recipe, settings: Settings, *, image_channels: int, images: int, classes: int, seed: int
