@@ -65,7 +65,7 @@ def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
     """
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
-    for label in labels[labels >= 0].unique().tolist():
+    for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
             raise NotApplicableError(

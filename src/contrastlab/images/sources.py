@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -74,8 +76,6 @@ def _assemble(name: str, train: ImageSet | StreamedImages, test: ImageSet | Stre
 
 
 def _renamed(part: ImageSet | StreamedImages, name: str) -> ImageSet | StreamedImages:
-    from dataclasses import replace
-
     return part if part.name == name else replace(part, name=name)
 
 
@@ -104,8 +104,6 @@ def _image_column(schema: Any) -> str | None:
 
 def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
     """Names in the Hugging Face metadata of the schema, if it has them."""
-    import json
-
     stored = (schema.metadata or {}).get(b"huggingface")
     if stored is None:
         return None
@@ -166,14 +164,9 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
         if label_column and names is None:
             names = _class_names(schema, label_column)
     labels, classes = _as_labels(values, names)
-    first = Image.open(_bytes_io(encoded[0])).format if encoded else None
-    return _Table(_stack(_threaded(decode, encoded), len(encoded)), labels, classes, first or "unknown encoding")
-
-
-def _bytes_io(content: bytes) -> Any:
-    import io
-
-    return io.BytesIO(content)
+    images = _stack(_threaded(decode, encoded), len(encoded))
+    encoding = Image.open(io.BytesIO(encoded[0])).format if encoded else None
+    return _Table(images, labels, classes, encoding or "nothing")
 
 
 def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
@@ -231,9 +224,7 @@ def load_parquet(name: str, location: str) -> Splits:
     """
     path = Path(location).expanduser()
     if not path.exists():
-        raise MissingDataError(
-            f"{name}: {path} does not exist. Give the path of a parquet file or of a folder of them."
-        )
+        raise MissingDataError(f"{name}: {path} does not exist. Give a parquet file or a folder of them.")
     found = {"": [path]} if path.is_file() else parquet_files(path)
     train_files = found.get("train") or found.get("")
     if not train_files:
@@ -490,14 +481,14 @@ def load_imagenet(name: str, root: Path) -> Splits:
         if not folder.is_dir():
             raise MissingDataError(f"{name}: {folder} does not exist. {hint}.")
         present = _subfolders(folder)
-        missing = len(set(only) - set(present)) if only else 1000 - len(present)
-        if missing:
+        count, wanted = (len(set(only) & set(present)), 100) if only else (len(present), 1000)
+        if count != wanted:
             raise MissingDataError(
-                f"{name}: {folder} lacks {missing} of {100 if only else 1000} synset folders. "
-                f"{hint}; part of ImageNet loads as 'folder:{base}'."
+                f"{name}: {folder} has {count} of the {wanted} synset folders. "
+                f"{hint}; another selection loads as 'folder:{base}'."
             )
         listing = _scan(folder, only or present)
-        if len(listing.classes) != (100 if only else 1000):
+        if len(listing.classes) != wanted:
             raise MissingDataError(f"{name}: some synset folders of {folder} are empty. {hint}.")
         label = "train" if split == "train" else "test"
         parts.append(StreamedImages(f"{name}/{label}", folder, listing.paths, listing.labels, listing.classes))
