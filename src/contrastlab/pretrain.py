@@ -39,6 +39,9 @@ from contrastlab.views import augmentation
 
 Log = Callable[[str], None]
 
+SILENCE = 10.0
+"""Seconds between lines of progress at least; epochs may be shorter."""
+
 
 @dataclass
 class Trained:
@@ -129,7 +132,7 @@ def pretrain(
         checkpoint_every: seconds between checkpoints; one is also written at the end and on Ctrl-C.
         max_minutes: stop in good order after this time, resumable.
         compile: ``torch.compile`` the encoders.
-        log: takes one line per epoch; the default prints it.
+        log: takes a line after an epoch, at most one in ten seconds and one at the end; the default prints it.
 
     Returns:
         Encoders, history and times.
@@ -194,6 +197,7 @@ class _Run:
         self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.history: list[dict[str, float]] = []
         self.terms = 0
+        self.said = time.monotonic()
         # position of an image in the bank: its place in the subset, not in the full set
         self.row = torch.full((len(images),), -1, dtype=torch.int64)
         self.row[order] = torch.arange(len(order))
@@ -373,6 +377,9 @@ class _Run:
         self.history.append(row)
         for logger in loggers:
             logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
+        if self.epoch < self.settings.epochs and time.monotonic() - self.said < SILENCE:
+            return
+        self.said = time.monotonic()
         left = self.seconds / self.epoch * (self.settings.epochs - self.epoch)
         self.log(
             f"[{self.recipe.name} seed {self.seed}] epoch {self.epoch}/{self.settings.epochs}"

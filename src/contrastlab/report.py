@@ -182,7 +182,8 @@ class Report:
         parts = [
             "± is a 95 % Student t interval over seeds; with one seed there is none, and the half-width given is"
             " the binomial sampling error of the test set.",
-            "▲ above the random encoder by more than the sampling error of the test set, ▽ not above random.",
+            "▲ above the random encoder by more than the sampling error of the test set, ▽ not above random;"
+            " a method with two encoders is read against two random ones.",
             "Differences between rows are taken seed by seed (paired).",
         ]
         if self.comparable:
