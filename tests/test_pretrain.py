@@ -29,6 +29,11 @@ from contrastlab.settings import Settings
 CLOCK = {"seconds", "images_per_s"}
 
 
+@pytest.fixture(autouse=True)
+def _a_line_for_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SILENCE", 0.0)
+
+
 def quiet(line: str) -> None:
     """No lines of progress."""
 
