@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from contrastlab import papers
+from contrastlab import images, papers
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import Settings
 
@@ -106,7 +106,7 @@ def test_unknown_names(call, words) -> None:
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
     for dataset, method in product(plan.datasets, plan.methods):
         assert plan.published_value(dataset, method) is not None, (dataset, method)
-    for dataset, method, profile in product(papers.DATASETS, (*plan.methods, *papers.REFERENCES), plan.profiles):
+    for dataset, method, profile in product(images.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
     assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
 

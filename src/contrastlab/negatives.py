@@ -368,7 +368,7 @@ class Ball:
 class Cave:
     """The ball without the keys that share a k-means cluster with the query's own row (vince CAVE).
 
-    A query whose whole ball lies in its own clusters has no negatives: its loss and gradient are 0.
+    A query whose whole ball lies in its own clusters has no negatives: its InfoNCE loss and gradient are 0.
 
     Args:
         outer: percent or schedule of the ball.

@@ -176,7 +176,7 @@ class BinaryNCE:
         if self.kappa is not None:
             return count.log() + math.log(self.kappa)
         every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
-        return count.log() + torch.logsumexp(every.flatten(), 0) - math.log(len(every) * (scores.size + 1))
+        return count.log() + torch.logsumexp(every.flatten(), 0) - (every > ABSENT / 2).sum().to(every.dtype).log()
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B]`` losses of ``scores``, with a stored ``offset`` where there is one."""

@@ -69,7 +69,7 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
     """
     try:
         asked = seeds.split(",") if isinstance(seeds, str) else [seeds] if isinstance(seeds, int) else list(seeds)
-        found = tuple(dict.fromkeys(int(s) for s in asked if str(s).strip()))
+        found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
     except (TypeError, ValueError):
         found = ()
     if not found or min(found) < 0:
@@ -253,7 +253,8 @@ def estimate(plan: TablePlan, dataset: str, method: str, profile: str, *, data_r
         return 0.0
     splits = images.load(dataset, data_root)
     count = len(splits.pretrain) if settings.train_images is None else settings.train_images
-    size = min(32, settings.batch_size, count)
+    fits = 128 if settings.image_size <= 64 else settings.batch_size if torch.cuda.is_available() else 16
+    size = min(fits, settings.batch_size, count)
     small = settings.override(
         batch_size=size, epochs=3, train_images=max(size, min(4 * size, count)), knn_every=0,
         parts={"positives.clusters": 2, "negatives.clusters": 2, "positives.runs": 1, "negatives.runs": 1},

@@ -23,11 +23,10 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contrastlab import errors
+from contrastlab import errors, images
 from contrastlab.settings import Settings
 
 __all__ = [
-    "DATASETS",
     "PAPERS",
     "REFERENCES",
     "Paper",
@@ -49,9 +48,6 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
     }
 )
 """The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
-
-DATASETS = ("shapes", "digits", "cifar10", "cifar100", "stl10", "fashionmnist", "imagenet", "imagenet100")
-"""Data sets a table can be run on, beside a user's own (``folder:<path>``, ``parquet:<path>``)."""
 
 _PAPER_PROFILE = "paper"
 
@@ -253,7 +249,7 @@ class TablePlan(_Data):
         """The protocol of one cell.
 
         Args:
-            dataset: one of :data:`DATASETS` or a user's own; it need not have a published column.
+            dataset: one of :func:`contrastlab.images.names` or a user's own; it need not have a published column.
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
 
@@ -274,8 +270,8 @@ class TablePlan(_Data):
         Raises:
             UnknownNameError: not registered, with near matches.
         """
-        if dataset not in DATASETS and not dataset.startswith(("folder:", "parquet:")):
-            raise errors.unknown("dataset", dataset, DATASETS)
+        if dataset not in images.names() and not dataset.startswith(("folder:", "parquet:")):
+            raise errors.unknown("dataset", dataset, images.names())
         return dataset
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
