@@ -25,15 +25,12 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and checkpoints, from the project's root
 
 # %% tags=["hide-cell"]
-import os
 from pathlib import Path
-
-import torch
 
 from contrastlab import papers, report, reproduce
 from contrastlab.methods import get
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+reproduce.check_parameters(globals())
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
 plan = papers.plan("ring", "2")
 

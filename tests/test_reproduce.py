@@ -215,3 +215,10 @@ def test_a_missing_data_set_says_where_it_was_looked_for(tmp_path, monkeypatch) 
     with pytest.raises(MissingDataError, match=str(tmp_path / "none")):
         run("ir", tmp_path / "out", dataset=f"folder:{tmp_path / 'none'}")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mistyped_notebook_parameter_is_refused_with_a_near_match() -> None:
+    fine = {"In": [], "_i": "x", "dataset": "shapes", "seeds": "0", "profile": "smoke", "reproduce": reproduce}
+    reproduce.check_parameters(fine)
+    with pytest.raises(UnknownNameError, match="did you mean dataset"):
+        reproduce.check_parameters({**fine, "datset": "cifar10"})

@@ -11,7 +11,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,12 @@ def first_process() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
+def _one_thread(profile: str) -> None:
+    # The small profiles' networks are slower on two threads than on one, and their sums depend on the number.
+    if profile != "paper" and not torch.cuda.is_available():
+        torch.set_num_threads(1)
+
+
 def _say(line: str) -> None:
     if first_process():
         print(line, flush=True)
@@ -59,6 +65,25 @@ def resolve_profile(plan: TablePlan, profile: str) -> str:
     if profile not in plan.profiles:
         raise unknown("profile", profile, ("auto", *plan.profiles))
     return profile
+
+
+PARAMETERS = ("dataset", "methods", "profile", "seeds", "devices", "data_root", "out_dir")
+"""Parameters of a reproduction notebook."""
+
+
+def check_parameters(namespace: Mapping[str, Any]) -> None:
+    """Reject a mistyped notebook parameter, which papermill lets pass: ``-p datset cifar10``.
+
+    Args:
+        namespace: ``globals()`` of a notebook that has run its parameters and imports only.
+
+    Raises:
+        UnknownNameError: with near matches.
+    """
+    for name, value in namespace.items():
+        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+        if plain and not name.startswith("_") and name not in ("In", *PARAMETERS):
+            raise unknown("notebook parameter", name, PARAMETERS)
 
 
 def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
@@ -159,6 +184,7 @@ def cell(
     """
     name = plan.resolve(method)
     settings = plan.settings(dataset, name, profile)
+    _one_thread(profile)
     recipe = methods.get(name).override(settings.parts)
     splits = images.load(dataset, data_root)
     try:
@@ -251,6 +277,7 @@ def estimate(plan: TablePlan, dataset: str, method: str, profile: str, *, data_r
     recipe = methods.get(plan.resolve(method)).override(settings.parts)
     if recipe.keys is None:
         return 0.0
+    _one_thread(profile)
     splits = images.load(dataset, data_root)
     count = len(splits.pretrain) if settings.train_images is None else settings.train_images
     fits = 128 if settings.image_size <= 64 else settings.batch_size if torch.cuda.is_available() else 16
