@@ -223,7 +223,9 @@ class TablePlan(_Data):
         for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
             if full in self.rows or full in REFERENCES:
                 return full
-        raise errors.unknown(f"method of {self.paper} table {self.table}", method, (*self.rows, *REFERENCES))
+        # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
+        short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
+        raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
 
     def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
         """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition.
