@@ -241,7 +241,7 @@ def test_bad_names_and_results() -> None:
         report.table(PLAN, [], "cifar10", "laptp")
     with pytest.raises(UnknownNameError, match="cifar10"):
         report.table(PLAN, [], "cifar11", "smoke")
-    with pytest.raises(UnknownNameError, match="ring/cmc"):
+    with pytest.raises(UnknownNameError, match="did you mean cmc"):
         report.table(PLAN, [], "digits", "smoke", unavailable=[Unavailable("cmcc", "x")])
     no_metric = result("ring/ir", 0, 1.0).model_copy(update={"metrics": {"nn1": 1.0}})
     with pytest.raises(ArgumentError, match="metric 'linear'"):

@@ -196,7 +196,7 @@ def test_a_table_of_grey_images_marks_the_rows_that_cannot_be(few, tmp_path) -> 
 
 
 def test_unknown_names_are_answered_with_near_ones(few, tmp_path) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean.*ring/iring"):
+    with pytest.raises(UnknownNameError, match="did you mean.*iring"):
         run("irimg", tmp_path)
     with pytest.raises(UnknownNameError, match="did you mean.*shapes"):
         run("ir", tmp_path, dataset="shape")
