@@ -174,7 +174,8 @@ _DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
 CLASSES: tuple[str, ...] = tuple(_DISTANCES)
 """Names of the silhouettes; item ``i`` has class ``i % 10``."""
 
-# (units per radius of the disc of equal area, centroid x, centroid y), measured on a grid of 0.002 units.
+# (units per radius of the disc of equal area, centroid x, centroid y), measured on a grid of 0.002 units and
+# within 0.003 pixels of exact. A more exact value would change the bytes that are rendered.
 _FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {
         "disc": (1.0, 0.0, 0.0),
