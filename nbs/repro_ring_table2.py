@@ -27,6 +27,8 @@ out_dir: str = "runs"  # new results and checkpoints, from the project's root
 # %% tags=["hide-cell"]
 from pathlib import Path
 
+from IPython.display import Markdown, display
+
 from contrastlab import papers, report, reproduce
 from contrastlab.methods import get
 
@@ -38,7 +40,7 @@ plan = papers.plan("ring", "2")
 # ## What the table claims
 
 # %%
-print(plan.claim)
+display(Markdown(plan.claim))
 papers.published("ring", "2").pivot_table(index="row", columns="column", values="value", sort=False)
 
 # %% [markdown]
@@ -77,7 +79,7 @@ table = reproduce.table(
 table
 
 # %% tags=["nbval-ignore-output"]
-figure = table.figure()
+table.figure()
 
 # %% [markdown]
 # ## What was measured, and what it cannot show

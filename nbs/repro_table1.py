@@ -36,6 +36,8 @@ out_dir: str = "runs"  # new results and checkpoints, from the project's root
 # %% tags=["hide-cell"]
 from pathlib import Path
 
+from IPython.display import Markdown, display
+
 from contrastlab import papers, report, reproduce, results
 from contrastlab.methods import get
 
@@ -47,7 +49,7 @@ plan = papers.plan("ring", "1")
 # ## What the table claims
 
 # %%
-print(plan.claim)
+display(Markdown(plan.claim))
 papers.published("ring", "1").pivot_table(index="row", columns="column", values="value", sort=False)
 
 # %% [markdown]
@@ -86,7 +88,7 @@ table = reproduce.table(
 table
 
 # %% tags=["nbval-ignore-output"]
-figure = table.figure()
+table.figure()
 
 # %% [markdown]
 # ## What was measured, and what it cannot show
