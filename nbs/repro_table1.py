@@ -114,8 +114,8 @@ print(*report.summary_sentences(real), sep="\n")
 # Read the differences (Ring − base), not the levels: both arms share data, order and initial weights, seed by seed.
 # Three warnings belong to the numbers above. The `laptop` settings were chosen by looking at test accuracy (of IR,
 # and of the CMC rows apart, which got a temperature, a bank rate and an augmentation of their own): levels are
-# flattered, and CMC may not be set against MoCo. The paper gives no spread over seeds for its own numbers. And the copy of
-# CIFAR-10 named in the data line, where it is the JPEG-compressed one, is a little harder than the original.
+# flattered, and CMC may not be set against MoCo. The paper gives no spread over seeds for its own numbers. And the
+# copy of CIFAR-10 named in the data line, where it is the JPEG-compressed one, is a little harder than the original.
 # The paper states the method three ways (text, Algorithm 1, released code); the recipe's note says which was taken.
 
 # %% tags=["check", "nbval-ignore-output"]
