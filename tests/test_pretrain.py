@@ -146,11 +146,9 @@ def test_ctrl_c_stops_after_the_step_in_hand_and_leaves_a_resumable_run(pictures
 
 
 def test_a_second_ctrl_c_interrupts_at_once(pictures, tiny, shrink, tmp_path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-
     def interrupt(line: str) -> None:
         signal.raise_signal(signal.SIGINT)
-        while signal.getsignal(signal.SIGINT) is not before:  # until the first one has been taken note of
+        while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # the first one is being noted
             time.sleep(0.001)
         signal.raise_signal(signal.SIGINT)
         time.sleep(5)  # cut short by the second one

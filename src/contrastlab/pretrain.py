@@ -451,7 +451,8 @@ def _ctrl_c() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: Any) -> None:
         stop.set()
-        signal.signal(signal.SIGINT, old)
+        # not the old handler: a shell starts background jobs with SIGINT ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, ask)
     try:
