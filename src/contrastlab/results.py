@@ -27,7 +27,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 
 from contrastlab.errors import CorruptFileError, reject
 
-__all__ = ["Provenance", "Result", "config_hash", "find", "location", "provenance", "read", "save"]
+__all__ = [
+    "Provenance",
+    "Result",
+    "config_hash",
+    "find",
+    "location",
+    "provenance",
+    "read",
+    "save",
+    "write_whole",
+]
 
 _PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu")
 
@@ -159,14 +169,18 @@ def save(result: Result, root: Path | str) -> Path:
     Returns:
         The file written.
     """
-    path = _path(result, root)
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False, allow_nan=False)
+    return write_whole(_path(result, root), text + "\n")
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write ``text`` to ``path``, whole or not at all, making the folders it needs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = None
     try:
         with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
             temporary = Path(file.name)
-            file.write(text + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)

@@ -1,0 +1,99 @@
+"""Experiments of the papers on made data: :mod:`~contrastlab.studies.looseness`, :mod:`~contrastlab.studies.spirals`.
+
+A study is a function from a configuration to rows of numbers. :func:`measure` stores the rows with the
+configuration and where they come from, and reads them back when the same configuration is asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contrastlab import results
+from contrastlab.errors import CorruptFileError
+
+__all__ = ["Study", "location", "measure", "read"]
+
+Row = dict[str, float | int | str | None]
+
+
+class Study(BaseModel):
+    """Rows measured under one configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    study: str = Field(description="such as vince_table3")
+    profile: str
+    config: dict[str, Any] = Field(description="everything that decides the numbers")
+    rows: list[Row]
+    provenance: dict[str, Any] = Field(description="results.provenance() and started, finished (UTC), wall_s, cpu_s")
+    schema_version: Literal[1] = 1
+
+
+def _hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def location(root: Path | str, study: str, profile: str, config: Mapping[str, Any]) -> Path:
+    """The file that holds these rows under ``root``, measured or not."""
+    return Path(root) / study / f"{profile}-{_hash(config)[:8]}.json"
+
+
+def read(path: Path | str) -> Study:
+    """The study stored in ``path``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CorruptFileError: it is no whole study, or its configuration is not the one its name was made from.
+    """
+    path = Path(path)
+    try:
+        study = Study.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise CorruptFileError(f"{path} is not a stored study: {error.errors()[0]['msg']}. Delete it.") from error
+    if path.name != location("", study.study, study.profile, study.config).name:
+        raise CorruptFileError(f"{path} was altered or renamed: its configuration has another hash. Delete it.")
+    return study
+
+
+def measure(
+    study: str,
+    profile: str,
+    config: Mapping[str, Any],
+    run: Callable[[], Sequence[Row]],
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+) -> Study:
+    """The stored rows of this configuration; measured with ``run`` and stored where there are none.
+
+    Args:
+        study: name of the study, a folder.
+        profile: such as ``smoke``; in the file's name.
+        config: everything that decides the numbers; JSON.
+        run: measures the rows.
+        out_dir: where new rows are written.
+        read_also: further folders that may hold them already.
+    """
+    for root in (out_dir, *read_also):
+        path = location(root, study, profile, config)
+        if path.exists():
+            return read(path)
+    started, wall, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
+    rows = [dict(row) for row in run()]
+    origin = results.provenance() | {
+        "started": started.isoformat(),
+        "finished": datetime.now(UTC).isoformat(),
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+    }
+    measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
+    results.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
+    return measured

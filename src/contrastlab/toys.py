@@ -1,0 +1,160 @@
+"""Made data with a known answer: correlated Gaussians and two spirals.
+
+Sources: vince appendix E (Gaussians with mutual information ``−½ log(1 − ρ²)``) and appendix G (spirals).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contrastlab.errors import reject
+
+Handedness = Literal["same", "opposite"]
+
+
+@dataclass(frozen=True, eq=False)
+class JointGaussian:
+    """Zero-mean jointly normal X and Y, whose mutual information is known in closed form.
+
+    Args:
+        covariance: ``[p + q, p + q]`` of (X, Y), symmetric and positive definite.
+        split: p, the dimension of X; Y has the rest.
+
+    Raises:
+        ArgumentError: ``covariance`` is not such a matrix, or ``split`` leaves X or Y empty.
+    """
+
+    covariance: NDArray[np.float64]
+    split: int
+
+    def __post_init__(self) -> None:
+        matrix = np.asarray(self.covariance, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+            raise reject("covariance", matrix.shape, "a square matrix of finite numbers")
+        if not np.allclose(matrix, matrix.T, rtol=1e-12, atol=1e-12 * np.abs(matrix).max()):
+            raise reject("covariance", matrix.tolist(), "a symmetric matrix")
+        if not 0 < self.split < len(matrix):
+            raise reject("split", self.split, f"an integer from 1 to {len(matrix) - 1}")
+        smallest = float(np.linalg.eigvalsh(matrix)[0])
+        if smallest <= 0:
+            raise reject("covariance", matrix.tolist(), f"a positive definite matrix (smallest eigenvalue {smallest:g})")
+        object.__setattr__(self, "covariance", matrix)
+
+    @classmethod
+    def correlated(cls, rho: float, dimension: int = 1, variance: float = 1.0) -> JointGaussian:
+        """``dimension`` independent pairs (Xᵢ, Yᵢ) with correlation ``rho`` and the same ``variance``.
+
+        Their mutual information is ``−(dimension / 2) log(1 − ρ²)`` nats.
+        """
+        if not -1 < rho < 1:
+            raise reject("rho", rho, "a correlation strictly between -1 and 1")
+        if dimension < 1:
+            raise reject("dimension", dimension, "an integer of at least 1")
+        if not (math.isfinite(variance) and variance > 0):
+            raise reject("variance", variance, "a positive number")
+        one = np.eye(dimension)
+        return cls(variance * np.block([[one, rho * one], [rho * one, one]]), dimension)
+
+    @classmethod
+    def with_information(cls, nats: float, dimension: int = 1) -> JointGaussian:
+        """:meth:`correlated` with ρ ≥ 0 chosen so that the mutual information is ``nats``."""
+        if not (math.isfinite(nats) and nats >= 0):
+            raise reject("nats", nats, "a number of at least 0")
+        return cls.correlated(math.sqrt(-math.expm1(-2 * nats / dimension)), dimension)
+
+    @property
+    def mutual_information(self) -> float:
+        """I(X; Y) in nats, ``½ (log det Σ_X + log det Σ_Y − log det Σ)``."""
+        p = self.split
+        parts = (self.covariance[:p, :p], self.covariance[p:, p:], self.covariance)
+        x, y, both = (float(np.linalg.slogdet(part)[1]) for part in parts)
+        return max(0.0, 0.5 * (x + y - both))
+
+    def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """``count`` independent pairs: ``[count, p]`` and ``[count, q]``, float32."""
+        if count < 1:
+            raise reject("count", count, "an integer of at least 1")
+        noise = torch.randn(count, len(self.covariance), generator=generator, dtype=torch.float64)
+        both = noise @ torch.from_numpy(np.linalg.cholesky(self.covariance)).T
+        return both[:, : self.split].float(), both[:, self.split :].float()
+
+    def log_ratio(self, x: Tensor, y: Tensor) -> Tensor:
+        """The optimal critic ``log p(x, y) / p(x) p(y)`` of every pair.
+
+        Args:
+            x: ``[B, p]``.
+            y: ``[M, q]``.
+
+        Returns:
+            ``[B, M]`` nats, float64.
+        """
+        p = self.split
+        inverse = np.linalg.inv(self.covariance)
+        own_x = inverse[:p, :p] - np.linalg.inv(self.covariance[:p, :p])
+        own_y = inverse[p:, p:] - np.linalg.inv(self.covariance[p:, p:])
+        x, y = x.double(), y.double()
+        a, b, c = (torch.from_numpy(part.copy()) for part in (own_x, own_y, inverse[:p, p:]))
+        quadratic = ((x @ a) * x).sum(1)[:, None] + ((y @ b) * y).sum(1)[None, :] + 2 * (x @ c) @ y.T
+        return self.mutual_information - 0.5 * quadratic
+
+
+def spirals(
+    count: int,
+    generator: torch.Generator,
+    *,
+    handedness: Handedness = "same",
+    turns: float = 2.0,
+    radius: float = 2.0,
+) -> tuple[Tensor, Tensor]:
+    """Points on two Archimedean spirals within ``[−radius, radius]²``, evenly spread over the angle.
+
+    Args:
+        count: points in all; the spirals take turns.
+        generator: of the positions along the spirals.
+        handedness: ``"same"`` turns the second spiral by 180°, so that the two never cross; ``"opposite"`` mirrors
+            it, so that one runs clockwise, the other counter-clockwise (the words of vince appendix G), and they cross.
+        turns: revolutions of each.
+        radius: of the outermost point.
+
+    Returns:
+        ``[count, 2]`` float32 and ``[count]`` labels 0 or 1.
+    """
+    if count < 2:
+        raise reject("count", count, "an integer of at least 2")
+    if handedness not in ("same", "opposite"):
+        raise reject("handedness", handedness, "'same' or 'opposite'")
+    for name, value in (("turns", turns), ("radius", radius)):
+        if not (math.isfinite(value) and value > 0):
+            raise reject(name, value, "a positive number")
+    labels = torch.arange(count) % 2
+    along = torch.rand(count, generator=generator)
+    angle = 2 * math.pi * turns * along
+    points = (radius * along)[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
+    second = labels == 1
+    points[second] *= torch.tensor([-1.0, -1.0]) if handedness == "same" else torch.tensor([-1.0, 1.0])
+    return points, labels
+
+
+def shifted(points: Tensor, eta: float, generator: torch.Generator, *, centred: bool = False) -> Tensor:
+    """Views of ``points``: each coordinate plus an independent draw from U(0, η), as vince appendix G prints it.
+
+    Args:
+        points: ``[B, 2]``.
+        eta: η, width of the noise.
+        generator: of the noise.
+        centred: draw from U(−η/2, η/2), so that a view is not shifted on average.
+
+    Returns:
+        A new ``[B, 2]``.
+    """
+    if not (math.isfinite(eta) and eta >= 0):
+        raise reject("eta", eta, "a number of at least 0")
+    noise = torch.rand(points.shape, generator=generator, dtype=points.dtype)
+    return points + eta * (noise - 0.5 if centred else noise)
