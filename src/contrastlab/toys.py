@@ -44,7 +44,7 @@ class JointGaussian:
             raise reject("split", self.split, f"an integer from 1 to {len(matrix) - 1}")
         smallest = float(np.linalg.eigvalsh(matrix)[0])
         if smallest <= 0:
-            raise reject("covariance", matrix.tolist(), f"a positive definite matrix (smallest eigenvalue {smallest:g})")
+            raise reject("covariance", matrix.tolist(), f"positive definite (smallest eigenvalue {smallest:g})")
         object.__setattr__(self, "covariance", matrix)
 
     @classmethod

@@ -1,0 +1,299 @@
+"""Finite joint distributions on which every estimator's expectation is a finite sum.
+
+Nothing here is sampled: an expectation over K − 1 independent negatives is a sum over the multisets they can form,
+weighted by their multinomial probabilities, in float64. That makes a claim such as "InfoNCE ≤ I(X; Y)" a comparison of
+two numbers. All values are in nats; a critic is a table of finite numbers of the same shape as the joint distribution.
+
+The counterparts on samples are in :mod:`contrastlab.bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, logsumexp, xlogy
+
+from contrastlab.divergences import Divergence
+from contrastlab.errors import reject
+
+Table = NDArray[np.float64]
+MOST_TERMS = 2_000_000
+"""Largest number of multisets that are enumerated."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint distribution p(x, y) of n × m symbols.
+
+    Args:
+        table: ``[n, m]``, not negative, of sum 1; every row and column has positive probability.
+
+    Raises:
+        ArgumentError: ``table`` is no such distribution.
+    """
+
+    table: Table
+
+    def __post_init__(self) -> None:
+        table = np.asarray(self.table, dtype=np.float64)
+        if table.ndim != 2 or table.size == 0:
+            raise reject("table", table.shape, "a table of shape [n, m] with at least one cell")
+        if not np.isfinite(table).all() or (table < 0).any():
+            raise reject("table", float(np.nanmin(table)), "finite probabilities of at least 0")
+        if abs(table.sum() - 1) > 1e-9:
+            raise reject("table", f"sum {table.sum():.12g}", "probabilities of sum 1 (Joint.of normalises weights)")
+        for axis, name in ((1, "row"), (0, "column")):
+            empty = np.flatnonzero(table.sum(axis) == 0)
+            if len(empty):
+                raise reject("table", f"{name} {empty[0]} of probability 0", "rows and columns of positive probability")
+        object.__setattr__(self, "table", table)
+
+    @classmethod
+    def of(cls, weights: ArrayLike) -> Joint:
+        """The distribution proportional to ``weights``."""
+        table = np.asarray(weights, dtype=np.float64)
+        total = table.sum()
+        if not (np.isfinite(total) and total > 0):
+            raise reject("weights", float(total), "numbers of at least 0 with a positive, finite sum")
+        return cls(table / total)
+
+    @classmethod
+    def independent(cls, x: ArrayLike, y: ArrayLike) -> Joint:
+        """The product of two marginals, given as weights."""
+        return cls.of(np.outer(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)))
+
+    @property
+    def x(self) -> Table:
+        """``[n]`` marginal p(x)."""
+        return np.asarray(self.table.sum(1))
+
+    @property
+    def y(self) -> Table:
+        """``[m]`` marginal p(y)."""
+        return np.asarray(self.table.sum(0))
+
+    @property
+    def product(self) -> Table:
+        """``[n, m]`` p(x) p(y)."""
+        return np.outer(self.x, self.y)
+
+    @property
+    def log_ratio(self) -> Table:
+        """``[n, m]`` pointwise mutual information ``log p(x, y) / p(x) p(y)``, −∞ where the pair is impossible."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.table) - np.log(self.product))
+
+    @property
+    def mutual_information(self) -> float:
+        """I(X; Y)."""
+        return max(0.0, float((xlogy(self.table, self.table) - xlogy(self.table, self.product)).sum()))
+
+    def f_information(self, divergence: Divergence) -> float:
+        """``E_{p(x)p(y)} f(p(x, y) / p(x) p(y))``, fmicl Definition 1; may be infinite where a pair is impossible."""
+        ratio = torch.from_numpy(self.table / self.product)
+        return float((divergence.f(ratio).numpy() * self.product).sum())
+
+    def critic(self, critic: ArrayLike, name: str = "critic") -> Table:
+        """``critic`` as a float64 table, checked.
+
+        Raises:
+            ArgumentError: another shape than the distribution, or not finite.
+        """
+        values = np.asarray(critic, dtype=np.float64)
+        if values.shape != self.table.shape:
+            raise reject(name, values.shape, f"a table of shape {list(self.table.shape)}, like the joint distribution")
+        if not np.isfinite(values).all():
+            raise reject(name, "a value that is not finite", "finite numbers")
+        return values
+
+
+@lru_cache(maxsize=256)
+def _multisets(symbols: int, draws: int) -> tuple[Table, Table]:
+    """``[S, symbols]`` counts of every multiset of ``draws`` symbols, and ``[S]`` log multinomial coefficients."""
+    size = math.comb(symbols + draws - 1, draws)
+    if size > MOST_TERMS:
+        raise reject("draws", draws, f"few enough for at most {MOST_TERMS} multisets; {symbols} symbols make {size}")
+    counts = np.zeros((size, symbols))
+    for row, drawn in enumerate(combinations_with_replacement(range(symbols), draws)):
+        for symbol in drawn:
+            counts[row, symbol] += 1
+    return counts, gammaln(draws + 1) - gammaln(counts + 1).sum(1)
+
+
+def _check_draws(draws: int) -> None:
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
+        raise reject("draws", draws, "an integer of at least 1")
+
+
+def _check_k(k: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 2:
+        raise reject("k", k, "an integer of at least 2: the positive and at least one negative")
+
+
+def restrict(joint: Joint, region: ArrayLike) -> Table:
+    """The conditional distribution of negatives: p(y) restricted, for every x, to a set of y and renormalised.
+
+    Args:
+        joint: gives p(y).
+        region: ``[n, m]`` booleans, S_B of ring Theorem 3.1 or S_T of vince Theorem 4.1 for every x; or
+            ``[n, m, m]`` where the set depends on the positive y₁ too (second axis).
+
+    Returns:
+        q of the same shape; the last axis sums to 1.
+
+    Raises:
+        ArgumentError: a set of probability 0, or another shape.
+    """
+    mask = np.asarray(region)
+    n, m = joint.table.shape
+    if mask.dtype != bool or mask.shape not in ((n, m), (n, m, m)):
+        raise reject("region", (mask.dtype.name, mask.shape), f"booleans of shape {[n, m]} or {[n, m, m]}")
+    mass = mask * joint.y
+    total = mass.sum(-1, keepdims=True)
+    if (total == 0).any():
+        where = tuple(int(i) for i in np.argwhere(total[..., 0] == 0)[0])
+        raise reject("region", f"a set of probability 0 at {where}", "sets that hold at least one symbol")
+    return np.asarray(mass / total)
+
+
+def threshold(joint: Joint, critic: ArrayLike) -> Table:
+    """``[n]`` log c(x), ``c(x) = E_{p(y)} exp f(x, y)``: what every score of the set must exceed (ring Theorem 3.1)."""
+    values = joint.critic(critic)
+    return np.asarray(logsumexp(values, axis=1, b=joint.y))
+
+
+def normalised_similarity(
+    joint: Joint,
+    critic: ArrayLike,
+    draws: int,
+    negatives: ArrayLike | None = None,
+    *,
+    positive_in_denominator: bool = True,
+) -> tuple[Table, Table]:
+    """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, for every fixed pair.
+
+    Args:
+        joint: gives p(y), the distribution of the negatives unless ``negatives`` is given.
+        critic: ``[n, m]`` f.
+        draws: number of independent negatives.
+        negatives: distribution of one negative, ``[n, m]`` given x or ``[n, m, m]`` given x and the positive; the
+            last axis sums to 1. :func:`restrict` makes it.
+        positive_in_denominator: whether the mean is over the positive and the negatives (ring Eq. 1; K = draws + 1)
+            or over the negatives only (ring Theorem 3.1).
+
+    Returns:
+        ``[n, m]`` means and ``[n, m]`` variances.
+    """
+    values = joint.critic(critic)
+    _check_draws(draws)
+    n, m = values.shape
+    q = np.broadcast_to(joint.y, (n, 1, m)) if negatives is None else np.asarray(negatives, dtype=np.float64)
+    if q.shape == (n, m):
+        q = q[:, None, :]
+    if q.shape not in ((n, 1, m), (n, m, m)) or (q < 0).any() or (abs(q.sum(-1) - 1) > 1e-9).any():
+        raise reject("negatives", q.shape, f"distributions of shape {[n, m]} or {[n, m, m]}, each of sum 1")
+    counts, log_coefficient = _multisets(m, int(draws))
+    # [n, S]: log of the sum over the drawn negatives; an empty count contributes exp(-inf) = 0.
+    with np.errstate(divide="ignore"):
+        log_counts = np.log(counts)
+        log_q = np.log(q)
+    log_sum = logsumexp(values[:, None, :] + log_counts[None], axis=2)
+    # [n, 1 or m, S]: probability of each multiset; a symbol that cannot be drawn must have count 0.
+    weight = np.exp(log_coefficient + np.where(counts > 0, counts * log_q[:, :, None, :], 0.0).sum(-1))
+    if positive_in_denominator:
+        log_mean = np.logaddexp(values[:, :, None], log_sum[:, None, :]) - math.log(draws + 1)
+    else:
+        log_mean = log_sum[:, None, :] - math.log(draws)
+    z = values[:, :, None] - log_mean
+    mean = (weight * z).sum(-1)
+    return np.asarray(mean), np.asarray((weight * (z - mean[:, :, None]) ** 2).sum(-1))
+
+
+def contrastive(
+    joint: Joint,
+    critic: ArrayLike,
+    draws: int,
+    negatives: ArrayLike | None = None,
+    *,
+    positive_in_denominator: bool = True,
+) -> float:
+    """``E_{p(x,y)}`` of :func:`normalised_similarity`: VINCE and CNCE, for any distribution of the negatives."""
+    mean, _ = normalised_similarity(joint, critic, draws, negatives, positive_in_denominator=positive_in_denominator)
+    return float((joint.table * mean).sum())
+
+
+def info_nce(joint: Joint, critic: ArrayLike, k: int) -> float:
+    """InfoNCE with the positive and k − 1 negatives from p(y) (vince Eq. 5, ring Eq. 1); ≤ min(I, log k)."""
+    _check_k(k)
+    return contrastive(joint, critic, k - 1)
+
+
+def leave_one_out(joint: Joint, critic: ArrayLike, k: int) -> float:
+    """As :func:`info_nce` without the positive in the denominator; at the optimal critic an *upper* bound on I."""
+    _check_k(k)
+    return contrastive(joint, critic, k - 1, positive_in_denominator=False)
+
+
+def barber_agakov(joint: Joint, decoder: ArrayLike) -> float:
+    """``E log q(x|y) / p(x)`` ≤ I (vince Lemma A.1).
+
+    Args:
+        joint: the distribution.
+        decoder: ``[n, m]`` q(x|y), positive where the pair is possible, every column of sum 1.
+    """
+    q = joint.critic(decoder, "decoder")
+    if (q < 0).any() or (abs(q.sum(0) - 1) > 1e-9).any() or (q[joint.table > 0] == 0).any():
+        raise reject("decoder", "", "columns q(·|y) that sum to 1, positive wherever the pair is possible")
+    return float((xlogy(joint.table, q) - xlogy(joint.table, joint.x[:, None])).sum())
+
+
+def unnormalised_barber_agakov(joint: Joint, critic: ArrayLike, given: Literal["x", "y"] = "y") -> float:
+    """``E[f − log Z]`` ≤ I, with the partition of the other variable summed out (vince Lemma A.1).
+
+    Args:
+        joint: the distribution.
+        critic: ``[n, m]`` f.
+        given: ``"y"`` is the paper's ``Z(y) = E_{p(x)} exp f``; ``"x"`` is ``c(x) = E_{p(y)} exp f``.
+    """
+    if given not in ("x", "y"):
+        raise reject("given", given, "'x' or 'y'")
+    values = joint.critic(critic)
+    log_z = threshold(joint, values)[:, None] if given == "x" else logsumexp(values, axis=0, b=joint.x[:, None])[None]
+    return float((joint.table * (values - log_z)).sum())
+
+
+def nwj(joint: Joint, critic: ArrayLike) -> float:
+    """Nguyen–Wainwright–Jordan, ``E f − E_{p(x)p(y)} exp(f − 1)`` ≤ I (vince Lemma A.2); tight at 1 + log ratio."""
+    values = joint.critic(critic)
+    return float((joint.table * values).sum() - (joint.product * np.exp(values - 1)).sum())
+
+
+def donsker_varadhan(joint: Joint, critic: ArrayLike) -> float:
+    """``E f − log E_{p(x)p(y)} exp f`` ≤ I (fmicl Eq. 14); tight at the log ratio plus any constant."""
+    values = joint.critic(critic)
+    return float((joint.table * values).sum() - logsumexp(values, b=joint.product))
+
+
+def f_information(joint: Joint, scores: ArrayLike, divergence: Divergence) -> float:
+    """``E s − E_{p(x)p(y)} f*(s)`` ≤ I_f (fmicl Eq. 2); tight at ``s = f′(p(x, y) / p(x) p(y))``.
+
+    Raises:
+        ArgumentError: a score outside the domain of f*.
+    """
+    s = joint.critic(scores, "scores")
+    check_scores(torch.from_numpy(s), divergence)
+    return float((joint.table * s).sum() - (joint.product * divergence.conjugate(torch.from_numpy(s)).numpy()).sum())
+
+
+def check_scores(scores: torch.Tensor, divergence: Divergence, name: str = "scores") -> None:
+    """Raise an ``ArgumentError`` if a score is outside the domain of the conjugate of ``divergence``."""
+    if not bool(divergence.contains(scores).all()):
+        worst = float(scores[~divergence.contains(scores)].flatten()[0])
+        raise reject(name, worst, f"{divergence.domain}, the domain of the conjugate of {divergence.title}")
