@@ -1,0 +1,270 @@
+"""Mutual information from samples and a critic.
+
+Every function returns a *bound* in nats, to be maximised; its negative is the loss. A critic f scores pairs:
+``positives`` are the scores ``[B]`` of pairs from p(x, y); ``negatives`` are scores ``[B, K − 1]`` of each x against
+values of y that do not belong to it; ``independents`` are scores, of any shape, of pairs from p(x) p(y).
+:func:`pairs` splits the ``[B, B]`` scores of a batch into the first two.
+
+| function | bounds | tight at | with samples |
+| --- | --- | --- | --- |
+| :func:`barber_agakov` | I from below | the true p(x given y) | unbiased; needs log p(x) |
+| :func:`unnormalised_barber_agakov` | I from below | log ratio + b(y) | unbiased; needs log Z(y) |
+| :func:`nwj` | I from below | 1 + log ratio | unbiased, high variance |
+| :func:`donsker_varadhan`, :class:`Mine` | I from below | log ratio + constant | overshoots on few samples |
+| :func:`info_nce` | min(I, log K) from below | log ratio + b(x) | unbiased for its own expectation, low variance |
+| :func:`leave_one_out` | I from *above*, only at the log ratio + b(x) | – | high variance |
+| :func:`vince` | InfoNCE from below, where its hypothesis holds | – | as InfoNCE |
+| :func:`cnce` | I from below, where its hypothesis holds | – | lower variance |
+| :func:`f_information` | I_f from below | f′(ratio) | unbiased |
+
+"Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions are in
+:mod:`contrastlab.exact`, and what each paper claims about them, with a verdict, in :mod:`contrastlab.papers.ledger`.
+
+Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On Variational Bounds of Mutual Information*
+(ICML 2019); Belghazi et al., *MINE* (ICML 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contrastlab import objectives
+from contrastlab.divergences import Divergence
+from contrastlab.errors import reject
+from contrastlab.exact import check_scores
+from contrastlab.negatives import Ball, Candidates, Cave, Draws, Every, Ring, Uniform
+from contrastlab.objectives import ABSENT
+
+Region = Every | Uniform | Ring | Ball | Cave
+
+
+def in_bits(nats: Tensor | float) -> Tensor | float:
+    """Nats to bits."""
+    return nats / math.log(2)
+
+
+def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``[B, B]`` scores of x against y of the same batch → ``[B]`` positives, ``[B, B − 1]`` negatives.
+
+    Raises:
+        ArgumentError: not square, or a batch of one.
+    """
+    if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
+        raise reject("scores", tuple(scores.shape), "a square tensor of at least 2 × 2")
+    size = len(scores)
+    return scores.diagonal(), scores.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
+
+
+def _check_positives(positives: Tensor) -> None:
+    if positives.dim() != 1 or not len(positives):
+        raise reject("positives", tuple(positives.shape), "a tensor of shape [B] with B of at least 1")
+
+
+def _check(positives: Tensor, negatives: Tensor) -> None:
+    _check_positives(positives)
+    if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
+        accepted = f"a tensor of shape [{len(positives)}, K - 1] with K of at least 2"
+        raise reject("negatives", tuple(negatives.shape), accepted)
+
+
+def _check_independents(independents: Tensor) -> None:
+    if not independents.numel():
+        raise reject("independents", tuple(independents.shape), "a tensor with at least one score")
+
+
+def barber_agakov(log_decoder: Tensor, log_marginal: Tensor) -> Tensor:
+    """``mean log q(x|y) − log p(x)`` (vince Lemma A.1).
+
+    Args:
+        log_decoder: ``[B]`` log q(x|y) of a normalised decoder, at pairs from p(x, y).
+        log_marginal: ``[B]`` log p(x).
+    """
+    _check_positives(log_decoder)
+    if log_marginal.shape != log_decoder.shape:
+        raise reject("log_marginal", tuple(log_marginal.shape), f"the shape of log_decoder, {list(log_decoder.shape)}")
+    return (log_decoder - log_marginal).mean()
+
+
+def unnormalised_barber_agakov(positives: Tensor, log_partition: Tensor) -> Tensor:
+    """``mean f(x, y) − log Z(y)``, with the exact ``Z(y) = E_{p(x)} exp f(x, y)`` (vince Lemma A.1).
+
+    Args:
+        positives: ``[B]``.
+        log_partition: ``[B]``. With Z estimated from samples this is no bound; use :func:`nwj` or :func:`info_nce`.
+    """
+    _check_positives(positives)
+    if log_partition.shape != positives.shape:
+        raise reject("log_partition", tuple(log_partition.shape), f"the shape of positives, {list(positives.shape)}")
+    return (positives - log_partition).mean()
+
+
+def nwj(positives: Tensor, independents: Tensor) -> Tensor:
+    """Nguyen–Wainwright–Jordan: ``mean f − mean exp(f − 1)`` (vince Lemma A.2)."""
+    _check_positives(positives)
+    _check_independents(independents)
+    return positives.mean() - (independents - 1).exp().mean()
+
+
+def _log_mean_exp(values: Tensor) -> Tensor:
+    return torch.logsumexp(values.flatten(), 0) - math.log(values.numel())
+
+
+def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
+    """``mean f − log mean exp f`` (fmicl Eq. 14). A bound in the population; on few samples it overshoots."""
+    _check_positives(positives)
+    _check_independents(independents)
+    return positives.mean() - _log_mean_exp(independents)
+
+
+@dataclass
+class Mine:
+    """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12).
+
+    Args:
+        rate: weight of the newest batch in the running mean of ``exp f``.
+        log_mean: logarithm of that mean; ``None`` before the first batch. It is the estimator's only state.
+    """
+
+    rate: float = 0.01
+    log_mean: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise reject("rate", self.rate, "a number above 0 and up to 1")
+
+    def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
+        """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient; updates ``log_mean``."""
+        value = donsker_varadhan(positives, independents).detach()
+        newest = _log_mean_exp(independents)
+        if self.log_mean is None:
+            self.log_mean = float(newest.detach())
+        else:
+            old, new = self.log_mean + math.log1p(-self.rate) if self.rate < 1 else -math.inf, float(newest.detach())
+            self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new + math.log(self.rate))))
+        # d log m / d f with the running mean as m: exp(newest − log_mean) is 1 up to the drift of the mean
+        surrogate = positives.mean() - (newest - self.log_mean).exp()
+        return value + surrogate - surrogate.detach()
+
+
+def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
+    """``log K − loss`` with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
+
+    Args:
+        positives: ``[B]``.
+        negatives: ``[B, K − 1]`` from p(y); :data:`~contrastlab.objectives.ABSENT` is not accepted here, since K would
+            then differ from query to query.
+
+    Returns:
+        A scalar of at most log K.
+    """
+    _check(positives, negatives)
+    return math.log(negatives.shape[1] + 1) - objectives.info_nce(positives, negatives).mean()
+
+
+def leave_one_out(positives: Tensor, negatives: Tensor) -> Tensor:
+    """``mean f − log mean exp f`` over the negatives only: the positive left out of the denominator.
+
+    At the critic ``log p(x, y) / p(x) p(y)``, or with any b(x) added, this is an upper bound on I. With any other
+    critic it bounds nothing, and it must not be maximised.
+    """
+    _check(positives, negatives)
+    log_k = math.log(negatives.shape[1])
+    return log_k - objectives.info_nce(positives, negatives, positive_in_denominator=False).mean()
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A bound whose negatives were drawn from a set that depends on the query.
+
+    Args:
+        value: nats.
+        holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
+            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
+        negatives: ``[B, K]`` their scores.
+    """
+
+    value: Tensor
+    holds: Tensor
+    negatives: Tensor
+
+    @property
+    def share(self) -> float:
+        """Share of the queries for which the hypothesis holds."""
+        return float(self.holds.double().mean())
+
+
+def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
+    _check(positives, candidates.logits)
+    chosen = region.select(candidates, Draws(generator), 0, 1)
+    scores = chosen.gather(candidates.logits)
+    if bool((scores <= ABSENT / 2).any()):
+        raise reject("region", region, "a region with the same number of negatives for every query")
+    return scores
+
+
+def _holds(candidates: Candidates, scores: Tensor) -> Tensor:
+    logits = candidates.logits
+    if candidates.own is not None:
+        logits = logits.scatter(1, candidates.own[:, None], -math.inf)
+    log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
+    return scores.amin(1) > log_c
+
+
+def vince(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
+    """InfoNCE with negatives drawn from a region around the query, the positive kept in the denominator.
+
+    VINCE(T) of vince Corollary 4.1.1, with the set ranked by the query's own scores f(x, ·): as printed, by
+    f(y₁, ·), it is not a lower bound of InfoNCE. At most log K whatever the region.
+
+    Args:
+        positives: ``[B]``.
+        candidates: ``logits`` ``[B, N]`` of each query against all keys, and which key is its own.
+        region: :class:`~contrastlab.negatives.Ball`, ``Ring``, ``Uniform``, …, with its number of draws.
+        generator: of the draws.
+    """
+    scores = _conditional(positives, candidates, region, generator)
+    return Conditional(info_nce(positives, scores), _holds(candidates, scores), scores)
+
+
+def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
+    """CNCE as ring Theorem 3.1 prints it: as :func:`vince`, without the positive in the denominator.
+
+    A lower bound on I where :attr:`Conditional.holds`; where it does not it can exceed I, and log K.
+    """
+    scores = _conditional(positives, candidates, region, generator)
+    return Conditional(leave_one_out(positives, scores), _holds(candidates, scores), scores)
+
+
+def f_information(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
+    """``mean s − mean f*(s)``, a lower bound on the f-mutual information (fmicl Eq. 2).
+
+    Args:
+        positives: ``[B]`` s at pairs from p(x, y).
+        independents: s at pairs from p(x) p(y), any shape.
+        divergence: f.
+
+    Raises:
+        ArgumentError: a score outside the domain of f*; :func:`f_information_of_ratio` has no such domain.
+    """
+    _check_positives(positives)
+    _check_independents(independents)
+    check_scores(positives, divergence, "positives")
+    check_scores(independents, divergence, "independents")
+    return positives.mean() - divergence.conjugate(independents).mean()
+
+
+def f_information_of_ratio(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
+    """:func:`f_information` with ``s = f′(exp v)`` for a critic v that estimates the log ratio.
+
+    Args:
+        positives: ``[B]`` v at pairs from p(x, y).
+        independents: v at pairs from p(x) p(y), any shape.
+        divergence: f.
+    """
+    _check_positives(positives)
+    _check_independents(independents)
+    return divergence.derivative(positives).mean() - divergence.composition(independents).mean()

@@ -1,0 +1,204 @@
+"""Critics: networks that score every x of a batch against every y, and a helper that fits one.
+
+``Separable`` and ``Bilinear`` encode x and y apart and can score a batch against a bank; ``Concatenated`` scores every
+pair with one network, which costs B × M evaluations. vince appendix I compares the three as witness functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab.errors import NonFiniteLossError, reject
+
+Critic = Callable[[Tensor, Tensor], Tensor]
+"""``[B, p]`` and ``[M, q]`` → ``[B, M]`` scores."""
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise reject("sizes", list(sizes), "at least two positive integers: inputs, hidden units …, outputs")
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Separable(nn.Module):
+    """``f(x, y) = g(x)·h(y) / τ``.
+
+    Args:
+        g: ``[B, p]`` → ``[B, d]``.
+        h: ``[M, q]`` → ``[M, d]``; ``None`` shares g.
+        temperature: τ.
+        normalise: put g(x) and h(y) on the unit sphere first.
+    """
+
+    def __init__(
+        self, g: nn.Module, h: nn.Module | None = None, *, temperature: float = 1.0, normalise: bool = False
+    ) -> None:
+        super().__init__()
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise reject("temperature", temperature, "a positive number")
+        self.g, self.h, self.temperature, self.normalise = g, g if h is None else h, temperature, normalise
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """``[B, M]`` scores."""
+        u, v = self.g(x), self.h(y)
+        if self.normalise:
+            u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
+        return u @ v.T / self.temperature  # type: ignore[no-any-return]
+
+
+class Bilinear(nn.Module):
+    """``f(x, y) = g(x)ᵀ W h(y)``, W learnt, the identity at first.
+
+    Args:
+        g: ``[B, p]`` → ``[B, d]``.
+        h: ``[M, q]`` → ``[M, d]``; ``None`` shares g.
+        dim: d.
+    """
+
+    def __init__(self, g: nn.Module, h: nn.Module | None = None, *, dim: int) -> None:
+        super().__init__()
+        if dim < 1:
+            raise reject("dim", dim, "an integer of at least 1")
+        self.g, self.h = g, g if h is None else h
+        self.weight = nn.Parameter(torch.eye(dim))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """``[B, M]`` scores."""
+        return self.g(x) @ self.weight @ self.h(y).T  # type: ignore[no-any-return]
+
+
+class Concatenated(nn.Module):
+    """``f(x, y) = network([x, y])``, a network of every pair.
+
+    Args:
+        network: ``[…, p + q]`` → ``[…, 1]``, such as ``mlp([p + q, 128, 128, 1])``.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """``[B, M]`` scores."""
+        b, m = len(x), len(y)
+        both = torch.cat([x[:, None].expand(b, m, -1), y[None].expand(b, m, -1)], 2)
+        return self.network(both).squeeze(2)  # type: ignore[no-any-return]
+
+
+Bound = Callable[[Tensor], Tensor]
+"""``[B, B]`` scores of one batch → a scalar bound in nats, such as ``lambda s: bounds.info_nce(*bounds.pairs(s))``."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What :func:`fit` found.
+
+    Args:
+        value: nats, on pairs that neither trained the critic nor stopped the training.
+        train: nats, mean over the batches of each epoch.
+        held_out: nats after each epoch, on the pairs that stop the training.
+        best_epoch: index into ``held_out``; the critic was put back to it.
+    """
+
+    value: float
+    train: tuple[float, ...]
+    held_out: tuple[float, ...]
+    best_epoch: int
+
+    def __repr__(self) -> str:
+        return f"Fit({self.value:.4f} nats, best of {len(self.held_out)} epochs: {self.best_epoch})"
+
+
+@torch.no_grad()
+def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
+    """Mean bound over all whole batches, nats. A bound such as InfoNCE depends on the batch size; keep to one."""
+    return float(torch.stack([bound(critic(x[i], y[i])) for i in _batches(torch.arange(len(x)), batch)]).mean())
+
+
+def _batches(order: Tensor, batch: int) -> list[Tensor]:
+    return list(order[: len(order) // batch * batch].split(batch))
+
+
+def fit(
+    critic: nn.Module,
+    bound: Bound,
+    x: Tensor,
+    y: Tensor,
+    *,
+    batch: int = 128,
+    epochs: int = 200,
+    patience: int = 20,
+    learning_rate: float = 1e-3,
+    held_out: float = 0.2,
+    seed: int = 0,
+) -> Fit:
+    """Maximise ``bound`` over the critic with Adam; stop when held-out pairs no longer gain.
+
+    The pairs are split in three: to train, to stop, to report. A bound read off the pairs that chose the critic is
+    too high, whatever it bounds in expectation.
+
+    Args:
+        critic: trained in place; ends at its best epoch.
+        bound: of the ``[batch, batch]`` scores of a batch.
+        x: ``[N, p]``.
+        y: ``[N, q]``, row by row the partner of x.
+        batch: pairs a step; the last, partial batch of an epoch is left out.
+        epochs: at most.
+        patience: epochs without a gain before it stops.
+        learning_rate: of Adam.
+        held_out: share of the pairs to stop on, and again the share to report on.
+        seed: of the split and the order.
+
+    Raises:
+        ArgumentError: too few pairs for one batch in each part, or a value out of range.
+        NonFiniteLossError: the bound became NaN or infinite; the message names the epoch.
+    """
+    if len(x) != len(y):
+        raise reject("y", len(y), f"as many rows as x, {len(x)}")
+    if batch < 2 or epochs < 1 or patience < 1:
+        raise reject("batch, epochs, patience", (batch, epochs, patience), "at least 2, 1 and 1")
+    if not 0 < held_out < 0.5:
+        raise reject("held_out", held_out, "a share between 0 and 0.5")
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise reject("learning_rate", learning_rate, "a positive number")
+    apart = int(held_out * len(x))
+    if apart < batch or len(x) - 2 * apart < batch:
+        accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
+        raise reject("x", f"{len(x)} rows", accepted)
+    generator = torch.Generator().manual_seed(seed)
+    stop, report, train = torch.randperm(len(x), generator=generator).split([apart, apart, len(x) - 2 * apart])
+    optimiser = torch.optim.Adam(critic.parameters(), lr=learning_rate)
+    gained: list[float] = []
+    reached: list[float] = []
+    best_epoch, best = 0, copy.deepcopy(critic.state_dict())
+    for epoch in range(epochs):
+        values = []
+        for rows in _batches(train[torch.randperm(len(train), generator=generator)], batch):
+            value = bound(critic(x[rows], y[rows]))
+            if not bool(value.isfinite()):
+                raise NonFiniteLossError(f"the bound became {float(value)} in epoch {epoch}; lower learning_rate")
+            optimiser.zero_grad()
+            (-value).backward()
+            optimiser.step()
+            values.append(float(value.detach()))
+        gained.append(math.fsum(values) / len(values))
+        reached.append(evaluate(critic, bound, x[stop], y[stop], batch))
+        if reached[-1] >= reached[best_epoch]:
+            best_epoch, best = epoch, copy.deepcopy(critic.state_dict())
+        if epoch - best_epoch >= patience:
+            break
+    critic.load_state_dict(best)
+    value_at_best = evaluate(critic, bound, x[report], y[report], batch)
+    return Fit(value_at_best, tuple(gained), tuple(reached), best_epoch)
