@@ -87,11 +87,14 @@ def _where(condition: Tensor, inside: Callable[[Tensor], Tensor], t: Tensor, saf
 
 
 def _jeffrey_conjugate(t: Tensor) -> Tensor:
-    # W(e^z) solves w + log w = z. One Newton step from the solution carries the gradient, w / (1 + w).
+    # W(e^z) = e^l where l + e^l = z, and W + 1/W + t - 2 = e^-l - l - 1: no overflow before the value itself overflows.
+    # One Newton step from the solution carries the gradient, dl/dz = 1 / (1 + W).
     z = 1 - t
-    w = torch.as_tensor(scipy.special.wrightomega(z.detach().double().cpu().numpy())).to(z)
-    w = w - (w + w.log() - z) * w / (1 + w)
-    return w + 1 / w + t - 2
+    double = z.detach().double()
+    w = torch.as_tensor(scipy.special.wrightomega(double.cpu().numpy())).to(double)
+    log_w, w = (double - w).to(z), w.to(z)
+    log_w = log_w - (log_w + w - z) / (1 + w)
+    return (-log_w).exp() - log_w - 1
 
 
 _VLC_F = lambda u: (u - 1) ** 2 / (u + 1)  # noqa: E731
@@ -107,7 +110,8 @@ def tsallis(alpha: float = 3.0) -> Divergence:
     """Tsallis-α divergence, ``f(u) = (u^α − 1) / (α − 1)``.
 
     Raises:
-        ArgumentError: ``alpha`` is not greater than 1, where f is not convex with this sign.
+        ArgumentError: ``alpha`` is not greater than 1, as fmicl Table 6 demands. (f is convex for 0 < α < 1 too, but its
+            conjugate is then another one, infinite for t ≥ 0.)
     """
     if not (math.isfinite(alpha) and alpha > 1):
         raise reject("alpha", alpha, "a number greater than 1")
@@ -130,14 +134,14 @@ def tsallis(alpha: float = 3.0) -> Divergence:
 
 KL = Divergence(
     "kl", "Kullback–Leibler", r"u\log u",
-    f=lambda u: torch.special.xlogy(u, u),
+    f=lambda u: -torch.special.entr(u),
     derivative=lambda v: 1 + v,
     composition=torch.exp,
     conjugate=lambda t: (t - 1).exp(),
 )  # fmt: skip
 JS = Divergence(
     "js", "Jensen–Shannon", r"u\log u-(1+u)\log\frac{1+u}{2}",
-    f=lambda u: torch.special.xlogy(u, u) - (1 + u) * (torch.log1p(u) - _LOG2),
+    f=lambda u: -torch.special.entr(u) - (1 + u) * (torch.log1p(u) - _LOG2),
     derivative=lambda v: _LOG2 + F.logsigmoid(v),
     composition=lambda v: F.softplus(v) - _LOG2,
     conjugate=lambda t: _where(t < _LOG2, lambda s: -(2 - s.exp()).log(), t, 0.0, math.inf),
