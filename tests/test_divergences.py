@@ -114,7 +114,7 @@ ENDS = {
     "kl": ((-49, 51), (math.exp(-50), math.exp(50))),
     "js": ((math.log(2) - 50, math.log(2)), (-math.log(2), 50 - math.log(2))),
     "pearson": ((-2, 2 * math.exp(50)), (-1, None)),
-    "hellinger": ((1 - math.exp(25), 1 - math.exp(-25)), (-1, math.exp(25))),
+    "hellinger": ((1 - math.exp(25), 1 - math.exp(-25)), (math.exp(-25) - 1, math.exp(25) - 1)),
     "tsallis": ((0, None), (0.5, None)),
     "vincze_le_cam": ((-3, 1), (-1, 3)),
     "vincze_le_cam_printed": ((-3, 1), (-1, 3)),

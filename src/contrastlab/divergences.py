@@ -110,8 +110,8 @@ def tsallis(alpha: float = 3.0) -> Divergence:
     """Tsallis-α divergence, ``f(u) = (u^α − 1) / (α − 1)``.
 
     Raises:
-        ArgumentError: ``alpha`` is not greater than 1, as fmicl Table 6 demands. (f is convex for 0 < α < 1 too, but its
-            conjugate is then another one, infinite for t ≥ 0.)
+        ArgumentError: ``alpha`` is not greater than 1, as fmicl Table 6 demands. (f is convex for 0 < α < 1 too;
+            its conjugate is then another one, infinite for t ≥ 0.)
     """
     if not (math.isfinite(alpha) and alpha > 1):
         raise reject("alpha", alpha, "a number greater than 1")
