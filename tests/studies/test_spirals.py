@@ -1,0 +1,301 @@
+"""The batched encoders against one slow network at a time, the stored rows, and the judgement of a curve."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.studies import spirals as module
+from contrastlab.studies.spirals import (
+    PROFILES,
+    READINGS,
+    Encoders,
+    Profile,
+    Reading,
+    accuracy_curve,
+    info_nce,
+    peak,
+    points_of,
+    representations,
+    study,
+)
+
+ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
+SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}
+KINDS = [
+    Reading(),
+    Reading(critic="distance", centred=True),
+    Reading(output="plane", clip=1.0),
+    Reading(output="plane", critic="distance", handedness="opposite", clip=0.5),
+]
+
+
+class Twin:
+    """One model at one η: nn.Linear layers, a loss spelled out, a bank updated row by row."""
+
+    def __init__(self, encoders: Encoders, model: int) -> None:
+        self.reading = encoders.reading
+        seed = model // len(encoders.etas)
+        self.eta, self.points = encoders.etas[model % len(encoders.etas)], encoders.points[seed].clone()
+        self.bank = encoders.bank[model].clone()
+        layers: list[nn.Module] = []
+        for index in range(module.LAYERS):
+            weight, bias = (encoders.parameters[index + shift][model] for shift in (0, module.LAYERS))
+            linear = nn.Linear(*weight.shape)
+            linear.weight.data, linear.bias.data = weight.detach().T.clone(), bias.detach()[0].clone()
+            layers += [linear, nn.ReLU()]
+        self.net = nn.Sequential(*layers[:-1])
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-5)
+
+    def output(self, raw: Tensor) -> Tensor:
+        return raw / raw.norm(dim=-1, keepdim=True) if self.reading.output == "sphere" else raw
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query @ key if self.reading.critic == "dot" else -(query - key).square().sum()) / 0.07
+
+    def step(self, rows: Tensor, unit: Tensor, negatives: Tensor) -> float:
+        queries = self.output(self.net(self.points[rows] + self.eta * unit))
+        losses = []
+        for query, row in zip(queries, rows.tolist(), strict=True):
+            scores = [self.score(query, self.bank[row])] + [self.score(query, self.bank[j]) for j in negatives.tolist()]
+            losses.append(torch.stack(scores).logsumexp(0) - scores[0])
+        loss = torch.stack(losses).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.reading.clip is not None:
+            nn.utils.clip_grad_norm_(self.net.parameters(), self.reading.clip)
+        self.optimizer.step()
+        for query, row in zip(queries.detach(), rows.tolist(), strict=True):
+            self.bank[row] = self.output(0.5 * self.bank[row] + 0.5 * query)
+        return loss.item()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 12)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("reading", KINDS, ids=lambda reading: reading.name)
+def test_batched_models_train_as_one_network_at_a_time_does(reading: Reading) -> None:
+    encoders = Encoders(reading, ETAS, SEEDS, 40)
+    twins = [Twin(encoders, model) for model in range(len(ETAS) * len(SEEDS))]
+    for _ in range(4):
+        rows, unit, negatives = encoders.draw(9)
+        losses = encoders.step(rows, unit, negatives)
+        for model, twin in enumerate(twins):
+            seed = model // len(ETAS)
+            assert losses[model].item() == pytest.approx(
+                twin.step(rows[seed], unit[seed], negatives[seed]), rel=1e-4, abs=1e-5
+            )
+    inputs = encoders.points.repeat_interleave(len(ETAS), 0)
+    for model, (own, twin) in enumerate(zip(encoders.encode(inputs), twins, strict=True)):
+        torch.testing.assert_close(own, twin.output(twin.net(inputs[model])), rtol=2e-3, atol=2e-4)
+        torch.testing.assert_close(encoders.bank[model], twin.bank, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("critic", ["dot", "distance"])
+def test_loss_and_its_gradient_are_those_of_autograd(critic: Any) -> None:
+    draws = torch.Generator().manual_seed(0)
+    queries, positives, negatives = (torch.randn(n, 2, generator=draws, dtype=torch.float64) for n in (5, 5, 11))
+    queries.requires_grad_()
+    keys = torch.cat([positives[:, None], negatives.expand(5, -1, -1)], 1)
+    scores = (queries[:, None] * keys).sum(2) if critic == "dot" else -(queries[:, None] - keys).square().sum(2)
+    expected = nn.functional.cross_entropy(scores / 0.07, torch.zeros(5, dtype=torch.long), reduction="none")
+    expected.sum().backward()
+    loss, gradient = info_nce(queries.detach(), positives, negatives, critic)
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(gradient, queries.grad)
+
+
+def test_loss_of_a_hopeless_positive_is_finite_and_exact() -> None:
+    far = torch.tensor([[40.0, 0.0]])
+    loss, _ = info_nce(far, -far, far, "dot")
+    assert loss.item() == pytest.approx(3200 / 0.07, rel=1e-5)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("output", ["sphere", "plane"])
+def test_bank_moves_half_way_to_the_view_and_only_where_it_was_seen(output: Any) -> None:
+    encoders = Encoders(Reading(output=output), (0.0, 0.8), (3,), 30)
+    before = encoders.bank.clone()
+    rows, unit, negatives = encoders.draw(5)
+    views = encoders.views(encoders.points[:, rows[0]], unit)
+    moved = 0.5 * before[:, rows[0]] + 0.5 * encoders.encode(views).detach()
+    encoders.step(rows, unit, negatives)
+    if output == "sphere":
+        moved = moved / moved.norm(dim=2, keepdim=True)
+    torch.testing.assert_close(encoders.bank[:, rows[0]], moved)
+    rest = torch.ones(30, dtype=torch.bool)
+    rest[rows[0]] = False
+    assert torch.equal(encoders.bank[:, rest], before[:, rest])
+    assert not encoders.bank.requires_grad
+    assert encoders.bank.grad is None
+
+
+def test_views_without_noise_are_the_points_and_noise_is_on_one_side_unless_centred() -> None:
+    for centred in (False, True):
+        encoders = Encoders(Reading(centred=centred), (0.0, 0.4), (0,), 300)
+        rows, unit, _ = encoders.draw(5)
+        anchors = encoders.points[:, rows[0]]
+        still, moved = encoders.views(anchors, unit)
+        assert torch.equal(still, anchors[0])
+        shift = moved - anchors[0]
+        low, high = (-0.2, 0.2) if centred else (0.0, 0.4)
+        assert float(shift.min()) >= low - 1e-6
+        assert float(shift.max()) <= high + 1e-6
+        assert float(shift.mean()) == pytest.approx((low + high) / 2, abs=0.03)
+
+
+def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
+    for spacing, inner in (("angle", 0.5), ("length", 0.25)):
+        points, labels = points_of(Reading(spacing=spacing), 4001, 0)  # type: ignore[arg-type]
+        assert points.shape == (4001, 2)
+        assert sorted(labels.bincount().tolist()) == [2000, 2001]
+        assert float((points.norm(dim=1) < 1).float().mean()) == pytest.approx(inner, abs=0.03)
+        first = points[labels == 0]
+        angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
+        torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
+    assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"handedness": "left"}, "handedness='left'"),
+        ({"turns": 0.0}, "turns=0.0"),
+        ({"turns": math.nan}, "turns=nan"),
+        ({"spacing": "area"}, "spacing='area'"),
+        ({"output": "circle"}, "output='circle'"),
+        ({"critic": "cosine"}, "critic='cosine'"),
+        ({"centred": 1}, "centred=1"),
+        ({"clip": -1.0}, "clip=-1.0"),
+    ],
+)
+def test_a_reading_rejects_what_is_none(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=named):
+        Reading(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"etas": ()}, "etas"),
+        ({"etas": (0.1, 0.1)}, "etas"),
+        ({"etas": (-0.1,)}, "etas"),
+        ({"seeds": ()}, "seeds"),
+        ({"seeds": (-1,)}, "seeds"),
+        ({"iterations": 0}, "iterations"),
+        ({"negatives": 0}, "negatives"),
+        ({"points": 3}, "points"),
+        ({"held_out": 3}, "held_out"),
+    ],
+)
+def test_a_curve_rejects_sizes_that_are_none(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=named):
+        accuracy_curve(Reading(), **{"etas": ETAS, "seeds": SEEDS, **SIZES, **wrong})
+
+
+def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="quick"):
+        study("quik", out_dir=tmp_path)
+    with pytest.raises(UnknownNameError, match="reading 'same'"):
+        study("smoke", out_dir=tmp_path, readings=["same"])
+    with pytest.raises(UnknownNameError, match="reading"):
+        representations("smoke", "same", out_dir=tmp_path)
+    with pytest.raises(UnknownNameError, match="reading"):
+        Profile(readings=("same",))
+
+
+def test_names_are_one_to_a_reading() -> None:
+    assert Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name == (
+        "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
+    )
+    assert len(set(READINGS.values())) == len(READINGS)
+    for profile in PROFILES.values():
+        assert set(profile.readings) <= set(READINGS)
+
+
+def test_rows_are_deterministic_and_do_not_depend_on_what_is_trained_beside_them() -> None:
+    reading = Reading(output="plane", clip=1.0)
+    rows = accuracy_curve(reading, ETAS, SEEDS, **SIZES)
+    assert rows == accuracy_curve(reading, ETAS, SEEDS, **SIZES)
+    kinds = [(row["encoder"], row["eta"], row["seed"]) for row in rows]
+    assert len(set(kinds)) == len(kinds) == len(SEEDS) * (2 + len(ETAS))
+    for row in rows:
+        assert isinstance(row["accuracy"], float)
+        assert 0 <= row["accuracy"] <= 100
+        if row["encoder"] == "trained":
+            assert isinstance(row["loss"], float)
+            assert row["mi_bound"] == pytest.approx(math.log(16) - row["loss"])
+    (alone,) = [row for row in accuracy_curve(reading, (1.6,), (7,), **SIZES) if row["encoder"] == "trained"]
+    (beside,) = [row for row in rows if (row["eta"], row["seed"]) == (1.6, 7)]
+    assert alone["loss"] == pytest.approx(beside["loss"], rel=1e-4)
+
+
+def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEARNING_RATE", 1e6)
+    rows = accuracy_curve(Reading(output="plane"), (0.0,), (0,), **{**SIZES, "iterations": 12})
+    (row,) = [row for row in rows if row["encoder"] == "trained"]
+    assert row["outcome"] == "diverged"
+    assert row["accuracy"] is row["accuracy_views"] is row["loss"] is row["mi_bound"] is None
+    with pytest.raises(ArgumentError, match="two values"):
+        peak(rows)
+
+
+def test_a_collapsed_model_says_so() -> None:
+    encoders = Encoders(Reading(output="plane"), (0.0, 0.4), (0,), 40)
+    with torch.no_grad():
+        encoders.parameters[module.LAYERS - 1][0] = 0
+    first, second = module._evaluate(encoders, 40)
+    assert first["outcome"] == "collapsed"
+    assert second["outcome"] == "trained"
+
+
+def curve(*points: tuple[float, float], raw: float = 51.0) -> list[dict[str, Any]]:
+    shared = {"reading": "r", "accuracy_views": None, "seed": 0}
+    rows: list[dict[str, Any]] = [{"encoder": "raw", "eta": None, "accuracy": raw, **shared}]
+    for seed, (eta, value) in itertools.product((0, 1), points):
+        rows.append({**shared, "encoder": "trained", "eta": eta, "accuracy": value + 2 * seed, "seed": seed})
+    return rows
+
+
+def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
+    found = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0)))
+    assert found.missing == ()
+    assert (found.eta, found.accuracy, found.ends, found.raw) == (0.4, 91.0, (51.0, 52.0), 51.0)
+    lacks = {
+        "no separation": curve((0.0, 50.0), (0.4, 70.0), (5.0, 51.0)),
+        "near chance": curve((0.0, 50.0), (0.4, 90.0), (5.0, 70.0)),
+        "highest at η = 5": curve((0.0, 50.0), (0.4, 80.0), (5.0, 90.0)),
+        "not above both ends": curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0), raw=95.0),
+    }
+    for words, rows in lacks.items():
+        assert any(words in lack for lack in peak(rows).missing), words
+    with pytest.raises(ArgumentError, match="one reading"):
+        peak([*curve((0.0, 50.0)), {**curve((0.0, 50.0))[0], "reading": "other"}])
+    with pytest.raises(UnknownNameError, match="accuracy_views"):
+        peak(curve((0.0, 50.0), (0.4, 70.0)), accuracy="loss")
+
+
+def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Profile(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
+    monkeypatch.setattr(module, "PROFILES", {"smoke": tiny})
+    lines: list[str] = []
+    first, *rest = READINGS
+    (one,) = study("smoke", out_dir=tmp_path / "kept", readings=[first], log=lines.append)
+    assert first in lines[0]
+    stored = study("smoke", out_dir=tmp_path / "new", read_also=[tmp_path / "kept"], log=lines.append)
+    assert stored[0] == one
+    assert [item.rows[0]["reading"] for item in stored] == [first, *rest]
+    assert len(list((tmp_path / "new").rglob("*.json"))) == len(rest)
+    drawn = representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
+    assert [(row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0.0, 1), (1.6, 0)]
+    assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
