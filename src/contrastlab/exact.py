@@ -200,13 +200,11 @@ def normalised_similarity(
     if q.shape not in ((n, 1, m), (n, m, m)) or (q < 0).any() or (abs(q.sum(-1) - 1) > 1e-9).any():
         raise reject("negatives", q.shape, f"distributions of shape {[n, m]} or {[n, m, m]}, each of sum 1")
     counts, log_coefficient = _multisets(m, int(draws))
-    # [n, S]: log of the sum over the drawn negatives; an empty count contributes exp(-inf) = 0.
+    # [n, S]: log of the sum over the drawn negatives; a symbol that was not drawn contributes exp(-inf) = 0.
     with np.errstate(divide="ignore"):
-        log_counts = np.log(counts)
-        log_q = np.log(q)
-    log_sum = logsumexp(values[:, None, :] + log_counts[None], axis=2)
-    # [n, 1 or m, S]: probability of each multiset; a symbol that cannot be drawn must have count 0.
-    weight = np.exp(log_coefficient + np.where(counts > 0, counts * log_q[:, :, None, :], 0.0).sum(-1))
+        log_sum = logsumexp(values[:, None, :] + np.log(counts), axis=2)
+    # [n, 1 or m, S]: probability of each multiset; xlogy gives one without impossible symbols its due.
+    weight = np.exp(log_coefficient + xlogy(counts, q[:, :, None, :]).sum(-1))
     if positive_in_denominator:
         log_mean = np.logaddexp(values[:, :, None], log_sum[:, None, :]) - math.log(draws + 1)
     else:

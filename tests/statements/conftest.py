@@ -23,10 +23,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         entries = ledger.statements(paper)
         passed = {name for name, good in outcomes[paper].items() if good}
         decided = [e for e in entries if set(e.tests) | set(e.refuted_by) <= passed]
-        words = ", ".join(f"{n} {ledger.VERDICTS[verdict]}" for verdict, n in ledger.counts(decided).items())
-        missing = (
-            "" if len(decided) == len(entries) else f" -- not decided by passing tests: {len(entries) - len(decided)}"
-        )
+        words = ", ".join(f"{ledger.VERDICTS[verdict]} {n}" for verdict, n in ledger.counts(decided).items())
+        left = len(entries) - len(decided)
+        missing = f"; {left} not decided by passing tests" if left else ""
         lines.append(f"{paper:6} {len(entries):3} statements: {words}{missing}")
     if lines:
         terminalreporter.section("statements of the papers")

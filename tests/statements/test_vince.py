@@ -1,0 +1,429 @@
+"""Statements of *On Mutual Information in Contrastive Learning*, one test per claim or counterexample."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from draws import Problem, above, joints, lively, many, problems, some
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from contrastlab import exact, objectives
+from contrastlab.toys import JointGaussian
+
+EXACT = 1e-10
+SLACK = 1e-9  # of an inequality between two float64 sums
+
+
+def bank_scores(seed: int, items: int, width: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings and bank rows of ``items`` images on the unit sphere."""
+    rng = np.random.default_rng(seed)
+    both = rng.standard_normal((2, items, width))
+    both /= np.linalg.norm(both, axis=2, keepdims=True)
+    return both[0], both[1]
+
+
+def instance_discrimination(g: np.ndarray, bank: np.ndarray, tau: float = 0.2) -> float:
+    scores = g @ bank.T / tau
+    return float((scores.diagonal() - logsumexp(scores, axis=1)).sum())
+
+
+@some
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+def test_theorem_2_1(seed, items):
+    g, bank = bank_scores(seed, items)
+    order = np.random.default_rng(seed + 1).permutation(items)
+    assert instance_discrimination(g[order], bank[order]) == pytest.approx(
+        instance_discrimination(g, bank), abs=EXACT * items
+    )
+    # what the theorem does not say: embeddings may not be exchanged while the bank stays
+    if items > 2:
+        shifted = np.roll(np.arange(items), 1)
+        assert abs(instance_discrimination(g[shifted], bank) - instance_discrimination(g, bank)) > 1e-6
+
+
+def kappa_loss(scores: np.ndarray, k: int, kappa: float) -> float:
+    """Mean over a data set of log e^s / (κ Σ over the positive and k − 1 draws), by enumeration."""
+    items = len(scores)
+    total = 0.0
+    for i in range(items):
+        for drawn in product(range(items), repeat=k - 1):
+            others = [scores[i, i], *scores[i, list(drawn)]]
+            total += scores[i, i] - math.log(kappa) - float(logsumexp(others))
+    return total / items**k
+
+
+def kappa_case(seed: int, k: int) -> tuple[float, float, float, float]:
+    g, bank = bank_scores(seed, 4)
+    scores = g @ bank.T / 0.5
+    estimate = exact.info_nce(exact.Joint.of(np.eye(4)), scores, k)
+    return estimate, kappa_loss(scores, k, objectives.KAPPA), math.log(k), math.log(objectives.KAPPA)
+
+
+@pytest.mark.parametrize(("seed", "k"), [(0, 2), (1, 3), (2, 4)])
+def test_lemma_3_1_with_the_right_sign(seed, k):
+    estimate, loss, log_k, log_kappa = kappa_case(seed, k)
+    assert estimate == pytest.approx(loss + log_k + log_kappa, abs=EXACT)
+
+
+def test_lemma_3_1_as_printed():
+    estimate, loss, log_k, log_kappa = kappa_case(0, 3)
+    assert abs(estimate - (loss + log_k - log_kappa)) == pytest.approx(2 * log_kappa, abs=EXACT)
+
+
+@many
+@given(problems())
+def test_theorem_4_1(problem):
+    problem = lively(problem)
+    q = exact.restrict(problem.joint, above(problem))
+    g = np.exp(problem.critic - problem.critic.max(1, keepdims=True))
+    assert ((problem.joint.y * g).sum(1) < (q * g).sum(1)).all()
+
+
+@many
+@given(problems(most=4), st.integers(2, 4))
+def test_corollary_4_1_1_with_the_querys_own_set(problem, k):
+    problem = lively(problem)
+    q = exact.restrict(problem.joint, above(problem))
+    value = exact.contrastive(problem.joint, problem.critic, k - 1, q)
+    nce = exact.info_nce(problem.joint, problem.critic, k)
+    assert value <= nce + SLACK
+    assert value <= problem.joint.mutual_information + SLACK
+
+
+def test_corollary_4_1_1_as_printed():
+    # X is constant, so it tells nothing of Y. Scored from x, symbol 1 is far above symbol 2; scored from y₁, every
+    # symbol finds symbol 2 above its mean. All hypotheses on S_T hold, and the value is positive.
+    joint = exact.Joint.of([[0.3, 0.7]])
+    from_x = np.array([[4.0, 0.0]])
+    from_y = np.array([[0.0, 2.0], [0.0, 2.0]])  # f(y₁, y)
+    threshold = np.log((joint.y * np.exp(from_y)).sum(1))
+    region = from_y > threshold[:, None]
+    assert (region == [[False, True], [False, True]]).all()
+    assert joint.mutual_information == pytest.approx(0, abs=1e-12)
+    assert exact.info_nce(joint, from_x, 8) <= 0
+    assert exact.contrastive(joint, from_x, 7, exact.restrict(joint, region[None])) > 0.5
+
+
+def test_corollary_4_1_1_limit():
+    # τ → −∞ keeps every negative: VINCE is InfoNCE, though τ > log c no longer holds
+    joint = exact.Joint.of([[0.3, 0.1], [0.2, 0.4]])
+    critic = joint.log_ratio
+    everything = exact.restrict(joint, np.ones((2, 2), dtype=bool))
+    assert exact.contrastive(joint, critic, 4, everything) == pytest.approx(exact.info_nce(joint, critic, 5), abs=EXACT)
+    assert not (critic > exact.threshold(joint, critic)[:, None]).all()
+
+
+def expectation(problem: Problem, k: int, q: np.ndarray, h) -> np.ndarray:
+    """``[n, m]`` E h(mean of exp f over the positive and k − 1 draws), by enumeration."""
+    g = np.exp(problem.critic)
+    n, m = g.shape
+    out = np.zeros((n, m))
+    for x, y in product(range(n), range(m)):
+        for drawn in product(range(m), repeat=k - 1):
+            weight = q[x, list(drawn)].prod()
+            out[x, y] += weight * h((g[x, y] + g[x, list(drawn)].sum()) / k)
+    return out
+
+
+def test_any_increasing_function():
+    # Z in {0, 3, 100}: the mean is 2.5, the set {3} lies above it, and its mean square does not
+    p, z, q = np.array([0.49, 0.5, 0.01]), np.array([0.0, 3.0, 100.0]), np.array([0.0, 1.0, 0.0])
+    assert z[1] > p @ z == pytest.approx(2.5)
+    assert p @ z <= q @ z
+    assert p @ z**2 == pytest.approx(104.5)
+    assert p @ z**2 > q @ z**2 == pytest.approx(9.0)
+
+
+@some
+@given(problems(most=3), st.integers(2, 3))
+def test_increasing_concave_or_upper_tail(problem, k):
+    problem = lively(problem)
+    scaled = Problem(problem.joint, np.clip(problem.critic, -5, 5), problem.rng)
+    p = np.broadcast_to(scaled.joint.y, scaled.critic.shape)
+    scaled = lively(scaled)
+    concave = exact.restrict(scaled.joint, above(scaled))
+    for h in (math.log, math.sqrt, lambda t: -1 / t):
+        assert (expectation(scaled, k, p, h) <= expectation(scaled, k, concave, h) + 1e-6).all()
+    # an upper tail of f(x, ·) dominates p(y) stochastically: every increasing h, and no threshold condition
+    cut = np.quantile(scaled.critic, scaled.rng.random(), axis=1, keepdims=True)
+    tail = exact.restrict(scaled.joint, scaled.critic >= np.minimum(cut, scaled.critic.max(1, keepdims=True)))
+    for h in (math.log, math.exp, lambda t: t**3):
+        low, high = expectation(scaled, k, p, h), expectation(scaled, k, tail, h)
+        assert (low <= high * (1 + 1e-9) + 1e-6).all()
+
+
+@some
+@given(problems(most=3), st.integers(2, 4))
+def test_lemma_4_2(problem, k):
+    problem = lively(problem)
+    q = exact.restrict(problem.joint, above(problem))
+    n, m = problem.critic.shape
+    total = 0.0
+    f = torch.from_numpy(problem.critic)
+    for x, y in product(range(n), range(m)):
+        for drawn in product(range(m), repeat=k - 1):
+            weight = problem.joint.table[x, y] * q[x, list(drawn)].prod()
+            if weight:
+                total -= weight * float(objectives.info_nce(f[x, y][None], f[x, list(drawn)][None]))
+    assert total + math.log(k) == pytest.approx(exact.contrastive(problem.joint, problem.critic, k - 1, q), abs=EXACT)
+
+
+def la_0(scores: torch.Tensor, own: int, background: list[int]) -> float:
+    """Log probability of the own image among the background neighbours, from the library's LA without its floor."""
+    return -float(objectives.local_aggregation(scores[None, [own]], scores[None, background], floor=1e-300))
+
+
+def ball_case() -> tuple[torch.Tensor, int, list[int], exact.Joint, np.ndarray]:
+    g, bank = bank_scores(3, 6)
+    scores = torch.from_numpy(g[0] @ bank.T / 0.5)
+    ball = scores.argsort(descending=True)[:3].tolist()
+    region = np.zeros((1, 6), dtype=bool)
+    region[0, ball] = True
+    joint = exact.Joint.of(np.full((1, 6), 1 / 6))
+    return scores, int(scores.argsort()[0]), ball, joint, exact.restrict(joint, region)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_lemma_4_3_with_drawn_neighbours(k):
+    scores, own, ball, joint, q = ball_case()
+    drawn = [la_0(scores, own, [own, *others]) for others in product(ball, repeat=k - 1)]
+    mean, _ = exact.normalised_similarity(joint, scores.numpy()[None], k - 1, q)
+    assert math.fsum(drawn) / len(drawn) == pytest.approx(mean[0, own] - math.log(k), abs=EXACT)
+
+
+def test_lemma_4_3_with_nearest_neighbours():
+    scores, own, ball, joint, q = ball_case()
+    nearest = la_0(scores, own, [own, *ball])
+    mean, _ = exact.normalised_similarity(joint, scores.numpy()[None], len(ball), q)
+    assert abs(nearest - (mean[0, own] - math.log(len(ball) + 1))) > 1e-3
+
+
+def la(scores: np.ndarray, close: list[int], background: list[int]) -> float:
+    return float(logsumexp(scores[close]) - logsumexp(scores[background]))
+
+
+@many
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8))
+def test_lemma_4_4_where_the_own_entry_is_nearest(seed, items):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(items) * 5
+    own = int(scores.argmax())
+    close = sorted({own, *rng.integers(0, items, items // 2).tolist()})
+    everything = list(range(items))
+    value = la(scores, close, everything)
+    assert la(scores, [own], everything) >= value - math.log(len(close)) - SLACK
+    # always, nearest or not: more close neighbours, more probability
+    assert all(value >= la(scores, [i], everything) - SLACK for i in close)
+
+
+def test_lemma_4_4_as_printed():
+    scores = np.array([0.2, 0.9, 0.1]) / 0.07
+    assert la(scores, [0], [0, 1, 2]) < la(scores, [0, 1], [0, 1, 2]) - math.log(2) - 5
+
+
+def jensen(scores: np.ndarray, close: list[int], background: list[int], times: int) -> tuple[float, float]:
+    """Both sides of the display in §4.2: log of the mean over C, and ``times`` the mean over C of the log."""
+    denominator = float(logsumexp(scores[background]))
+    left = float(logsumexp(scores[close])) - math.log(len(close)) - denominator
+    return left, times * (float(scores[close].mean()) - denominator)
+
+
+@many
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8))
+def test_jensen_step_with_a_mean(seed, items):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(items) * 5
+    close, background = (rng.integers(0, items, rng.integers(1, items + 1)).tolist() for _ in "ab")
+    left, right = jensen(scores, close, background, 1)
+    assert left >= right - SLACK
+
+
+def test_jensen_step_as_printed():
+    # two draws of the one close neighbour, which the background does not hold: a sum of logs of a ratio above 1
+    left, right = jensen(np.array([3.0, 0.0]), [0], [1, 1], 2)
+    assert left < right - 1
+
+
+@many
+@given(problems())
+def test_lemma_a_1(problem):
+    joint = problem.joint
+    decoder = problem.rng.dirichlet(np.full(len(joint.x), 0.5), len(joint.y)).T + 1e-9
+    decoder /= decoder.sum(0)
+    assert exact.barber_agakov(joint, decoder) <= joint.mutual_information + SLACK
+    assert exact.barber_agakov(joint, joint.table / joint.y) == pytest.approx(joint.mutual_information, abs=EXACT)
+    unnormalised = exact.unnormalised_barber_agakov(joint, problem.critic)
+    assert unnormalised <= joint.mutual_information + SLACK
+    optimal = joint.log_ratio + problem.rng.standard_normal(len(joint.y))
+    assert exact.unnormalised_barber_agakov(joint, optimal) == pytest.approx(joint.mutual_information, abs=EXACT)
+    # UBA is BA with q(x|y) = p(x) e^f / Z(y)
+    weights = joint.x[:, None] * np.exp(problem.critic - problem.critic.max(0))
+    q = np.maximum(weights / weights.sum(0), 1e-300)
+    assert exact.barber_agakov(joint, q) == pytest.approx(unnormalised, abs=1e-8)
+
+
+@many
+@given(problems())
+def test_lemma_a_2(problem):
+    joint = problem.joint
+    assert exact.nwj(joint, problem.critic) <= joint.mutual_information + SLACK
+    assert exact.nwj(joint, 1 + joint.log_ratio) == pytest.approx(joint.mutual_information, abs=EXACT)
+    assert exact.nwj(joint, problem.critic) <= exact.unnormalised_barber_agakov(joint, problem.critic) + SLACK
+
+
+@many
+@given(problems(), st.integers(2, 5))
+def test_theorem_a_3(problem, k):
+    value = exact.info_nce(problem.joint, problem.critic, k)
+    assert value <= min(problem.joint.mutual_information, math.log(k)) + SLACK
+
+
+@some
+@given(joints(most=4), st.integers(2, 4))
+def test_second_term_of_a_3_is_one(joint, k):
+    # E_{p(x) p(y_{1:K})} e^{f(x, y₁)} / mean of e^{f(x, y_j)} = 1 by symmetry: the step that turns NWJ into InfoNCE
+    g = np.exp(np.random.default_rng(k).standard_normal(joint.table.shape))
+    total = 0.0
+    for x, drawn in product(range(len(joint.x)), product(range(len(joint.y)), repeat=k)):
+        weight = joint.x[x] * joint.y[list(drawn)].prod()
+        total += weight * g[x, drawn[0]] / g[x, list(drawn)].mean()
+    assert total == pytest.approx(1, abs=EXACT)
+
+
+def simclr(g: np.ndarray, k: int, logarithm: bool) -> float:
+    """E over i and k − 1 independent other items of the softmax of the positive, or of its logarithm."""
+    scores = g @ g.T / 0.5
+    items = len(g)
+    total = 0.0
+    for i in range(items):
+        for drawn in product(range(items), repeat=k - 1):
+            log_softmax = scores[i, i] - float(logsumexp([scores[i, i], *scores[i, list(drawn)]]))
+            total += log_softmax if logarithm else math.exp(log_softmax)
+    return total / items**k
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_lemma_b_1_with_the_logarithm(k):
+    g, _ = bank_scores(5, 4)
+    estimate = exact.info_nce(exact.Joint.of(np.eye(4)), g @ g.T / 0.5, k)
+    assert simclr(g, k, logarithm=True) + math.log(k) == pytest.approx(estimate, abs=EXACT)
+
+
+def test_lemma_b_1_as_printed():
+    g, _ = bank_scores(5, 4)
+    estimate = exact.info_nce(exact.Joint.of(np.eye(4)), g @ g.T / 0.5, 3)
+    assert simclr(g, 3, logarithm=False) + math.log(3) > estimate + 0.5
+    # above log K, which no InfoNCE estimate exceeds
+    assert simclr(g, 3, logarithm=False) + math.log(3) > math.log(3)
+
+
+@many
+@given(problems(most=4), st.integers(2, 4))
+def test_lemma_b_2(problem, k):
+    problem = lively(problem)
+    f, rng = problem.critic, problem.rng
+    high = f > exact.threshold(problem.joint, f)[:, None] + 1e-12
+    high = np.where(high.any(1, keepdims=True), high, f == f.max(1, keepdims=True))
+    lowest = np.where(high, f, np.inf).min(1, keepdims=True)
+    ring = high & (f <= lowest + rng.random() * (f.max(1, keepdims=True) - lowest))
+    cluster = rng.integers(0, 2, f.shape).astype(bool)
+    cave = np.where((high & ~cluster).any(1, keepdims=True), high & ~cluster, high)
+    for region in (ring, cave):
+        q = exact.restrict(problem.joint, region)
+        assert exact.contrastive(problem.joint, f, k - 1, q) <= problem.joint.mutual_information + SLACK
+
+
+@some
+@given(st.integers(0, 2**32 - 1), st.integers(3, 10))
+def test_lemma_b_3(seed, items):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(items) / rng.choice([1.0, 0.07])
+    close, background = rng.permutation(items)[: items // 2 + 1], rng.permutation(items)[: items - 1]
+    log_p = scores - logsumexp(scores)
+    as_ratio = logsumexp(log_p[close]) - logsumexp(log_p[background])
+    library = objectives.local_aggregation(
+        torch.from_numpy(scores[close])[None], torch.from_numpy(scores[background])[None], floor=1e-300
+    )
+    assert la(scores, close.tolist(), background.tolist()) == pytest.approx(as_ratio, abs=EXACT * 10)
+    if as_ratio > -600:
+        assert -float(library) == pytest.approx(as_ratio, abs=EXACT * 10)
+
+
+@many
+@given(problems(most=4), st.integers(2, 4))
+def test_higher_threshold_is_looser(problem, k):
+    # T = [τ, ∞): nested balls. Dominance gives the order for every τ, above log c or not.
+    problem = lively(problem)
+    low, high = np.sort(problem.rng.random(2))
+    values = []
+    for share in (0.0, low, high):
+        cut = np.quantile(problem.critic, share, axis=1, keepdims=True, method="lower")
+        q = exact.restrict(problem.joint, problem.critic >= cut)
+        values.append(exact.contrastive(problem.joint, problem.critic, k - 1, q))
+    assert values[0] >= values[1] - SLACK
+    assert values[1] >= values[2] - SLACK
+    assert values[0] == pytest.approx(exact.info_nce(problem.joint, problem.critic, k), abs=EXACT)
+
+
+def test_nearest_to_the_positive_is_no_bound():
+    # X constant; a tenth of the symbols is scored high; negatives are the 90 % nearest to y₁ in representation space.
+    # A high y₁ is compared with itself among 90 %, a low one with low ones only: r log(p / r) nats of nothing.
+    r, p, height = 0.1, 0.9, 12.0
+    joint = exact.Joint.of([[r, p - r, 1 - p]])
+    f = np.array([[height, 0.0, 0.0]])
+    near = np.array([[[True, True, False], [False, True, True], [False, True, True]]])
+    value = exact.contrastive(joint, f, 60, exact.restrict(joint, near))
+    limit = r * math.log(p / r)
+    assert joint.mutual_information == pytest.approx(0, abs=1e-12)
+    assert 0.8 * limit < value < 1.2 * limit
+    assert exact.info_nce(joint, f, 61) <= 0
+
+
+def test_gaussian_information():
+    gaussian = JointGaussian(np.array([[1, -0.5], [-0.5, 1]]) + np.array([[1, 0.9], [0.9, 1]]), 1)
+    assert gaussian.mutual_information == pytest.approx(-0.5 * math.log(1 - 0.4**2 / 4), abs=1e-14)
+    assert round(gaussian.mutual_information, 5) == 0.02041
+    # and as the definition says: E log p(x, y) / p(x) p(y), by quadrature over the two independent Gaussians behind it
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    root = np.linalg.cholesky(gaussian.covariance)
+    u, v = np.meshgrid(nodes, nodes, indexing="ij")
+    xy = np.stack([u.ravel(), v.ravel()], 1) @ root.T
+    x, y = (torch.from_numpy(xy[:, [i]]) for i in (0, 1))
+    ratio = torch.cat([gaussian.log_ratio(a, b).diagonal() for a, b in zip(x.split(600), y.split(600), strict=True)])
+    assert float(np.outer(weights, weights).ravel() @ ratio.numpy()) == pytest.approx(
+        gaussian.mutual_information, abs=EXACT
+    )
+
+
+def neighbours_case(k: int = 2) -> tuple[float, float]:
+    """Mean over x of log(Σ over the positive and one close neighbour / Σ over the positive and k − 1 ring draws) + log k."""
+    joint = exact.Joint.of(np.eye(3) * 0.8 + 0.2 / 3)
+    scores = np.array([[2.0, 1.9, -2.0], [-2.0, 2.0, 1.9], [1.9, -2.0, 2.0]])
+    close, ring = 1, 2  # offsets: the neighbour is scored like the positive, the ring far below
+    total = 0.0
+    for i in range(3):
+        row = np.roll(scores[i], -i)
+        total += float(logsumexp(row[[0, close]]) - logsumexp(row[[0] + [ring] * (k - 1)])) / 3
+    return total + math.log(k), joint.mutual_information
+
+
+def test_neighbours_in_the_numerator_are_no_bound():
+    value, information = neighbours_case()
+    assert value > math.log(2)
+    assert value > information
+
+
+@many
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 6))
+def test_neighbours_in_the_denominator_too_stay_below_log_k(seed, close, others):
+    rng = np.random.default_rng(seed)
+    numerator, rest = rng.standard_normal(close) * 5, rng.standard_normal(others) * 5
+    ratio = logsumexp(numerator) - logsumexp(np.concatenate([numerator, rest]))
+    assert ratio + math.log(close + others) <= math.log(close + others) + SLACK
