@@ -231,7 +231,9 @@ def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: p
     for model, (percent, seed) in enumerate(fitted.models):
         alone = _plain(reading, percent, seed, drawn[model :: len(fitted.models)], points, batch)
         nets = fitted.x.parameters + ([] if fitted.y is fitted.x else fitted.y.parameters)
-        for ours, theirs in zip(nets, alone, strict=True):
+        # adding a constant to all g(y) changes no loss: Adam moves the last bias of g by rounding alone
+        free = reading.output == "plane" and reading.encoders == "two" and reading.bank == "fresh"
+        for ours, theirs in list(zip(nets, alone, strict=True))[: len(nets) - free]:
             mine = ours.detach()[model]
             # Adam turns rounding of a near-zero gradient into part of a step; a wrong gradient moves whole steps
             mine = mine.T if theirs.ndim == 2 else mine[0]
