@@ -201,9 +201,11 @@ def _conditional(positives: Tensor, candidates: Candidates, region: Region, gene
     _check(positives, candidates.logits)
     chosen = region.select(candidates, Draws(generator), 0, 1)
     scores = chosen.gather(candidates.logits)
-    if bool((scores <= ABSENT / 2).any()):
-        raise reject("region", region, "a region with the same number of negatives for every query")
-    return scores
+    present = scores > ABSENT / 2
+    sizes = present.sum(1)
+    if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
+        raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
+    return scores[present].view(len(scores), -1)
 
 
 def _holds(candidates: Candidates, scores: Tensor) -> Tensor:

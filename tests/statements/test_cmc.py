@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_equation_6(problem, k):
 @given(joints(most=4))
 def test_more_negatives_tighten(joint):
     values = [exact.info_nce(joint, joint.log_ratio, k) for k in range(2, 8)]
-    assert all(after >= before - SLACK for before, after in zip(values[:-1], values[1:], strict=True))
+    assert all(after >= before - SLACK for before, after in pairwise(values))
 
 
 @many
@@ -102,7 +102,7 @@ def atoms(p: np.ndarray) -> dict[tuple[int, ...], float]:
 
 
 def views(seed: int, count: int = 4) -> np.ndarray:
-    """A joint distribution of ``count`` binary views; the exclusive or among them, whose atoms are negative, is near."""
+    """A joint distribution of ``count`` binary views; a third are near the exclusive or, which has negative atoms."""
     rng = np.random.default_rng(seed)
     p = rng.gamma(0.4, size=(2,) * count)
     if seed % 3 == 0:

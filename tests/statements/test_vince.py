@@ -403,7 +403,7 @@ def test_gaussian_information():
 
 
 def neighbours_case(k: int = 2) -> tuple[float, float]:
-    """Mean over x of log(Σ over the positive and one close neighbour / Σ over the positive and k − 1 ring draws) + log k."""
+    """Mean log of (positive + one close neighbour) over (positive + k − 1 ring draws), plus log k; and I."""
     joint = exact.Joint.of(np.eye(3) * 0.8 + 0.2 / 3)
     scores = np.array([[2.0, 1.9, -2.0], [-2.0, 2.0, 1.9], [1.9, -2.0, 2.0]])
     close, ring = 1, 2  # offsets: the neighbour is scored like the positive, the ring far below

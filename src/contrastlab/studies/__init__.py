@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from contrastlab import results
 from contrastlab.errors import CorruptFileError
@@ -35,6 +36,15 @@ class Study(BaseModel):
     rows: list[Row]
     provenance: dict[str, Any] = Field(description="results.provenance() and started, finished (UTC), wall_s, cpu_s")
     schema_version: Literal[1] = 1
+
+    @field_validator("rows")
+    @classmethod
+    def _finite(cls, rows: list[Row]) -> list[Row]:
+        for i, row in enumerate(rows):
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ValueError(f"rows[{i}][{name!r}]={value!r}: accepted is a finite number, or None")
+        return rows
 
 
 def _hash(config: Mapping[str, Any]) -> str:

@@ -1,0 +1,259 @@
+"""Bounds on samples: against their exact expectations, their twins, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from contrastlab import bounds, divergences, exact
+from contrastlab.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
+from contrastlab.errors import ArgumentError, NonFiniteLossError
+from contrastlab.negatives import Ball, Candidates, Every, Ring, Uniform
+from contrastlab.toys import JointGaussian
+
+JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
+CRITIC = JOINT.log_ratio * 0.7 + np.array([[0.2], [-0.1], [0.4]])
+COUNT = 200_000
+
+
+def draw(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores of pairs, of seven negatives each, of independent pairs; and the indices of the pairs."""
+    rng = np.random.default_rng(seed)
+    pair = rng.choice(9, size=COUNT, p=JOINT.table.ravel())
+    x, y = pair // 3, pair % 3
+    others = rng.choice(3, size=(COUNT, 7), p=JOINT.y)
+    free = rng.choice(3, size=COUNT, p=JOINT.x), rng.choice(3, size=COUNT, p=JOINT.y)
+    as_tensor = torch.from_numpy
+    return as_tensor(CRITIC[x, y]), as_tensor(CRITIC[x[:, None], others]), as_tensor(CRITIC[free]), as_tensor(y)
+
+
+def close(samples: torch.Tensor, value: torch.Tensor | float, truth: float) -> None:
+    assert abs(float(value) - truth) < 4 * float(samples.std()) / math.sqrt(COUNT) + 1e-3
+
+
+def test_every_estimator_meets_its_exact_expectation():
+    positives, negatives, free, y = draw()
+    close(positives, bounds.nwj(positives, free), exact.nwj(JOINT, CRITIC))
+    close(positives, bounds.donsker_varadhan(positives, free), exact.donsker_varadhan(JOINT, CRITIC))
+    close(positives, bounds.info_nce(positives, negatives), exact.info_nce(JOINT, CRITIC, 8))
+    close(positives, bounds.leave_one_out(positives, negatives), exact.leave_one_out(JOINT, CRITIC, 8))
+    log_z = torch.from_numpy(np.log((JOINT.x[:, None] * np.exp(CRITIC)).sum(0)))[y]
+    close(
+        positives, bounds.unnormalised_barber_agakov(positives, log_z), exact.unnormalised_barber_agakov(JOINT, CRITIC)
+    )
+    for name in ("kl", "js", "pearson", "vincze_le_cam"):
+        divergence = divergences.get(name)
+        truth = exact.f_information(JOINT, divergence.derivative(torch.from_numpy(CRITIC)).numpy(), divergence)
+        scores = divergence.derivative(positives), divergence.derivative(free)
+        close(positives.exp(), bounds.f_information(*scores, divergence), truth)
+        assert bounds.f_information_of_ratio(positives, free, divergence) == pytest.approx(
+            float(bounds.f_information(*scores, divergence)), abs=1e-9
+        )
+
+
+def test_barber_agakov_of_the_true_decoder():
+    rng = np.random.default_rng(1)
+    pair = rng.choice(9, size=COUNT, p=JOINT.table.ravel())
+    decoder = torch.from_numpy(np.log(JOINT.table / JOINT.y)).flatten()[torch.from_numpy(pair)]
+    marginal = torch.from_numpy(np.log(JOINT.x))[torch.from_numpy(pair // 3)]
+    close(decoder, bounds.barber_agakov(decoder, marginal), JOINT.mutual_information)
+
+
+def test_pairs_splits_a_batch():
+    scores = torch.arange(16.0).view(4, 4)
+    positives, negatives = bounds.pairs(scores)
+    assert positives.tolist() == [0, 5, 10, 15]
+    assert negatives.tolist() == [[1, 2, 3], [4, 6, 7], [8, 9, 11], [12, 13, 14]]
+
+
+def test_info_nce_never_exceeds_log_k():
+    positives, negatives = torch.full((5,), 1e4), torch.full((5, 7), -1e4)
+    assert float(bounds.info_nce(positives, negatives)) == pytest.approx(math.log(8))
+    assert float(bounds.leave_one_out(positives, negatives)) == pytest.approx(2e4)
+
+
+def test_bits():
+    assert bounds.in_bits(math.log(8)) == pytest.approx(3)
+
+
+def test_mine_has_the_value_of_dv_and_the_gradient_of_its_running_mean():
+    generator = torch.Generator().manual_seed(0)
+    positives, free = (torch.randn(n, generator=generator, dtype=torch.float64, requires_grad=True) for n in (6, 9))
+    mine = bounds.Mine(rate=0.25, log_mean=0.7)
+    value = mine(positives, free)
+    assert float(value) == pytest.approx(float(bounds.donsker_varadhan(positives, free)), abs=1e-12)
+    newest = float(free.exp().mean())
+    running = 0.75 * math.exp(0.7) + 0.25 * newest
+    assert mine.log_mean == pytest.approx(math.log(running), abs=1e-6)
+    value.backward()
+    assert torch.allclose(positives.grad, torch.full((6,), 1 / 6, dtype=torch.float64))
+    assert torch.allclose(free.grad, -(free.detach().exp() / 9) / running, atol=1e-6)
+
+
+def test_mine_starts_at_the_first_batch():
+    mine = bounds.Mine()
+    free = torch.tensor([0.0, 1.0])
+    mine(torch.zeros(2), free)
+    assert mine.log_mean == pytest.approx(math.log((1 + math.e) / 2), abs=1e-6)
+
+
+def bank(queries: int = 6, keys: int = 200) -> tuple[torch.Tensor, Candidates]:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(queries, keys, generator=generator, dtype=torch.float64)
+    own = torch.arange(queries)
+    return logits[own, own], Candidates(logits, own)
+
+
+@pytest.mark.parametrize("region", [Ball(outer=10, k=16), Ring(inner=1, outer=10, k=16), Uniform(k=16), Every()])
+def test_vince_and_cnce_are_the_two_forms_on_the_same_draws(region):
+    positives, candidates = bank()
+    vince = bounds.vince(positives, candidates, region, torch.Generator().manual_seed(3))
+    cnce = bounds.cnce(positives, candidates, region, torch.Generator().manual_seed(3))
+    assert torch.equal(vince.negatives, cnce.negatives)
+    k = vince.negatives.shape[1]
+    both = torch.cat([positives[:, None], vince.negatives], 1).exp().mean(1)
+    assert float(vince.value) == pytest.approx(float((positives - both.log()).mean()), abs=1e-12)
+    alone = vince.negatives.exp().mean(1)
+    assert float(cnce.value) == pytest.approx(float((positives - alone.log()).mean()), abs=1e-12)
+    assert float(vince.value) <= math.log(k + 1)
+
+
+def test_the_hypothesis_is_watched():
+    positives, candidates = bank(keys=400)
+    others = candidates.logits.clone()
+    others[torch.arange(6), torch.arange(6)] = -math.inf
+    log_c = others.exp().sum(1).log() - math.log(399)
+    ball = bounds.vince(positives, candidates, Ball(outer=5, k=8), torch.Generator().manual_seed(0))
+    assert torch.equal(ball.holds, ball.negatives.min(1).values > log_c)
+    assert ball.share == 1  # Gaussian scores of unit variance: the closest 5 % lie above the mean of their exponentials
+    half = bounds.vince(positives, candidates, Ring(inner=1, outer=90, k=64), torch.Generator().manual_seed(0))
+    assert half.share == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bounds.pairs(torch.zeros(1, 1)), r"scores=\(1, 1\): accepted is a square tensor of at least 2"),
+        (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(3, 0)), r"negatives=\(3, 0\): .*K of at least 2"),
+        (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(2, 4)), r"negatives=\(2, 4\): accepted is .*\[3, K - 1\]"),
+        (lambda: bounds.nwj(torch.zeros(3, 1), torch.zeros(3)), r"positives=\(3, 1\)"),
+        (lambda: bounds.donsker_varadhan(torch.zeros(3), torch.zeros(0)), r"independents=\(0,\)"),
+        (lambda: bounds.barber_agakov(torch.zeros(3), torch.zeros(2)), r"log_marginal=\(2,\)"),
+        (lambda: bounds.unnormalised_barber_agakov(torch.zeros(3), torch.zeros(2)), r"log_partition=\(2,\)"),
+        (lambda: bounds.Mine(rate=0), r"rate=0: accepted is a number above 0"),
+        (
+            lambda: bounds.f_information(torch.zeros(2), torch.tensor([0.0, 1.0]), divergences.JS),
+            r"independents=1.0: accepted is numbers below 0.693147",
+        ),
+        (
+            lambda: bounds.f_information(torch.tensor([math.nan]), torch.zeros(1), divergences.KL),
+            r"positives=nan: accepted is every real number",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+def nets(dim: int = 2, out: int = 8):
+    return mlp([dim, 16, out]), mlp([dim, 16, out])
+
+
+@pytest.mark.parametrize("kind", ["separable", "shared", "sphere", "bilinear", "concatenated"])
+def test_critics_score_every_pair(kind):
+    torch.manual_seed(0)
+    g, h = nets()
+    critic = {
+        "separable": lambda: Separable(g, h, temperature=0.5),
+        "shared": lambda: Separable(g),
+        "sphere": lambda: Separable(g, h, temperature=0.1, normalise=True),
+        "bilinear": lambda: Bilinear(g, h, dim=8),
+        "concatenated": lambda: Concatenated(mlp([4, 16, 1])),
+    }[kind]()
+    x, y = torch.randn(5, 2), torch.randn(7, 2)
+    scores = critic(x, y)
+    assert scores.shape == (5, 7)
+    # each entry depends on its own pair only
+    one_by_one = torch.stack([torch.cat([critic(x[i : i + 1], y[j : j + 1])[0] for j in range(7)]) for i in range(5)])
+    assert torch.allclose(scores, one_by_one, atol=1e-5)
+    if kind == "sphere":
+        assert float(scores.abs().max()) <= 10 + 1e-4
+
+
+def info_nce(scores: torch.Tensor) -> torch.Tensor:
+    return bounds.info_nce(*bounds.pairs(scores))
+
+
+@pytest.mark.parametrize("kind", ["separable", "bilinear", "concatenated"])
+def test_fit_finds_most_of_a_gaussians_information_and_no_more(kind):
+    torch.manual_seed(1)
+    gaussian = JointGaussian.correlated(0.9)
+    x, y = gaussian.sample(6000, torch.Generator().manual_seed(0))
+    g, h = mlp([1, 32, 8]), mlp([1, 32, 8])
+    critic = {
+        "separable": Separable(g, h),
+        "bilinear": Bilinear(g, h, dim=8),
+        "concatenated": Concatenated(mlp([2, 32, 32, 1])),
+    }[kind]
+    found = fit(critic, info_nce, x, y, batch=64, epochs=30, patience=8, learning_rate=3e-3)
+    assert 0.75 * gaussian.mutual_information < found.value < gaussian.mutual_information + 0.08
+    assert found.held_out[found.best_epoch] == max(found.held_out)
+
+
+def test_fit_stops_and_returns_to_the_best_epoch():
+    torch.manual_seed(2)
+    x, y = torch.randn(600, 1), torch.randn(600, 1)  # independent: training only memorises
+    critic = Separable(mlp([1, 64, 64, 8]), mlp([1, 64, 64, 8]))
+    found = fit(critic, info_nce, x, y, batch=32, epochs=200, patience=5, learning_rate=1e-2)
+    assert len(found.held_out) == found.best_epoch + 6 < 200
+    generator = torch.Generator().manual_seed(0)
+    stop = torch.randperm(600, generator=generator)[:120]
+    assert evaluate(critic, info_nce, x[stop], y[stop], 32) == pytest.approx(found.held_out[found.best_epoch], abs=1e-6)
+    assert found.value < 0.05
+
+
+def test_fit_is_decided_by_its_seed():
+    def run() -> tuple[float, ...]:
+        torch.manual_seed(3)
+        x, y = JointGaussian.correlated(0.5).sample(400, torch.Generator().manual_seed(0))
+        return fit(Separable(mlp([1, 8, 4])), info_nce, x, y, batch=32, epochs=3, seed=4).train
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 1}, r"batch, epochs, patience=\(1, 200, 20\)"),
+        ({"batch": 64}, r"x='100 rows': accepted is enough for a batch of 64"),
+        ({"held_out": 0.5}, r"held_out=0.5: accepted is a share between 0 and 0.5"),
+        ({"learning_rate": 0.0}, r"learning_rate=0.0"),
+    ],
+)
+def test_fit_names_what_it_refuses(changes, message):
+    x = torch.randn(100, 1)
+    with pytest.raises(ArgumentError, match=message):
+        fit(Separable(mlp([1, 4])), info_nce, x, x, **({"batch": 16} | changes))
+
+
+def test_fit_names_the_epoch_in_which_a_bound_breaks():
+    x = torch.randn(100, 1)
+    with pytest.raises(NonFiniteLossError, match="became nan in epoch 0"):
+        fit(Separable(mlp([1, 4])), lambda s: s.sum() * math.nan, x, x, batch=16)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mlp([3]), r"sizes=\[3\]"),
+        (lambda: Separable(mlp([1, 1]), temperature=0), r"temperature=0"),
+        (lambda: Bilinear(mlp([1, 1]), dim=0), r"dim=0"),
+    ],
+)
+def test_critics_name_what_they_refuse(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call()
