@@ -56,4 +56,11 @@ def test_the_table_has_a_line_per_statement_and_keeps_its_columns():
     entries = ledger.statements()
     lines = ledger.markdown(entries).splitlines()
     assert len(lines) == 2 + len(entries)
-    assert {line.replace(r"\|", "").count("|") for line in lines} == {5}
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {4}
+
+
+def test_the_summary_adds_up():
+    last = ledger.summary().splitlines()[-1]
+    numbers = [int(cell) for cell in last.strip("| ").split("|")[1:]]
+    assert numbers[:-1] == list(ledger.counts(ledger.statements()).values())
+    assert numbers[-1] == sum(numbers[:-1])

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contrastlab import errors
 
-__all__ = ["VERDICTS", "Statement", "counts", "markdown", "statements"]
+__all__ = ["VERDICTS", "Statement", "counts", "markdown", "statements", "summary"]
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {
@@ -88,20 +88,27 @@ def counts(entries: Iterable[Statement]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}  # type: ignore[index]
 
 
+def summary(entries: Iterable[Statement] | None = None) -> str:
+    """A table for the book: per paper, how many statements have each verdict."""
+    entries = statements() if entries is None else tuple(entries)
+    lines = [f"| paper | {' | '.join(VERDICTS.values())} | all |", "| --- |" + " ---: |" * (len(VERDICTS) + 1)]
+    rows = [(f"`{paper}`", [e for e in entries if e.paper == paper]) for paper in sorted({e.paper for e in entries})]
+    for name, own in [*rows, ("all", list(entries))]:
+        lines.append(f"| {name} | {' | '.join(map(str, counts(own).values()))} | {len(own)} |")
+    return "\n".join(lines)
+
+
 def markdown(entries: Iterable[Statement]) -> str:
-    """A table of ``entries`` for the book: where, what, verdict, what holds instead and why."""
-    lines = ["| where | statement | verdict | what holds, and why |", "| --- | --- | --- | --- |"]
+    """A table of ``entries`` for the book: where and verdict, what is said, what holds and why."""
+    lines = ["| where | what is said | what holds, and why |", "| --- | --- | --- |"]
     for s in entries:
-        claim = s.claim + (f" *Assumes:* {s.assumes}" if s.assumes else "")
-        why = " ".join(
-            part
-            for part in (
-                s.repair and f"**{s.repair}**",
-                s.because,
-                s.counterexample and f"*Counterexample:* {s.counterexample}",
-            )
-            if part
-        )
-        cells = (s.where, claim, f"**{VERDICTS[s.verdict]}**", why)
+        said = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
+        holds = [
+            f"**{s.repair}**" if s.repair and "$" not in s.repair else s.repair,
+            s.because,
+            f"*Counterexample:* {s.counterexample.rstrip('.')}." if s.counterexample else "",
+            " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
+        ]
+        cells = (f"{s.where} <br>**{VERDICTS[s.verdict]}**", said, "<br>".join(part for part in holds if part))
         lines.append("| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines)
