@@ -14,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor, nn
 
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.studies import looseness
+from contrastlab.studies import Study, looseness
 from contrastlab.studies.looseness import PATIENT, THEOREM, WRITTEN, Profile, Reading
 from contrastlab.toys import JointGaussian
 
@@ -302,6 +302,26 @@ def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     assert looseness.study("tiny", tmp_path / "elsewhere", [tmp_path]) == first
     assert looseness.stored("tiny", [tmp_path / "elsewhere", tmp_path]) == first
     assert len(lines) == len(first) == 2
+
+
+def test_summary_counts_what_has_no_number() -> None:
+    rows = [
+        {"percent": 90.0, "status": "trained", "train": 1.0},
+        {"percent": 90.0, "status": "diverged", "train": None},
+    ]
+    rows += [
+        {"percent": 50.0, "status": "collapsed", "train": 0.5},
+        {"percent": 50.0, "status": "trained", "train": 1.5},
+    ]
+    lines = looseness.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
+    assert lines.index.tolist() == [90.0, 50.0]
+    assert lines["mean"].tolist() == [1.0, 1.0]
+    assert lines["n"].tolist() == [1, 2]
+    assert lines["diverged"].tolist() == [1, 0]
+    assert lines["collapsed"].tolist() == [0, 1]
+    assert lines.loc[50.0, "sd"] == pytest.approx(0.5**0.5)
+    with pytest.raises(UnknownNameError):
+        looseness.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}), "held")
 
 
 def test_profiles_differ_in_nothing_but_plain_data() -> None:

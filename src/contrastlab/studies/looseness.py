@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
@@ -51,6 +52,7 @@ __all__ = [
     "simulated",
     "stored",
     "study",
+    "summary",
     "train",
 ]
 
@@ -748,7 +750,7 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: Nearest) -> floa
     joint = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
     joint = over_x[:, None] * joint / joint.sum(1, keepdim=True)
     critic = x @ y.T
-    top = critic.max(1, keepdim=True).values
+    top = critic.amax(1, keepdim=True)
     raised = torch.exp(critic - top)
 
     def within(ranking: Tensor) -> Tensor:
@@ -842,6 +844,33 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
         for path in [path for path in paths if path.exists()][:1]:
             found[reading] = read(path)
     return found
+
+
+def summary(found: Study, number: str = "train") -> pd.DataFrame:
+    """Mean over seeds of one number of a reading.
+
+    Args:
+        found: of :func:`study` or :func:`stored`.
+        number: a column of :func:`train`, such as ``held_out``.
+
+    Returns:
+        One line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over
+        the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
+
+    Raises:
+        UnknownNameError: there is no such number.
+    """
+    frame = pd.DataFrame(found.rows)
+    if number not in frame.columns:
+        raise unknown("number", number, frame.columns)
+    grouped = frame.astype({number: float}).groupby("percent", sort=False)
+    values = grouped[number]
+    lines = pd.DataFrame(
+        {"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()},
+    )
+    for status in ("collapsed", "negative", "diverged"):
+        lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
+    return lines
 
 
 def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
