@@ -1,0 +1,983 @@
+"""f-MICL: the printed divergences, the bounds, the kernel, the family of objectives and the uniformity theorem.
+
+The printed formulas of Tables 1 and 6 are typed here from the paper; nothing of ``contrastlab.divergences`` is in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from draws import joints, many, problems, some
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import hyp0f1, i0, lambertw
+
+from contrastlab import divergences, exact, papers
+from contrastlab.divergences import Divergence
+
+TABLE_1 = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
+OTHERS = [divergences.REVERSE_KL, divergences.NEYMAN, divergences.JEFFREY]
+EVERY = [*TABLE_1, divergences.tsallis(1.5), *OTHERS]
+a_few = st.integers(0, 2).map(lambda first: EVERY[first::3])
+"""Every third one: thousands of examples see all of them."""
+INDEPENDENT = exact.Joint.independent([0.2, 0.3, 0.5], [0.6, 0.4])
+PAIR = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]])
+
+
+def on(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) -> np.ndarray:
+    return function(torch.from_numpy(np.asarray(values, dtype=np.float64))).numpy()
+
+
+def slope(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) -> np.ndarray:
+    points = torch.tensor(np.asarray(values, dtype=np.float64), requires_grad=True)
+    (gradient,) = torch.autograd.grad(function(points).sum(), points)
+    return gradient.numpy()
+
+
+# ---------------------------------------------------------------------------------------------- f-mutual information
+
+
+@many
+@given(joints(), a_few)
+def test_f_information_is_symmetric_and_zero_for_independent_variables_only(joint, few):
+    swapped, independent = exact.Joint(joint.table.T), exact.Joint(joint.product)
+    dependence = float((joint.product * np.expm1(joint.log_ratio) ** 2).sum())
+    for divergence in few:
+        value = joint.f_information(divergence)
+        assert value > 0 if dependence > 1e-6 else value >= -1e-12
+        assert swapped.f_information(divergence) == pytest.approx(value, rel=1e-10, abs=1e-12)
+        assert independent.f_information(divergence) == pytest.approx(0, abs=1e-10)
+
+
+def test_a_function_that_is_not_strictly_convex_does_not_see_dependence():
+    ratio = PAIR.table / PAIR.product
+    for f in (lambda u: u - 1, lambda u: np.maximum(u - 2, 0)):  # convex, f(1) = 0
+        assert (PAIR.product * f(ratio)).sum() == pytest.approx(0)
+    assert PAIR.mutual_information > 0.19
+
+
+@many
+@given(joints(), a_few)
+def test_features_have_at_most_the_f_information_of_the_data(joint, few):
+    merged = np.column_stack([joint.table[:, :-2], joint.table[:, -2:].sum(1)])
+    if len(merged) > 1:
+        merged = np.vstack([merged[:-2], merged[-2:].sum(0)])
+    for divergence in few:
+        whole = joint.f_information(divergence)
+        assert exact.Joint.of(merged).f_information(divergence) <= whole + 1e-9 * (1 + abs(whole))
+
+
+@many
+@given(problems(), a_few)
+def test_any_score_bounds_the_f_information_from_below(problem, few):
+    joint = problem.joint
+    for divergence in few:
+        whole = joint.f_information(divergence)
+        near = on(divergence.derivative, joint.log_ratio + 0.1 * problem.rng.standard_normal(joint.table.shape))
+        for scores in (problem.critic, near):
+            inside = np.minimum(scores, divergence.highest - 1e-3)
+            assert exact.f_information(joint, inside, divergence) <= whole + 1e-9 * (1 + abs(whole))
+
+
+@some
+@given(joints())
+def test_the_derivative_at_the_ratio_attains_the_f_information(joint):
+    for divergence in EVERY:
+        scores = on(divergence.derivative, joint.log_ratio)
+        whole = joint.f_information(divergence)
+        assert exact.f_information(joint, scores, divergence) == pytest.approx(whole, rel=1e-7, abs=1e-9)
+        # The same to the last digit, without the detour over the conjugate.
+        direct = joint.table * scores - joint.product * on(divergence.composition, joint.log_ratio)
+        assert direct.sum() == pytest.approx(whole, rel=1e-10, abs=1e-10)
+
+
+def test_conjugates_do_not_decrease():
+    scores = np.linspace(-6, 3, 2001)
+    for divergence in EVERY:
+        values = on(divergence.conjugate, scores)
+        values = values[np.isfinite(values)]
+        assert (np.diff(values) >= -1e-12).all()
+
+
+# --------------------------------------------------------------------------------------------------- Tables 1 and 6
+
+
+@dataclass(frozen=True)
+class Row:
+    """What Tables 1 and 6 print: f, f*, f′ and f*∘f′."""
+
+    f: Callable
+    conjugate: Callable
+    derivative: Callable
+    composition: Callable
+
+
+def _phi(u):
+    return -(u + 1) * np.log((1 + u) / 2) + u * np.log(u)
+
+
+def _w_hat(x):
+    w = lambertw(x).real
+    return w + 1 / w
+
+
+def printed_tsallis(a: float) -> Row:
+    return Row(
+        lambda u: u**a / (a - 1),
+        lambda t: ((a - 1) / a * t) ** (a / (a - 1)),
+        lambda u: a / (a - 1) * u ** (a - 1),
+        lambda u: u**a,
+    )
+
+
+PRINTED = {
+    "kl": Row(lambda u: u * np.log(u), lambda t: np.exp(t - 1), lambda u: np.log(u) + 1, lambda u: u),
+    "reverse_kl": Row(
+        lambda u: -np.log(u), lambda t: -1 - np.log(-t), lambda u: -1 / u, lambda u: np.log(u) - 1
+    ),
+    "js": Row(
+        _phi,
+        lambda t: -np.log(2 - np.exp(t)),
+        lambda u: np.log(2) + np.log(u / (1 + u)),
+        lambda u: -np.log(2 / (1 + u)),
+    ),
+    "pearson": Row(lambda u: (u - 1) ** 2, lambda t: t**2 / 4 + t, lambda u: 2 * (u - 1), lambda u: u**2 - 1),
+    "hellinger": Row(
+        lambda u: (np.sqrt(u) - 1) ** 2, lambda t: t / (1 - t), lambda u: 1 - u**-0.5, lambda u: u**0.5 - 1
+    ),
+    "neyman": Row(
+        lambda u: (1 - u) ** 2 / u, lambda t: 2 - 2 * np.sqrt(1 - t), lambda u: 1 - u**-2.0, lambda u: 2 - 2 / u
+    ),
+    "jeffrey": Row(
+        lambda u: (u - 1) * np.log(u),
+        lambda t: _w_hat(np.exp(1 - t)) + t - 2,
+        lambda u: 1 - 1 / u + np.log(u),
+        lambda u: _w_hat(np.exp(1 / u) / u) + np.log(u) - (1 + u) / u,
+    ),
+    "tsallis": printed_tsallis(3.0),
+    "vincze_le_cam": Row(
+        lambda u: (u - 1) ** 2 / (u + 1),
+        lambda t: 4 - t - 4 * np.sqrt(1 - t),
+        lambda u: 1 - 4 / (u + 1) ** 2,
+        lambda u: 3 - 4 / (u + 1),
+    ),
+}  # fmt: skip
+
+U = np.exp(np.linspace(-3, 3, 121))
+
+
+def supremum(f: Callable, scores: np.ndarray) -> np.ndarray:
+    """sup over u of u·t − f(u): the function is concave in u, so a golden-section search over log u finds it."""
+    low, high = np.full(scores.shape, -40.0), np.full(scores.shape, 12.0)
+    ratio = (math.sqrt(5) - 1) / 2
+
+    def gain(v: np.ndarray) -> np.ndarray:
+        return np.exp(v) * scores - f(np.exp(v))
+
+    for _ in range(120):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        better = gain(left) > gain(right)
+        low, high = np.where(better, low, left), np.where(better, right, high)
+    return gain((low + high) / 2)
+
+
+def check_row(name: str, scores: np.ndarray, *, composition: bool = True, row: Row | None = None, shift: float = 0.0):
+    """The printed row against numerical conjugation and differentiation, and the divergence against the row.
+
+    ``shift`` is what must be taken off the printed f for f(1) = 0.
+    """
+    row = row or PRINTED[name]
+    divergence = divergences.tsallis(1 + 1 / shift) if shift else divergences.get(name)
+    close = {"rtol": 1e-10, "atol": 1e-10}
+    step = 1e-20  # complex step: f′(u) = Im f(u + ih) / h has no rounding error
+    np.testing.assert_allclose(row.derivative(U), row.f(U + 1j * step).imag / step, **close)
+    np.testing.assert_allclose(row.conjugate(scores), supremum(row.f, scores), **close)
+    np.testing.assert_allclose(row.conjugate(row.derivative(U)), U * row.derivative(U) - row.f(U), **close)
+    assert float(row.f(np.float64(1.0))) == pytest.approx(shift, abs=1e-15)
+    np.testing.assert_allclose(on(divergence.f, U), row.f(U) - shift, **close)
+    np.testing.assert_allclose(on(divergence.derivative, np.log(U)), row.derivative(U), **close)
+    np.testing.assert_allclose(on(divergence.conjugate, scores), row.conjugate(scores) + shift, **close)
+    right = U * row.derivative(U) - row.f(U) + shift
+    np.testing.assert_allclose(on(divergence.composition, np.log(U)), right, **close)
+    if composition:
+        np.testing.assert_allclose(row.composition(U) + shift, right, **close)
+
+
+def test_kl_is_printed_right():
+    check_row("kl", np.linspace(-6, 4, 101))
+
+
+def test_reverse_kl_is_printed_right():
+    check_row("reverse_kl", -np.exp(np.linspace(-4, 2, 101)))
+    with np.errstate(invalid="ignore"):  # outside the domain the formula has no value, so nothing is wrong there
+        assert np.isnan(PRINTED["reverse_kl"].conjugate(np.array([0.5])))
+
+
+def test_js_is_printed_right():
+    check_row("js", np.linspace(-6, 0.68, 101))
+    table_6 = -np.log(2) + np.log(1 + U)
+    np.testing.assert_allclose(PRINTED["js"].composition(U), table_6, atol=1e-14)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(PRINTED["js"].conjugate(np.array([0.7])))
+
+
+def test_pearson_is_printed_right_from_minus_two():
+    check_row("pearson", np.linspace(-2, 4, 101))
+
+
+def test_pearson_of_table_1_is_wrong_below_minus_two():
+    scores = np.array([-3.0, -4.0, -6.0])
+    np.testing.assert_allclose(PRINTED["pearson"].conjugate(scores), [-0.75, 0, 3])
+    np.testing.assert_allclose(supremum(PRINTED["pearson"].f, scores), [-1, -1, -1], atol=1e-12)
+    np.testing.assert_allclose(on(divergences.PEARSON.conjugate, scores), [-1, -1, -1])
+
+
+def test_hellinger_is_printed_right_below_one():
+    check_row("hellinger", np.linspace(-6, 0.95, 101))
+
+
+def test_hellinger_is_wrong_above_one():
+    scores = np.array([1.5, 2.0, 3.0])
+    np.testing.assert_allclose(PRINTED["hellinger"].conjugate(scores), [-3, -2, -1.5])
+    assert (1e12 * scores - PRINTED["hellinger"].f(1e12) > 1e11).all()  # the supremum is infinite
+    assert np.isinf(on(divergences.HELLINGER.conjugate, scores)).all()
+
+
+def test_neyman_is_printed_right():
+    check_row("neyman", np.linspace(-6, 0.99, 101))
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(PRINTED["neyman"].conjugate(np.array([1.01])))
+
+
+def test_jeffrey_is_printed_right():
+    check_row("jeffrey", np.linspace(-6, 4, 101))
+    np.testing.assert_allclose(PRINTED["jeffrey"].composition(U), U - 1 + np.log(U), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 4.5])
+def test_tsallis_is_printed_right_from_zero_and_up_to_the_constant(alpha):
+    check_row("tsallis", np.linspace(0, 4, 101), row=printed_tsallis(alpha), shift=1 / (alpha - 1))
+
+
+def test_tsallis_is_wrong_below_zero_and_not_zero_at_one():
+    scores = np.array([-1.0, -3.0])
+    for alpha, printed in ((2.0, [0.25, 2.25]), (1.5, [-1 / 27, -1.0])):
+        np.testing.assert_allclose(printed_tsallis(alpha).conjugate(scores), printed)
+        np.testing.assert_allclose(supremum(printed_tsallis(alpha).f, scores), [0, 0], atol=1e-12)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(printed_tsallis(3.0).conjugate(scores)).all()
+    # Independent variables have a printed "information" of f(1) = 1 / (α − 1), not of 0.
+    ratio = INDEPENDENT.table / INDEPENDENT.product
+    assert (INDEPENDENT.product * PRINTED["tsallis"].f(ratio)).sum() == pytest.approx(0.5)
+    assert INDEPENDENT.f_information(divergences.TSALLIS) == pytest.approx(0, abs=1e-15)
+
+
+@some
+@given(problems())
+def test_a_constant_added_to_f_shifts_the_objective_and_nothing_else(problem):
+    joint, row = problem.joint, printed_tsallis(3.0)
+    scores = np.maximum(problem.critic, 0)
+    whole = exact.f_information(joint, scores, divergences.TSALLIS)
+    printed = (joint.table * scores).sum() - (joint.product * row.conjugate(scores)).sum()
+    assert printed == pytest.approx(whole + 0.5, rel=1e-10, abs=1e-10)
+
+
+def test_tsallis_is_convex_above_one_and_below_it():
+    steps = np.linspace(0.05, 5, 200)
+    for alpha in (0.3, 0.7, 1.01, 1.5, 2.0, 3.0, 7.0):
+        values = printed_tsallis(alpha).f(steps)
+        assert (np.diff(values, 2) > 0).all()
+
+
+def test_vincze_le_cam_is_printed_right_between_minus_three_and_one():
+    check_row("vincze_le_cam", np.linspace(-3, 0.99, 101), composition=False)
+    table_6 = (U - 1) * (U + 3) / (U + 1) ** 2
+    np.testing.assert_allclose(PRINTED["vincze_le_cam"].derivative(U), table_6, atol=1e-14)
+
+
+def test_vincze_le_cam_of_table_1_is_wrong_below_minus_three():
+    scores = np.array([-3.5, -8.0, -15.0])
+    np.testing.assert_allclose(PRINTED["vincze_le_cam"].conjugate(scores)[1:], [0, 3])
+    np.testing.assert_allclose(supremum(PRINTED["vincze_le_cam"].f, scores), [-1, -1, -1], atol=1e-12)
+    np.testing.assert_allclose(on(divergences.VINCZE_LE_CAM.conjugate, scores), [-1, -1, -1])
+
+
+def test_the_composition_of_vincze_le_cam():
+    row = PRINTED["vincze_le_cam"]
+    right = 3 - 8 / (U + 1) + 4 / (U + 1) ** 2
+    np.testing.assert_allclose(row.conjugate(row.derivative(U)), right, atol=1e-12)
+    np.testing.assert_allclose((U - 1) * (3 * U + 1) / (U + 1) ** 2, right, atol=1e-14)
+    np.testing.assert_allclose(on(divergences.VINCZE_LE_CAM.composition, np.log(U)), right, atol=1e-14)
+
+
+def test_the_printed_composition_of_vincze_le_cam_is_another_function():
+    row = PRINTED["vincze_le_cam"]
+    assert row.composition(1.0) == 1
+    assert row.conjugate(row.derivative(1.0)) == 0
+    np.testing.assert_allclose(on(divergences.VINCZE_LE_CAM_PRINTED.composition, np.log(U)), row.composition(U))
+    # Of independent variables the best score would then yield −1 instead of 0.
+    assert (INDEPENDENT.table * row.derivative(1.0)).sum() - row.composition(1.0) == pytest.approx(-1)
+
+
+# ------------------------------------------------------------------------------------------------- Gaussian kernel
+
+
+def circle(points: int = 256) -> np.ndarray:
+    angle = np.arange(points) * 2 * np.pi / points
+    return np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def sphere(points: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on the unit sphere of three dimensions; the weights sum to 1: the uniform distribution."""
+    z, weight = np.polynomial.legendre.leggauss(points)
+    angle = np.arange(2 * points) * np.pi / points
+    radius = np.sqrt(1 - z**2)[:, None]
+    nodes = np.stack([radius * np.cos(angle), radius * np.sin(angle), z[:, None] + 0 * angle], -1).reshape(-1, 3)
+    return nodes, np.repeat(weight / 2, 2 * points) / (2 * points)
+
+
+@pytest.mark.parametrize("kappa", [0.1, 2.0, 10.0])
+def test_the_marginals_of_the_kernel_are_uniform(kappa):
+    nodes = circle()
+    kernel = np.exp(kappa * nodes @ nodes.T)
+    constant = 1 / kernel.mean()
+    assert 1 / constant == pytest.approx(i0(kappa), rel=1e-12)
+    np.testing.assert_allclose(constant * kernel.mean(1), 1, rtol=1e-12)
+
+    nodes, weight = sphere()
+    somewhere = np.random.default_rng(0).standard_normal((50, 3))
+    somewhere /= np.linalg.norm(somewhere, axis=1, keepdims=True)
+    constant = kappa / np.sinh(kappa)
+    np.testing.assert_allclose(constant * np.exp(kappa * somewhere @ nodes.T) @ weight, 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kappa", [0.1, 2.0, 10.0])
+def test_the_height_of_the_kernel_makes_it_a_density_ratio(kappa):
+    for nodes, weight in ((circle(), np.full(256, 1 / 256)), sphere()):
+        inverse = weight @ np.exp(kappa * nodes @ nodes.T) @ weight  # 1 / C
+        height = math.exp(kappa) / inverse
+        squares = ((nodes[:, None] - nodes[None]) ** 2).sum(-1)
+        ratio = height * np.exp(-squares * kappa / 2)
+        assert weight @ ratio @ weight == pytest.approx(1, rel=1e-12)
+        dimension = nodes.shape[1]
+        assert inverse == pytest.approx(hyp0f1(dimension / 2, kappa**2 / 4), rel=1e-12)
+
+
+def test_the_marginal_density_is_one_and_not_one_over_the_area():
+    kappa = 2.0
+    for nodes, weight, area in ((circle(), np.full(256, 1 / 256), 2 * np.pi), (*sphere(), 4 * np.pi)):
+        inverse = weight @ np.exp(kappa * nodes @ nodes.T) @ weight
+        density = np.exp(kappa * nodes @ nodes[0]) @ weight / inverse
+        assert density == pytest.approx(1, rel=1e-12)
+        assert abs(density - 1 / area) > 0.8
+        # With c = 1 / area the printed μ = e^{1/σ²} C / c² makes a "ratio" whose mean is area², not 1.
+        height = math.exp(kappa) / inverse * area**2
+        squares = ((nodes[:, None] - nodes[None]) ** 2).sum(-1)
+        assert weight @ (height * np.exp(-squares * kappa / 2)) @ weight == pytest.approx(area**2, rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------- weighting parameter
+
+
+def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
+    """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
+    at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
+    return (
+        lambda x: alpha * on(divergence.f, x / alpha) - at,
+        lambda t: alpha * on(divergence.conjugate, t) + at,
+        at,
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 7.0, 40.0])
+def test_the_weighted_function_and_its_conjugate(alpha):
+    for divergence in EVERY:
+        f, conjugate, _ = weighted(divergence, alpha)
+        assert float(f(np.array(1.0))) == pytest.approx(0, abs=1e-12)
+        assert (np.diff(f(np.linspace(0.05, 20, 500)), 2) > 0).all()
+        v = np.linspace(-2, 2, 41)
+        scores = on(divergence.derivative, v)
+        np.testing.assert_allclose(conjugate(scores), supremum(f, scores), rtol=1e-9, atol=1e-9)
+
+
+@some
+@given(problems(), st.sampled_from([0.2, 3.0, 40.0]))
+def test_the_weighted_objective_bounds_the_weighted_information(problem, alpha):
+    joint = problem.joint
+    log_kernel = np.clip(problem.critic, -5, 5)  # log G(x, y), any
+    for divergence in EVERY:
+        f, conjugate, constant = weighted(divergence, alpha)
+        information = (joint.product * f(joint.table / joint.product)).sum()
+        assert information >= -1e-9
+        shrunk = log_kernel - math.log(alpha)
+        scores = on(divergence.derivative, shrunk)  # f_α′(G) = f′(G / α)
+        eq_10 = (joint.table * scores).sum() - (joint.product * conjugate(scores)).sum()
+        proposition = (joint.table * scores).sum() - alpha * (joint.product * on(divergence.composition, shrunk)).sum()
+        assert eq_10 == pytest.approx(proposition - constant, rel=1e-8, abs=1e-8)
+        assert eq_10 <= information + 1e-8 * (1 + abs(information))
+
+
+def weighted_objective(
+    divergence: Divergence, mu: float, alpha: float, near: np.ndarray, far: np.ndarray
+) -> np.ndarray:
+    """Algorithm 1 (maximised) where all positive pairs have squared distance ``near`` and all others ``far``."""
+    positive = on(divergence.derivative, math.log(mu) - near)
+    return positive - alpha * on(divergence.composition, math.log(mu) - far)
+
+
+def _affine(left: np.ndarray, right: np.ndarray) -> float:
+    """How far ``left`` is from a positive multiple of ``right`` plus a constant; 0: they rank everything alike."""
+    left, right = left - left.mean(), right - right.mean()
+    factor = max((left @ right) / (right @ right), 0.0)
+    return float(np.abs(left - factor * right).max() / np.abs(left).max())
+
+
+DISTANCES = np.array(np.meshgrid([0.0, 0.5, 1.0], [1.0, 2.0, 2.5])).reshape(2, -1)
+
+
+def test_the_weight_absorbs_the_height_of_the_kernel_for_powers():
+    for divergence in (*(d for d in EVERY if d.name not in ("js", "vincze_le_cam", "jeffrey")), divergences.tsallis(2)):
+        right = weighted_objective(divergence, 7.3, 1.0, *DISTANCES)
+        assert _affine(right, weighted_objective(divergence, 1.0, 7.3, *DISTANCES)) < 1e-12
+
+
+def test_the_weight_does_not_absorb_the_height_of_the_kernel_for_js_and_vincze_le_cam():
+    for divergence in (divergences.JS, divergences.VINCZE_LE_CAM, divergences.JEFFREY):
+        right = weighted_objective(divergence, 7.3, 1.0, *DISTANCES)
+        weights = np.exp(np.linspace(-5, 8, 400))
+        nearest = min(_affine(right, weighted_objective(divergence, 1.0, a, *DISTANCES)) for a in weights)
+        assert nearest > 0.02
+
+
+# --------------------------------------------------------------------------------------- Donsker–Varadhan and InfoNCE
+
+
+def shifted(joint: exact.Joint, scores: np.ndarray, v: float, divergence: Divergence = divergences.KL) -> float:
+    """What Eq. 13 takes the supremum of."""
+    return exact.f_information(joint, scores - v, divergence)
+
+
+@many
+@given(problems(), st.floats(-5, 5))
+def test_donsker_varadhan_is_the_best_shift_of_kl(problem, offset):
+    joint, scores = problem.joint, problem.critic
+    value = exact.donsker_varadhan(joint, scores)
+    best = math.log((joint.product * np.exp(scores - scores.max())).sum()) + scores.max() - 1
+    tolerance = 1e-10 * (1 + abs(scores).max())
+    assert shifted(joint, scores, best) == pytest.approx(value, abs=tolerance)
+    assert shifted(joint, scores, best + offset) <= value + tolerance
+
+
+def test_the_printed_shift_is_not_the_best():
+    scores = np.array([[2.0, 0.5], [0.5, 2.0]])
+    printed = math.log((PAIR.product * scores).sum()) - 1
+    right = math.log((PAIR.product * np.exp(scores)).sum()) - 1
+    assert (printed, right) == (pytest.approx(-0.776856, abs=1e-6), pytest.approx(0.508266, abs=1e-6))
+    assert shifted(PAIR, scores, printed) < shifted(PAIR, scores, right) - 1
+    # For the cosines of independent features the mean score is 0 or less, and the printed shift does not exist.
+    assert (PAIR.product * np.array([[1.0, -1.0], [-1.0, 1.0]])).sum() == 0
+
+
+@some
+@given(problems(), st.floats(-3, 3))
+def test_a_shift_is_a_weight_for_kl(problem, v):
+    joint, scores = problem.joint, np.clip(problem.critic, -30, 30)
+    alpha = math.exp(-v)
+    with_weight = (joint.table * scores).sum() - alpha * (joint.product * np.exp(scores - 1)).sum()
+    assert shifted(joint, scores, v) == pytest.approx(with_weight - v, rel=1e-10, abs=1e-10)
+    best = 1 / (joint.product * np.exp(scores - 1)).sum()
+    value = (joint.table * scores).sum() - 1 + math.log(best)
+    assert exact.donsker_varadhan(joint, scores) == pytest.approx(value, abs=1e-9)
+
+
+def test_a_shift_is_no_weight_for_pearson():
+    # Push on a negative pair of score s: f*′(s − v) with the shift, α f*′(s) with the weight.
+    shift = slope(divergences.PEARSON.conjugate, np.array([0.0, 1.0]) - 1.0)
+    weight = slope(divergences.PEARSON.conjugate, np.array([0.0, 1.0]))
+    assert shift[1] / shift[0] == pytest.approx(2)
+    assert weight[1] / weight[0] == pytest.approx(1.5)  # for every α
+
+
+@many
+@given(problems())
+def test_kl_is_below_donsker_varadhan_is_below_info_nce(problem):
+    joint, scores = problem.joint, problem.critic
+    tolerance = 1e-10 * (1 + abs(scores).max())
+    inner = joint.x @ exact.threshold(joint, scores)  # left side of Eq. 15
+    outer = math.log((joint.product * np.exp(scores - scores.max())).sum()) + scores.max()
+    assert inner <= outer + tolerance
+    positive = (joint.table * scores).sum()
+    assert exact.nwj(joint, scores) <= exact.donsker_varadhan(joint, scores) + tolerance
+    assert exact.donsker_varadhan(joint, scores) == pytest.approx(positive - outer, abs=tolerance)
+    eq_12 = exact.unnormalised_barber_agakov(joint, scores, given="x")
+    assert eq_12 == pytest.approx(positive - inner, abs=tolerance)
+    assert positive - outer <= eq_12 + tolerance
+    assert eq_12 <= joint.mutual_information + 1e-9
+
+
+@some
+@given(problems(most=4), st.integers(2, 5))
+def test_without_the_positive_below_the_line_info_nce_is_above_for_every_k(problem, k):
+    joint, scores = problem.joint, problem.critic
+    tolerance = 1e-10 * (1 + abs(scores).max())
+    eq_12 = exact.unnormalised_barber_agakov(joint, scores, given="x")
+    assert exact.leave_one_out(joint, scores, k) >= eq_12 - tolerance
+    assert eq_12 >= exact.donsker_varadhan(joint, scores) - tolerance
+
+
+def test_with_the_positive_below_the_line_info_nce_falls_below_f_micl():
+    joint = exact.Joint.of(np.eye(5) * 0.96 + 0.01)
+    scores = joint.log_ratio
+    objective = exact.nwj(joint, 1 + scores)  # KL-f-MICL at its optimal similarity, Eq. 10
+    assert objective == pytest.approx(1.387852, abs=1e-6)
+    losses = {k: exact.info_nce(joint, scores, k) for k in (2, 3, 8)}
+    assert losses[2] < math.log(2) < objective
+    assert losses[3] < math.log(3) < objective
+    assert losses[8] < objective
+
+
+# ------------------------------------------------------------------------------------------- AU and the spectral loss
+
+
+def features(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two positive pairs on the sphere of four dimensions: ‖xᵢ − yᵢ‖² = near, ‖x₁ − x₂‖² = ‖y₁ − y₂‖² = far."""
+    x = np.zeros((2, 4))
+    x[:, 0] = [1, 1 - far / 2]
+    x[1, 1] = math.sqrt(max(0.0, 1 - x[1, 0] ** 2))
+    turn = np.kron([[0, -1], [1, 0]], np.eye(2))  # a right angle to every vector
+    cosine = 1 - near / 2
+    return x, cosine * x + math.sqrt(max(0.0, 1 - cosine**2)) * x @ turn.T
+
+
+def squares(x: np.ndarray) -> np.ndarray:
+    """Squared distances of all ordered pairs i ≠ j."""
+    d = ((x[:, None] - x[None]) ** 2).sum(-1)
+    return d[~np.eye(len(x), dtype=bool)]
+
+
+def au(x: np.ndarray, y: np.ndarray, t: float = 2.0, weight: float = 1.0) -> float:
+    """Alignment and uniformity of Wang and Isola, negated so that it is maximised; defaults: α = 2, t = 2, weight 1."""
+    uniform = (math.log(np.exp(-t * squares(x)).mean()) + math.log(np.exp(-t * squares(y)).mean())) / 2
+    return float(-((x - y) ** 2).sum(1).mean() - weight * uniform)
+
+
+def kl_dv(x: np.ndarray, y: np.ndarray, c: float, mu: float = 1.0) -> float:
+    """Eq. 14 on a batch with s = 1 + log μ − c ‖·‖², the f-Gaussian similarity of KL."""
+    positive = 1 + math.log(mu) - c * ((x - y) ** 2).sum(1)
+    negative = [math.log(np.exp(1 + math.log(mu) - c * squares(z)).mean()) for z in (x, y)]
+    return float(positive.mean() - np.mean(negative))
+
+
+def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        x = rng.standard_normal((rng.integers(2, 7), rng.integers(2, 6)))
+        y = x + rng.choice([0.1, 1.0]) * rng.standard_normal(x.shape)
+        yield x / np.linalg.norm(x, axis=1, keepdims=True), y / np.linalg.norm(y, axis=1, keepdims=True)
+
+
+def test_eq_17_is_kl_with_unit_bandwidth():
+    for x, y in _batches():
+        eq_17 = au(x, y, t=1.0)
+        assert kl_dv(x, y, 1.0, mu=1 / math.e) == pytest.approx(eq_17, abs=1e-12)
+        assert kl_dv(x, y, 1.0, mu=5.0) == pytest.approx(eq_17, abs=1e-12)  # Eq. 14 does not see μ
+
+
+def test_the_similarity_is_minus_the_distance_for_one_bandwidth_and_height_only():
+    distance = np.array([0.0, 0.5, 2.0, 4.0])
+    np.testing.assert_allclose(on(divergences.KL.derivative, -1 - distance), -distance, atol=1e-15)
+    # The paper's own setting μ = 1, 2σ² = 1, and its language setting 1 / 2σ² = 20:
+    np.testing.assert_allclose(on(divergences.KL.derivative, -distance), 1 - distance, atol=1e-15)
+    np.testing.assert_allclose(on(divergences.KL.derivative, -20 * distance), 1 - 20 * distance, atol=1e-12)
+
+
+def test_au_is_kl_if_its_weight_is_one_over_t():
+    for x, y in _batches():
+        for t in (0.5, 1.0, 2.0, 5.0):
+            assert au(x, y, t, weight=1 / t) == pytest.approx(kl_dv(x, y, t) / t, abs=1e-12)
+
+
+def test_the_default_au_is_no_kl_objective():
+    close, wide = features(0.0, 1.0), features(1.0, 2.0)
+    for _, y in (close, wide):
+        np.testing.assert_allclose(np.linalg.norm(y, axis=1), 1)
+    for c in (0.1, 1.0, 2.0, 20.0):  # c (far − near) is the same for both, whatever the bandwidth, height and factor
+        assert kl_dv(*close, c) == pytest.approx(kl_dv(*wide, c), abs=1e-12)
+    assert (au(*close), au(*wide)) == (pytest.approx(2), pytest.approx(3))
+
+
+def test_cosine_and_gaussian_similarity_agree_for_kl():
+    for x, y in _batches():
+        gaussian = -((x[:, None] - y[None]) ** 2).sum(-1)
+        np.testing.assert_allclose(gaussian, 2 * x @ y.T - 2, atol=1e-13)
+        n = len(x)
+        joint = exact.Joint(0.9 * np.eye(n) / n + 0.1 / n**2)
+        for objective in (exact.donsker_varadhan, exact.unnormalised_barber_agakov):
+            assert objective(joint, gaussian) == pytest.approx(objective(joint, 2 * x @ y.T), abs=1e-12)
+
+
+@some
+@given(problems())
+def test_chi_squared_minus_one(problem):
+    joint, kernel = problem.joint, np.exp(np.clip(problem.critic, -4, 4))
+    objective = exact.f_information(joint, 2 * (kernel - 1), divergences.PEARSON)
+    right = 2 * (joint.table * kernel).sum() - (joint.product * kernel**2).sum() - 1
+    assert objective == pytest.approx(right, rel=1e-10, abs=1e-9)
+
+
+def test_the_printed_constant_of_eq_19_is_wrong():
+    # Independent variables and G = 1, their density ratio: the information is 0.
+    kernel = np.ones((3, 2))
+    objective = exact.f_information(INDEPENDENT, 2 * (kernel - 1), divergences.PEARSON)
+    printed = 2 * (INDEPENDENT.table * kernel).sum() - (INDEPENDENT.product * kernel**2).sum() - 3
+    assert (objective, printed) == (pytest.approx(0), pytest.approx(-2))
+
+
+def spectral(joint: exact.Joint, critic: np.ndarray) -> float:
+    """The spectral contrastive loss of HaoChen et al.: −2 E z·z⁺ + E (z·z′)²."""
+    return float(-2 * (joint.table * critic).sum() + (joint.product * critic**2).sum())
+
+
+@many
+@given(joints(), st.integers(0, 2**32 - 1))
+def test_the_spectral_loss_is_chi_squared_on_the_whole_line(joint, seed):
+    rng = np.random.default_rng(seed)
+    n, m = joint.table.shape
+    x, y = rng.standard_normal((n, 3)), rng.standard_normal((m, 3))
+    cosine = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
+    scores = 2 * (cosine - 1)
+    printed = (joint.table * scores).sum() - (joint.product * PRINTED["pearson"].conjugate(scores)).sum()
+    assert printed == pytest.approx(-spectral(joint, cosine) - 1, abs=1e-10)
+    # t²/4 + t is nowhere below the conjugate, so the spectral loss is a bound too; it is f-MICL itself from 0 up.
+    objective = exact.f_information(joint, scores, divergences.PEARSON)
+    assert printed <= objective + 1e-10
+    assert objective <= joint.f_information(divergences.PEARSON) * (1 + 1e-9) + 1e-10
+    positive = abs(cosine)
+    objective = exact.f_information(joint, 2 * (positive - 1), divergences.PEARSON)
+    assert objective == pytest.approx(-spectral(joint, positive) - 1, abs=1e-10)
+
+
+def test_a_negative_cosine_is_outside_of_the_kernel():
+    cosine = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    objective = exact.f_information(PAIR, 2 * (cosine - 1), divergences.PEARSON)
+    assert -spectral(PAIR, cosine) - 1 == pytest.approx(2 * 0.6 - 1 - 1)
+    assert objective == pytest.approx(-0.8 + 0.5)  # f*(−4) = −1 where the spectral loss has (−1)² − 1 = 0
+
+
+def test_cosine_leaves_the_domain_of_some_divergences():
+    cosine = np.array([0.5, 0.8, 1.0])
+    assert on(divergences.JS.contains, cosine).tolist() == [True, False, False]
+    assert on(divergences.HELLINGER.contains, cosine).tolist() == [True, True, False]
+    assert on(divergences.VINCZE_LE_CAM.contains, cosine).all()
+    assert slope(divergences.VINCZE_LE_CAM.conjugate, np.array([1.0]))[0] == math.inf
+    for divergence in EVERY:  # the f-Gaussian similarity is f′ of something and never leaves it
+        assert on(divergence.contains, on(divergence.derivative, np.linspace(-20, 3, 200))).all()
+
+
+# ------------------------------------------------------------------------------------------ alignment and uniformity
+
+
+def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
+    """``h(t) = f*(f′(μ exp(−c t)))``, Eq. 20."""
+    return on(divergence.composition, math.log(mu) - c * np.asarray(distance, dtype=np.float64))
+
+
+def simplex(n: int, d: int) -> np.ndarray:
+    """n unit vectors in d ≥ n − 1 dimensions with equal distances."""
+    centred = np.eye(n) - 1 / n
+    _, _, basis = np.linalg.svd(centred)
+    points = centred @ basis[: n - 1].T
+    return np.pad(points / np.linalg.norm(points, axis=1, keepdims=True), ((0, 0), (0, d - n + 1)))
+
+
+def configurations(n: int, d: int, count: int, seed: int = 0) -> np.ndarray:
+    """``[count, n(n − 1)]`` squared distances: random points, clusters, and simplices disturbed a little or much."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((count, n, d))
+    x[::4] = rng.standard_normal((len(x[::4]), 1, d)) + 0.3 * x[::4]
+    x[1::4] = simplex(n, d) + rng.choice([1e-3, 0.1, 0.5], size=(len(x[1::4]), 1, 1)) * x[1::4]
+    x[2::4] = np.sign(x[2::4, :, :1]) * np.eye(d)[0] + 0.2 * x[2::4]
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    squared = ((x[:, :, None] - x[:, None]) ** 2).sum(-1)
+    return squared[:, ~np.eye(n, dtype=bool)]
+
+
+SHAPES = [(2, 2), (3, 2), (4, 3), (4, 6), (7, 6), (9, 20)]
+
+
+def test_the_positive_term_is_largest_at_distance_zero():
+    distance = np.linspace(0, 4, 401)
+    for divergence in EVERY:
+        for mu, c in ((1.0, 1.0), (7.3, 1.0), (1.0, 5.0)):
+            values = on(divergence.derivative, math.log(mu) - c * distance)
+            assert (np.diff(values) < 0).all()
+
+
+def test_h_decreases():
+    distance = np.linspace(0, 4, 401)
+    for divergence in EVERY:
+        for mu, c in ((1.0, 1.0), (7.3, 1.0), (1.0, 2.0)):
+            assert (np.diff(h(divergence, distance, mu, c)) < 0).all()
+            np.testing.assert_array_less(0, slope(divergence.composition, np.linspace(-10, 3, 50)))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("mu", "c"), [(1.0, 1.0), (0.3, 2.0), (2.0, 0.5)])
+def test_a_regular_simplex_is_the_strict_minimum(shape, mu, c):
+    n, _ = shape
+    distance = configurations(*shape, 400)
+    regular = 2 * n / (n - 1)
+    np.testing.assert_allclose(squares(simplex(*shape)), regular, atol=1e-12)
+    grid = np.linspace(0, 4, 2001)
+    for divergence in (*TABLE_1, divergences.JEFFREY):
+        assert divergence.spreads(mu)
+        least = h(divergence, regular, mu, c)
+        # h″(t) = c² w′(v), w(v) = u² f″(u), v = log u; half its minimum times the spread is what every point pays.
+        bend = np.diff(slope(divergence.composition, math.log(mu) - c * grid[::-1])).min() / (grid[1] * c) * c**2
+        excess = 0.5 * bend * (1 - 1e-2) * ((distance - regular) ** 2).mean(1)
+        assert bend > 0 or (divergence.name, mu) == ("vincze_le_cam", 2.0)
+        assert (h(divergence, distance, mu, c).mean(1) >= least + excess - 1e-12).all()
+
+
+@pytest.mark.parametrize("divergence", [*TABLE_1, divergences.JEFFREY], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(4, 3), (5, 7)], ids=str)
+def test_minimising_the_negative_term_reaches_the_simplex(divergence, shape):
+    n, d = shape
+    off = ~torch.eye(n, dtype=torch.bool)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.tensor(flat.reshape(n, d), requires_grad=True)
+        x = free / free.norm(dim=1, keepdim=True)
+        distance = (2 - 2 * x @ x.T)[off]
+        value = divergence.composition(-distance).mean()
+        value.backward()
+        return value.item(), free.grad.numpy().ravel()
+
+    for seed in range(3):
+        start = np.random.default_rng(seed).standard_normal(n * d)
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10})
+        x = found.x.reshape(n, d) / np.linalg.norm(found.x.reshape(n, d), axis=1, keepdims=True)
+        np.testing.assert_allclose(squares(x), 2 * n / (n - 1), atol=1e-5)
+
+
+def test_jensen_over_distinct_pairs_is_attained():
+    for n, d in SHAPES:
+        distance = configurations(n, d, 400, seed=1)
+        for divergence in (*TABLE_1, divergences.JEFFREY):
+            means = h(divergence, distance).mean(1)
+            middle = h(divergence, distance.mean(1))
+            bound = h(divergence, 2 * n / (n - 1))
+            assert (means >= middle - 1e-12).all()
+            assert (middle >= bound - 1e-12).all()
+            assert h(divergence, squares(simplex(n, d))).mean() == pytest.approx(bound, abs=1e-12)
+
+
+def test_jensen_over_all_pairs_is_never_attained():
+    for n, d in SHAPES:
+        distance = configurations(n, d, 400, seed=2)
+        distance = np.concatenate([distance, squares(simplex(n, d))[None]])
+        for divergence in TABLE_1:
+            everything = (h(divergence, distance).sum(1) + n * h(divergence, 0.0)) / n**2
+            assert (everything > h(divergence, 2.0) + 1e-4).all()
+    # KL, five points: the simplex itself, the bound of Eq. 26 and the bound that is attained.
+    kl = divergences.KL
+    at_simplex = (20 * math.exp(-2.5) + 5) / 25
+    assert at_simplex == pytest.approx(0.265668, abs=1e-6)
+    assert (h(kl, squares(simplex(5, 4))).sum() + 5 * h(kl, 0.0)) / 25 == pytest.approx(at_simplex)
+    assert h(kl, 2.0) == pytest.approx(0.135335, abs=1e-6)
+
+
+def test_a_regular_simplex_needs_n_minus_one_dimensions():
+    for n in range(2, 12):
+        points = simplex(n, n - 1)
+        gram = points @ points.T
+        np.testing.assert_allclose(gram, np.where(np.eye(n) == 1, 1, -1 / (n - 1)), atol=1e-12)
+        assert np.linalg.matrix_rank(gram) == n - 1
+        np.testing.assert_allclose(points.sum(0), 0, atol=1e-12)
+        total = ((points[:, None] - points[None]) ** 2).sum()
+        assert total == pytest.approx(2 * n**2)
+        assert total == pytest.approx(n * (n - 1) * (2 + 2 / (n - 1)))
+
+
+# u² f″(u): h is strictly convex on [0, 4] if and only if it increases strictly on [μ e^{−4c}, μ].
+CURVATURE = {
+    "kl": lambda u: u,
+    "js": lambda u: u / (1 + u),
+    "pearson": lambda u: 2 * u**2,
+    "hellinger": lambda u: np.sqrt(u) / 2,
+    "tsallis": lambda u: 3 * u**3,
+    "vincze_le_cam": lambda u: 8 * u**2 / (1 + u) ** 3,
+    "vincze_le_cam_printed": lambda u: 4 * u / (1 + u) ** 2,
+    "jeffrey": lambda u: 1 + u,
+    "reverse_kl": lambda u: 1 + 0 * u,
+    "neyman": lambda u: 2 / u,
+}
+
+
+def convex(name: str, mu: float, c: float) -> bool:
+    """Whether h is strictly convex on [0, 4], from the slope of f*∘f′ in log u."""
+    v = np.linspace(math.log(mu) - 4 * c, math.log(mu), 4001)
+    weight = slope(divergences.get(name).composition, v)
+    np.testing.assert_allclose(weight, CURVATURE[name](np.exp(v)), rtol=1e-9, atol=1e-12)
+    return bool((np.diff(weight) > 0).all())
+
+
+def test_table_1_satisfies_eq_20_for_heights_up_to_two():
+    for mu in (0.05, 1.0, 1.9, 2.0):
+        for c in (0.5, 1.0, 2.0):
+            for divergence in TABLE_1:
+                assert convex(divergence.name, mu, c)
+            assert convex("jeffrey", mu, c)
+    for mu in (7.3, 100.0):
+        for name in ("kl", "js", "pearson", "hellinger", "tsallis", "jeffrey"):
+            assert convex(name, mu, 1.0)
+            assert divergences.get(name).spreads(mu)
+
+
+def test_vincze_le_cam_loses_eq_20_above_two_whatever_the_bandwidth():
+    for c in (0.1, 0.5, 1.0, 3.0):
+        assert convex("vincze_le_cam", 2.0, c)
+        assert not convex("vincze_le_cam", 2.05, c)
+        assert convex("vincze_le_cam_printed", 1.0, c)
+        assert not convex("vincze_le_cam_printed", 1.05, c)
+    for name in ("vincze_le_cam", "vincze_le_cam_printed"):
+        edge = divergences.get(name).largest_mu
+        assert divergences.get(name).spreads(edge)
+        assert not divergences.get(name).spreads(edge + 1e-9)
+    # Assumption 3 at 1/2σ² = 1 has μ = e² / 0F1(; d/2; 1) > 2 in every dimension.
+    heights = [math.exp(2) / hyp0f1(d / 2, 1.0) for d in (2, 3, 128, 512, 768)]
+    np.testing.assert_allclose(heights[:3], [3.24, 4.07, 7.27], atol=0.01)
+    assert min(heights) > 2
+
+
+def test_a_high_kernel_makes_vincze_le_cam_prefer_two_clusters():
+    pairs = np.array([[1.0, 0, 0], [1, 0, 0], [-1, 0, 0], [-1, 0, 0]])
+    for divergence, mu in ((divergences.VINCZE_LE_CAM, 100.0), (divergences.VINCZE_LE_CAM_PRINTED, 50.0)):
+        clusters = h(divergence, squares(pairs), mu).mean()
+        regular = h(divergence, squares(simplex(4, 3)), mu).mean()
+        assert clusters < regular - 0.1
+    assert h(divergences.VINCZE_LE_CAM, squares(pairs), 1.0).mean() > h(divergences.VINCZE_LE_CAM, 8 / 3) + 0.1
+
+
+def test_every_centred_configuration_minimises_reverse_kl():
+    divergence = divergences.REVERSE_KL
+    assert not convex("reverse_kl", 1.0, 1.0)
+    np.testing.assert_allclose(np.diff(h(divergence, np.linspace(0, 4, 50)), 2), 0, atol=1e-12)
+    rng = np.random.default_rng(0)
+    for n, d in ((4, 3), (6, 5), (8, 3)):
+        least = h(divergence, 2 * n / (n - 1))
+        for _ in range(200):
+            x = rng.standard_normal((n, d))
+            x /= np.linalg.norm(x, axis=1, keepdims=True)
+            middle = float((x.mean(0) ** 2).sum())
+            value = h(divergence, squares(x)).mean()
+            assert value == pytest.approx(least + 2 * n / (n - 1) * middle, abs=1e-12)
+            x[n // 2 :] = -x[: n // 2]  # centred, and no simplex
+            assert h(divergence, squares(x)).mean() == pytest.approx(least, abs=1e-12)
+
+
+def test_two_opposite_clusters_minimise_neyman():
+    divergence = divergences.NEYMAN
+    assert not convex("neyman", 1.0, 1.0)
+    assert (np.diff(h(divergence, np.linspace(0, 4, 50)), 2) < 0).all()
+    for n, d in ((4, 3), (6, 5), (8, 9)):
+        clusters = np.repeat([[1.0], [-1.0]], n // 2, axis=0) * np.eye(d)[0]
+        least = h(divergence, squares(clusters)).mean()
+        assert least < h(divergence, squares(simplex(n, n - 1))).mean() - 0.1
+        assert (h(divergence, configurations(n, d if d >= n - 1 else n - 1, 600)).mean(1) >= least - 1e-10).all()
+
+
+def test_equal_features_are_the_worst_for_the_negative_term():
+    for divergence in EVERY:
+        for n, d in SHAPES:
+            distance = configurations(n, d, 200)
+            assert (h(divergence, distance).mean(1) < h(divergence, 0.0)).all()
+        # Eq. 11 with aligned positive pairs: two opposite clusters beat equal features for every α > 0.
+        spread = np.array([[1.0, 0], [1, 0], [-1, 0], [-1, 0]])
+        for alpha in (1.0, 40.0):
+            top = float(on(divergence.derivative, np.array(0.0)))
+            assert top - alpha * h(divergence, squares(spread)).mean() > top - alpha * h(divergence, 0.0)
+
+
+def test_imagenet_has_more_samples_than_dimensions_allow():
+    table = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
+    fits = (table["N batch"] <= table["d"] + 1).to_dict()
+    assert fits == {"CIFAR-10": True, "STL-10": True, "TinyImageNet": True, "ImageNet": False, "Wikipedia": True}
+    assert table.loc["ImageNet", ["N batch", "d"]].tolist() == [1024, 512]
+
+
+# ------------------------------------------------------------------------------------------------- estimation error
+
+
+def test_the_estimate_of_one_function_stays_within_the_bound():
+    rng = np.random.default_rng(0)
+    angle = np.array([0.0, 0.4, 1.5, 2.6, 4.4])
+    points = np.column_stack([np.cos(angle), np.sin(angle)])
+    distance = np.maximum(2 - 2 * points @ points.T, 0)
+    table = np.array([8, 3, 2, 5, 1.0])
+    table = np.diag(table) + 0.2 * np.outer(table, table) / table.sum()
+    joint = exact.Joint.of((table + table.T) / 2)
+    c, delta, repeats = 1.0, 0.1, 300
+    for divergence in (divergences.KL, divergences.JS, divergences.PEARSON):
+        similarity, negative = on(divergence.derivative, -c * distance), h(divergence, distance, 1.0, c)
+        truth = (joint.table * similarity).sum() - joint.x @ negative @ joint.x
+        ends = np.array([0.0, -4 * c])  # 2/σ² = 4 c
+        r_t, r_f = (float(-np.diff(on(f, ends))[0]) for f in (divergence.derivative, divergence.composition))
+        errors = []
+        sizes = (16, 64, 256)
+        for n in sizes:
+            drawn = rng.choice(25, size=(repeats, n), p=joint.table.ravel())
+            x, y = drawn // 5, drawn % 5
+            counts = np.stack([(x == k).sum(1) for k in range(5)], 1).astype(float)
+            pairs = np.einsum("ri,ij,rj->r", counts, negative, counts) - counts @ np.diag(negative)
+            error = abs(similarity[x, y].mean(1) - pairs / (n * (n - 1)) - truth)
+            # A class of one function has Rademacher complexity 0: only the last term is left.
+            bound = (r_t + 2 * r_f) * math.sqrt(math.log(6 / delta) / (2 * (n - 1)))
+            assert (error > bound).mean() <= delta
+            errors.append(math.sqrt((error**2).mean()))
+        rate = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+        assert rate == pytest.approx(-0.5, abs=0.1)
+
+
+def test_the_conjugate_changes_at_most_mu_times_as_fast_as_the_score():
+    for divergence in EVERY:
+        for mu in (0.5, 1.0, 7.3):
+            v = np.linspace(math.log(mu) - 4, math.log(mu), 200)
+            rate = slope(divergence.conjugate, on(divergence.derivative, v))
+            np.testing.assert_allclose(rate, np.exp(v), rtol=1e-8)
+            assert rate.max() <= mu * (1 + 1e-8)
+
+
+# ---------------------------------------------------------------------------------------------------- printed numbers
+
+
+def test_three_divergences_win_on_four_data_sets():
+    table = papers.published("fmicl", 2)
+    ours = table[table.column.isin(["KL", "JS", "Pearson", "VLC"])]
+    best = {row: set(group.column[group.value == group.value.max()]) for row, group in ours.groupby("row", sort=False)}
+    assert list(best.values()) == [{"KL"}, {"JS", "VLC"}, {"Pearson"}, {"KL"}]
+
+
+def test_js_improves_moco_v3_by_more_than_printed():
+    value = papers.published("fmicl", 3).set_index("column").value
+    assert value["JS"] - value["MoCo v3"] == pytest.approx(3.3)
+
+
+def test_two_tables_print_different_accuracies_of_one_run():
+    def linear(table: int) -> dict[tuple[str, str], float]:
+        rows = papers.published("fmicl", table).itertuples()
+        names = (
+            (r.row.replace("Linear ", "").replace("STS ", "").split(" (")[0], r.column.split(" (")[0], r) for r in rows
+        )
+        return {(row, column): r.value for row, column, r in names}
+
+    first, last = linear(2), linear(10)
+    different = {key: (value, last[key]) for key, value in first.items() if last.get(key, value) != value}
+    assert different == {("TinyImageNet", "KL"): (39.46, 34.95)}
+    assert len(set(first) & set(last)) >= 21
