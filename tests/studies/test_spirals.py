@@ -256,6 +256,7 @@ def test_a_collapsed_model_says_so() -> None:
         encoders.parameters[module.LAYERS - 1][0] = 0
     first, second = module._evaluate(encoders, 40)
     assert first["outcome"] == "collapsed"
+    assert first["accuracy"] == 50.0
     assert second["outcome"] == "trained"
 
 
@@ -295,7 +296,11 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     stored = study("smoke", out_dir=tmp_path / "new", read_also=[tmp_path / "kept"], log=lines.append)
     assert stored[0] == one
     assert [item.rows[0]["reading"] for item in stored] == [first, *rest]
+    assert module.stored("smoke", [tmp_path / "none", tmp_path / "kept"]) == [one]
     assert len(list((tmp_path / "new").rglob("*.json"))) == len(rest)
+    assert representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path]) is None
     drawn = representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
+    assert drawn is not None
+    assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path])
     assert [(row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0.0, 1), (1.6, 0)]
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
