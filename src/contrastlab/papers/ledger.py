@@ -30,6 +30,9 @@ VERDICTS: dict[str, str] = {
 """Verdict to its words. *Conditional*: true once a hypothesis is added; *false*: something printed must change."""
 
 
+_REPAIR = {"conditional": "Needs:", "false": "Instead:"}
+
+
 class Statement(BaseModel):
     """One claim of one paper. Texts are MyST with dollar mathematics."""
 
@@ -99,16 +102,19 @@ def summary(entries: Iterable[Statement] | None = None) -> str:
 
 
 def markdown(entries: Iterable[Statement]) -> str:
-    """A table of ``entries`` for the book: where and verdict, what is said, what holds and why."""
-    lines = ["| where | what is said | what holds, and why |", "| --- | --- | --- |"]
+    """A MyST table of ``entries``: where and verdict, what is said, what holds and why."""
+    lines = [
+        ":::{table}", ":class: ledger", "",
+        "| where | what is said | what holds, and why |", "| --- | --- | --- |",
+    ]  # fmt: skip
     for s in entries:
         said = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
         holds = [
-            f"**{s.repair}**" if s.repair and "$" not in s.repair else s.repair,
+            f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
             s.because,
             f"*Counterexample:* {s.counterexample.rstrip('.')}." if s.counterexample else "",
             " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
         ]
         cells = (f"{s.where} <br>**{VERDICTS[s.verdict]}**", said, "<br>".join(part for part in holds if part))
         lines.append("| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, ":::"])
