@@ -407,7 +407,9 @@ def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
     if _one_place(train):  # a constant answer; standardising would magnify rounding errors
         return 100 * float((truth == labels.mode().values).float().mean())
     probe = make_pipeline(StandardScaler(), LogisticRegression())
-    return 100 * float(probe.fit(train.numpy(), labels.numpy()).score(test.numpy(), truth.numpy()))
+    # in single precision the solver may stop with a failed line search
+    fitted = probe.fit(train.double().numpy(), labels.numpy())
+    return 100 * float(fitted.score(test.double().numpy(), truth.numpy()))
 
 
 @torch.no_grad()
