@@ -144,8 +144,16 @@ def largest(percent: float, *, rho: float = RHO) -> float:
     Donsker–Varadhan on the least concave majorant of ``D`` on [0, p] with end (p, 1): KL(majorant ‖ uniform on [0, p]).
     The majorant follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``.
 
-    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. Arguments and errors are
-    those of :func:`population`.
+    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every K, too, as
+    long as the positive stands in the denominator: the estimate then rises with f(x, y₁), so it is largest under the
+    majorant, where it is InfoNCE between the majorant and uniform negatives, at most their divergence.
+
+    Args:
+        percent: p.
+        rho: correlation.
+
+    Raises:
+        ArgumentError: as in :func:`population`.
     """
     part, rho = _share(percent), _correlation(rho)
     if part == 1:
@@ -791,19 +799,20 @@ PATIENT = Reading(nearest="critic", rate=0.003)
 
 PROFILES: Mapping[str, Profile] = {
     "smoke": Profile((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
-    "quick": Profile((WRITTEN, PATIENT), epochs=25),
+    "quick": Profile((WRITTEN, PATIENT), epochs=20),
     "paper": Profile(
         (
             WRITTEN,
             THEOREM,
             PATIENT,
             Reading(nearest="critic", rate=0.001),
+            Reading(nearest="critic", rate=0.0003),
             Reading(nearest="x"),
             Reading(nearest="x", encoders="shared"),
-            Reading(output="sphere"),
-            Reading(nearest="critic", output="sphere", rate=0.003),
             Reading(nearest="critic", bank="memory"),
             Reading(nearest="critic", rate=0.003, data="redrawn"),
+            Reading(output="sphere"),
+            Reading(nearest="critic", output="sphere", rate=0.003),
         )
     ),
 }
