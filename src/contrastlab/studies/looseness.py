@@ -37,6 +37,7 @@ __all__ = [
     "PERCENTS",
     "PROFILES",
     "RHO",
+    "Largest",
     "Population",
     "Profile",
     "Reading",
@@ -94,6 +95,19 @@ class Population:
     best_scale: float
 
 
+@dataclass(frozen=True)
+class Largest:
+    """The best that any critic can do.
+
+    Args:
+        value: nats, the supremum of VINCE_p over all critics.
+        infonce: nats, what InfoNCE (all y as negatives) makes of the critic that attains it.
+    """
+
+    value: float
+    infonce: float
+
+
 def information(rho: float = RHO) -> float:
     """I(X; Y) of two normal variables with correlation ``rho``: ``−½ log(1 − ρ²)`` nats."""
     return -0.5 * math.log1p(-(_correlation(rho) ** 2))
@@ -134,8 +148,8 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     return Population(value(scale), share, best, best_scale)
 
 
-def largest(percent: float, *, rho: float = RHO) -> float:
-    """The supremum of VINCE(``percent`` %) over all critics, nats, exactly.
+def largest(percent: float, *, rho: float = RHO) -> Largest:
+    """The supremum of VINCE(``percent`` %) over all critics, exactly, and InfoNCE at the critic that attains it.
 
     Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y), and under p(y|x) it has a
     decreasing density d with distribution D. Rearranging a critic to decrease in u keeps its p % of values and raises
@@ -157,7 +171,7 @@ def largest(percent: float, *, rho: float = RHO) -> float:
     """
     part, rho = _share(percent), _correlation(rho)
     if part == 1:
-        return information(rho)
+        return Largest(information(rho), information(rho))
     x, weight = _x_grid()
     log_top = 0.5 * x**2 - 0.5 * math.log1p(-(rho**2))  # log d(0)
     keep = log_top > -math.log(part)
@@ -181,7 +195,10 @@ def largest(percent: float, *, rho: float = RHO) -> float:
     rest = 1 - reached
     with np.errstate(divide="ignore", invalid="ignore"):
         outer = np.where(rest > 0, rest * np.log(part * rest / left), 0.0)
-    return float(weight @ (inner + outer))
+        # against all y the mean of the critic's exponential is p (its mean within) and 1 − p times its smallest value
+        against_all = np.log(part + (1 - part) * np.where(rest > 0, part * rest / left, 0.0))
+    each = inner + outer
+    return Largest(float(weight @ each), float(weight @ (each - against_all)))
 
 
 def simulated(
