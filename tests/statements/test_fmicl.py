@@ -24,8 +24,8 @@ from contrastlab.divergences import Divergence
 TABLE_1 = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
 OTHERS = [divergences.REVERSE_KL, divergences.NEYMAN, divergences.JEFFREY]
 EVERY = [*TABLE_1, divergences.tsallis(1.5), *OTHERS]
-a_few = st.integers(0, 2).map(lambda first: EVERY[first::3])
-"""Every third one: thousands of examples see all of them."""
+a_few = st.integers(0, 4).map(lambda first: EVERY[first::5])
+"""Two of them: thousands of examples see them all."""
 INDEPENDENT = exact.Joint.independent([0.2, 0.3, 0.5], [0.6, 0.4])
 PAIR = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]])
 
@@ -463,15 +463,16 @@ def shifted(joint: exact.Joint, scores: np.ndarray, v: float, divergence: Diverg
     return exact.f_information(joint, scores - v, divergence)
 
 
-@many
-@given(problems(), st.floats(-5, 5))
-def test_donsker_varadhan_is_the_best_shift_of_kl(problem, offset):
+@some
+@given(problems())
+def test_donsker_varadhan_is_the_best_shift_of_kl(problem):
     joint, scores = problem.joint, problem.critic
     value = exact.donsker_varadhan(joint, scores)
     best = math.log((joint.product * np.exp(scores - scores.max())).sum()) + scores.max() - 1
     tolerance = 1e-10 * (1 + abs(scores).max())
     assert shifted(joint, scores, best) == pytest.approx(value, abs=tolerance)
-    assert shifted(joint, scores, best + offset) <= value + tolerance
+    for offset in problem.rng.uniform(-5, 5, size=6):
+        assert shifted(joint, scores, best + offset) <= value + tolerance
 
 
 def test_the_printed_shift_is_not_the_best():
