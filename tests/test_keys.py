@@ -13,7 +13,18 @@ from torch.nn import functional as F
 
 from contrastlab import clusters
 from contrastlab.errors import ArgumentError
-from contrastlab.keys import Bank, KeyQueue, MemoryBank, Queue, gather, momentum_update, prototypes, unit_rows, world
+from contrastlab.keys import (
+    Bank,
+    KeyQueue,
+    MemoryBank,
+    Queue,
+    gather,
+    in_parts,
+    momentum_update,
+    prototypes,
+    unit_rows,
+    world,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -220,3 +231,28 @@ def test_as_many_clusters_as_keys_is_everybody_alone_and_more_is_refused() -> No
     assert sorted(clusters.kmeans(keys, 6)[:, 0].tolist()) == list(range(6))
     with pytest.raises(ArgumentError, match="clusters=7.*number of keys, 6"):
         clusters.kmeans(keys, 7)
+
+
+def test_parts_are_normalised_apart_and_keep_their_order() -> None:
+    views = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        return piece - piece.mean(0)
+
+    in_order = in_parts(encode, views, 3)
+    expected = torch.cat([piece - piece.mean(0) for piece in views.split(4)])
+    torch.testing.assert_close(in_order, expected)
+    assert torch.equal(in_parts(encode, views, 1), encode(views))
+    # shuffled: each row is one of its own view, but with the mean of other company
+    first = in_parts(encode, views, 3, torch.Generator().manual_seed(1))
+    again = in_parts(encode, views, 3, torch.Generator().manual_seed(1))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, in_order)
+    shifts = (views - first).round(decimals=5)
+    assert len(shifts.unique(dim=0)) == 3
+    assert torch.equal(in_parts(lambda piece: piece, views, 4, torch.Generator().manual_seed(2)), views)
+
+
+def test_more_parts_than_pairs_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"parts=4: accepted is at most 3"):
+        in_parts(lambda piece: piece, torch.zeros(6, 2), 4)

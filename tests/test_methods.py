@@ -37,7 +37,7 @@ def test_numbers_of_recipes() -> None:
     assert len(methods.names()) >= 33
     assert len(methods.names("vince")) == 26
     assert len(set(methods.names())) == len(methods.names())
-    assert set(methods.names()) == {n for p in ("ours", "vince", "ring") for n in methods.names(p)}
+    assert set(methods.names()) == {n for p in ("ours", "vince", "ring", "jcl", "fmicl") for n in methods.names(p)}
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -255,7 +255,7 @@ def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(ti
     both = torch.cat([a, b])
     logits = (both @ both.T / 0.07).fill_diagonal_(-math.inf)
     truth = torch.cat([torch.arange(5) + 5, torch.arange(5)])
-    expected = 2 * float(F.cross_entropy(logits, truth))  # summed over the two directions
+    expected = float(F.cross_entropy(logits, truth))  # NT-Xent: the mean over both views
     step = state.loss((a, b), torch.arange(5), NO_LABELS, draws(), 0, 1)
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
 
@@ -312,5 +312,155 @@ def test_published_choices_are_the_papers() -> None:
     assert mocoring.negatives == negatives.Ring(1, Linear(100, 10, until=0.5), k=None)
     assert mocoring.keys == methods.get("ring/moco").keys
     assert la.negatives == negatives.Ball(nearest=4096, k=None, own="ranked")
-    assert {methods.get(n).temperature for n in methods.names() if not n.startswith("ours")} == {0.07}
+    table1 = papers.plan("ring", 1).methods + methods.names("vince")
+    assert {methods.get(n).temperature for n in table1} == {0.07}
+    jcl = methods.get("jcl/jcl")
+    assert (jcl.positives, jcl.temperature, jcl.views.count) == (positives.Joint(5, 4.0), 0.2, 6)
+    assert jcl.keys == keys.Queue(65536, 0.999, parts=8)
+    fmicl = methods.get("fmicl/js")
+    assert (fmicl.objective, fmicl.temperature) == (objectives.FMICL("js", weight=40.0, mu=1.0), 0.5)
+    assert fmicl.keys == keys.InBatch("within", symmetric=False)
     assert {methods.get(n).keys for n in methods.names("vince")} == {keys.Bank(0.5)}
+
+
+# -- several keys, pairs within a view, momentum in the batch, and the crosses nobody tried ---------------------------
+
+
+def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monkeypatch) -> None:
+    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 3, "views.count": 4}
+    state = learner(methods.get("jcl/jcl").override(changes), tiny, monkeypatch)
+    q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3, 4)]
+    queue = state.stores[0].rows.clone()
+    step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    keys_ = torch.stack(ks, 1).double()
+    own = (keys_ @ q.double()[:, :, None]).squeeze(2) / 0.2
+    top = own.mean(1) + 4 / 2 * own.var(1, correction=0)
+    logits = torch.cat([top[:, None], q.double() @ queue.double().T / 0.2], 1)
+    expected = float((torch.logsumexp(logits, 1) - own.mean(1)).mean())
+    assert step.loss.item() == pytest.approx(expected, rel=1e-5)
+    state.commit(torch.arange(5), step)
+    torch.testing.assert_close(state.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
+
+
+def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch) -> None:
+    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 2, "views.count": 3}
+    state = learner(methods.get("jcl/vanilla").override(changes), tiny, monkeypatch)
+    q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3)]
+    queue = state.stores[0].rows.clone()
+    step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    losses = [F.cross_entropy(torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.2, NO_LABELS) for k in ks]
+    assert step.loss.item() == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
+    state.commit(torch.arange(5), step)
+    assert torch.equal(state.stores[0].rows[:5], ks[0])
+
+
+def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, monkeypatch) -> None:
+    recipe = replace(
+        methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 3), positives=positives.Joint(2, 4.0),
+        keys=keys.Queue(12, 0.9),
+    )  # fmt: skip
+    state = learner(recipe, tiny, monkeypatch)
+    views = tuple(rows(5, seed) for seed in range(6))  # L, ab; L, ab; L, ab
+    queues = [store.rows.clone() for store in state.stores]
+    step = state.loss(views, torch.arange(5), NO_LABELS, draws(), 0, 1)
+    expected = 0.0
+    for stream in (0, 1):
+        q, other = views[stream], torch.stack([views[2 + 1 - stream], views[4 + 1 - stream]], 1)
+        own = (other @ q[:, :, None]).squeeze(2) / 0.2
+        top = own.mean(1) + 2 * own.var(1, correction=0)
+        logits = torch.cat([top[:, None], q @ queues[1 - stream].T / 0.2], 1)
+        expected += float((torch.logsumexp(logits, 1) - own.mean(1)).mean())
+    assert step.loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
+    state = learner(methods.get("fmicl/kl"), tiny, monkeypatch)
+    x, y = rows(5, 1), rows(5, 2)
+    step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    gaussian = torch.exp(-(torch.cdist(x, x) ** 2))
+    others = gaussian[~torch.eye(5, dtype=torch.bool)].mean()
+    expected = -(1 - ((x - y) ** 2).sum(1)).mean() + 40 * others
+    assert step.loss.item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
+    state = learner(methods.get("fmicl/au"), tiny, monkeypatch)
+    x, y = rows(5, 1), rows(5, 2)
+    step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    uniform = [torch.pdist(z).pow(2).mul(-2).exp().mean().log() for z in (x, y)]
+    expected = ((x - y) ** 2).sum(1).mean() + (uniform[0] + uniform[1]) / 2
+    assert step.loss.item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_keys_of_a_momentum_encoder_in_the_batch_carry_no_gradient(tiny, monkeypatch) -> None:
+    state = learner(methods.get("fmicl/moco_v3"), tiny, monkeypatch)
+    a, b = (rows(5, seed).requires_grad_() for seed in (1, 2))
+    step = state.loss((a, b), torch.arange(5), NO_LABELS, draws(), 0, 1)
+    expected = sum(F.cross_entropy(q @ k.detach().T / 0.2, torch.arange(5)) for q, k in ((a, b), (b, a))) / 2
+    assert step.loss.item() == pytest.approx(float(expected.detach()), rel=1e-5)
+    got = torch.autograd.grad(step.loss, (a, b))
+    wanted = torch.autograd.grad(expected, (a, b))
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+CROSSES = {
+    "JCL x Ring": replace(methods.get("jcl/jcl"), negatives=negatives.Ring(1, 50, k=None)),
+    "f-MICL x queue": replace(methods.get("fmicl/js"), keys=keys.Queue(32, 0.9)),
+    "f-MICL x bank x Ball": replace(
+        methods.get("fmicl/js"), views=Augmented(1), keys=keys.Bank(0.5), negatives=negatives.Ball(50, k=8)
+    ),
+    "f-MICL x many keys": replace(
+        methods.get("fmicl/js"), views=Augmented(3), keys=keys.Queue(32, 0.9), positives=positives.Many(2)
+    ),
+    "CMC x JCL": replace(methods.get("jcl/jcl"), views=Split("lab", 6)),
+    "SimCLR x Cave": None,
+    "SimCLR x Ball": replace(methods.get("ring/simclr"), negatives=negatives.Ball(50, k=None)),
+    "AU x queue": replace(methods.get("fmicl/au"), keys=keys.Queue(32, 0.9)),
+    "spectral x bank x Ring": replace(
+        methods.get("fmicl/spectral"), views=Augmented(1), keys=keys.Bank(0.5), negatives=negatives.Ring(5, 50, k=8)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in CROSSES.items() if recipe is not None])
+def test_a_cross_nobody_tried_trains_two_steps(name, pictures, tiny) -> None:
+    changes = {"keys.size": 32, "keys.parts": 1, "negatives.inner": 5}
+    recipe = replace(CROSSES[name].override(changes), name=f"x/{name}")
+    done = pretrain(recipe, tiny.override(epochs=1), pictures(32), seed=1, log=quiet)
+    assert done.history[-1]["step"] == 2
+    assert math.isfinite(done.history[-1]["loss"])
+
+
+IMPOSSIBLE_CROSSES = {
+    "SimCLR x Cave": ({"keys": keys.InBatch(), "negatives": negatives.Cave()}, "no row per image"),
+    "SimCLR x JCL": ({"keys": keys.InBatch(), "positives": positives.Joint()}, "keys must be a Queue"),
+    "IR x JCL": (
+        {"keys": keys.Bank(), "views": Augmented(1), "positives": positives.Joint()}, "keys must be a Queue",
+    ),
+    "f-MICL x JCL": (
+        {"keys": keys.Queue(), "views": Augmented(6), "positives": positives.Joint(), "objective": objectives.FMICL(),
+         "temperature": 0.5}, r"take positives=Many\(5\)",
+    ),
+    "JCL with two views": ({"keys": keys.Queue(), "positives": positives.Joint()}, "needs 6 views"),
+    "f-MICL x neighbours": (
+        {"objective": objectives.FMICL(), "positives": positives.Neighbours(1)}, "neighbours in a numerator",
+    ),
+    "original IR x many keys": (
+        {"keys": keys.Queue(), "views": Augmented(3), "positives": positives.Many(2),
+         "objective": objectives.BinaryNCE()}, "one positive key",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_CROSSES)
+def test_an_impossible_cross_says_why(name) -> None:
+    changes, message = IMPOSSIBLE_CROSSES[name]
+    with pytest.raises(NotApplicableError, match=message):
+        replace(methods.get("ring/simclr"), name=f"x/{name}", **changes)
+
+
+def test_a_quiet_field_at_its_default_leaves_a_description_as_it_was() -> None:
+    assert "parts" not in methods.get("ring/moco").describe()["keys"]
+    assert methods.get("jcl/moco_v2").describe()["keys"]["parts"] == 8
+    assert "count" not in methods.get("ring/cmc").describe()["views"]

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from contrastlab import divergences
 from contrastlab.errors import ArgumentError
 from contrastlab.objectives import (
     ABSENT,
+    FMICL,
     KAPPA,
+    AlignUniform,
     BinaryNCE,
     InfoNCE,
     LocalAggregation,
     Scores,
+    Spectral,
     binary_nce,
     info_nce,
     local_aggregation,
 )
+from contrastlab.positives import Joint, Many
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.07, 0.01]
@@ -266,7 +273,7 @@ def test_only_info_nce_with_its_positive_bounds_the_information() -> None:
 def test_bad_arguments_are_named() -> None:
     one, two = torch.zeros(2), torch.zeros(2, 3)
     with pytest.raises(ArgumentError, match="own"):
-        Scores(two, two)
+        Scores(torch.zeros(2, 3, 4), two)
     with pytest.raises(ArgumentError, match="negatives"):
         Scores(one, torch.zeros(3, 3))
     with pytest.raises(ArgumentError, match="neighbours"):
@@ -292,3 +299,169 @@ def test_a_logit_that_is_not_a_number_shows_in_the_loss(with_own: bool) -> None:
     negatives = torch.tensor([[1.0, math.nan], [1.0, 2.0]])
     loss = info_nce(torch.zeros(2), negatives, positive_in_denominator=with_own)
     assert loss.isnan().tolist() == [True, False]
+
+
+# -- pairs: f-MICL, alignment and uniformity, spectral; several keys ---------------------------------------------------
+
+FMICL_ROWS = [(name, None) for name in divergences.names() if name != "tsallis"] + [("tsallis", 3.0), ("tsallis", 1.5)]
+
+
+def twin_divergence(name: str, order: float | None) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """f′ and f* ∘ f′ as functions of u, from f alone: numerically differentiated where it is not written here."""
+    f = {
+        "kl": (lambda u: math.log(u) + 1, lambda u: u),
+        "js": (lambda u: math.log(2 * u / (1 + u)), lambda u: math.log((1 + u) / 2)),
+        "pearson": (lambda u: 2 * (u - 1), lambda u: u * u - 1),
+        "hellinger": (lambda u: 1 - u**-0.5, lambda u: u**0.5 - 1),
+        "tsallis": (lambda u: order / (order - 1) * u ** (order - 1), lambda u: u**order + 1 / (order - 1)),
+        "vincze_le_cam": (lambda u: 1 - 4 / (u + 1) ** 2, lambda u: (u - 1) * (3 * u + 1) / (u + 1) ** 2),
+        "vincze_le_cam_printed": (lambda u: 1 - 4 / (u + 1) ** 2, lambda u: 3 - 4 / (u + 1)),
+        "reverse_kl": (lambda u: -1 / u, lambda u: math.log(u) - 1),
+        "neyman": (lambda u: 1 - u**-2, lambda u: 2 - 2 / u),
+        "jeffrey": (lambda u: math.log(u) + 1 - 1 / u, lambda u: u - 1 + math.log(u)),
+    }
+    return f[name]
+
+
+def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(rows, dim, generator=generator, dtype=torch.float64), dim=1)
+
+
+@pytest.mark.parametrize(("name", "order"), FMICL_ROWS)
+@pytest.mark.parametrize("precision", [0.5, 1.0, 20.0])  # 1 / 2σ²: images 1, text 20
+@pytest.mark.parametrize("mu", [1.0, 0.1])
+def test_f_micl_is_the_formula(name, order, precision, mu) -> None:
+    x, y = unit(5, 0), F.normalize(unit(5, 0) + 0.3 * unit(5, 1), dim=1)
+    temperature = 1 / (2 * precision)
+    slope, composed = twin_divergence(name, order)
+
+    def similarity(a: Tensor, b: Tensor) -> float:
+        return mu * math.exp(-precision * float(((a - b) ** 2).sum()))
+
+    expected = -math.fsum(slope(similarity(x[i], y[i])) for i in range(5)) / 5
+    pairs = [composed(similarity(x[i], x[j])) for i in range(5) for j in range(5) if i != j]
+    expected += 40 * math.fsum(pairs) / 20
+
+    objective = FMICL(name, order, mu=mu)
+    logits = x @ x.T / temperature
+    scores = Scores((x * y).sum(1) / temperature, logits.fill_diagonal_(ABSENT), highest=1 / temperature)
+    assert objective(scores).mean().item() == pytest.approx(expected, rel=1e-6)
+    single = Scores(scores.own.float(), scores.negatives.float(), highest=1 / temperature)
+    assert objective(single).mean().item() == pytest.approx(expected, rel=2e-4)
+
+
+@pytest.mark.parametrize("name", ["kl", "pearson", "tsallis"])
+def test_f_micl_with_cosine_similarity_puts_the_score_into_the_conjugate(name) -> None:
+    x, y = unit(4, 2), unit(4, 3)
+    objective = FMICL(name, similarity="cosine", weight=3.0)
+    scores = Scores((x * y).sum(1), (x @ x.T).fill_diagonal_(ABSENT))
+    others = objective.f.conjugate((x @ x.T)[~torch.eye(4, dtype=torch.bool)]).mean()
+    assert objective(scores).mean().item() == pytest.approx(float(3 * others - scores.own.mean()), abs=1e-12)
+
+
+def test_cosine_similarity_outside_a_domain_says_for_whom_and_why() -> None:
+    with pytest.raises(ArgumentError, match=r"similarity='cosine'.*Vincze.*τ = 1, or a temp.*\n?.*js.*hellinger"):
+        FMICL("vincze_le_cam", similarity="cosine").check(1.0)
+    FMICL("vincze_le_cam", similarity="cosine").check(1.01)
+    with pytest.raises(ArgumentError, match=r"below 0.693147"):
+        FMICL("js", similarity="cosine").check(1.2)
+    FMICL("js", similarity="cosine").check(1.5)
+    FMICL("kl", similarity="cosine").check(0.01)
+    with pytest.raises(ArgumentError, match="reverse"):
+        FMICL("reverse_kl", similarity="cosine").check(100.0)
+
+
+@pytest.mark.parametrize("t", [2.0, 0.5])
+def test_alignment_and_uniformity_is_the_formula(t) -> None:
+    x, y = unit(5, 4), unit(5, 5)
+    for temperature in (1.0, 0.01):
+        objective = AlignUniform(align=1.5, uniform=0.7, t=t)
+        logits = (x @ x.T / temperature).fill_diagonal_(ABSENT)
+        rows = objective(Scores((x * y).sum(1) / temperature, logits, highest=1 / temperature))
+        assert rows.shape == (5, 2)
+        align = math.fsum(float(((a - b) ** 2).sum()) for a, b in zip(x, y, strict=True)) / 5
+        pairs = [math.exp(-t * float(((x[i] - x[j]) ** 2).sum())) for i in range(5) for j in range(i)]
+        expected = 1.5 * align + 0.7 * math.log(math.fsum(pairs) / len(pairs))
+        assert objective.reduce(rows).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_spectral_is_the_formula_and_pearsons_up_to_one() -> None:
+    x, y = unit(5, 6), unit(5, 7)
+    logits = (x @ x.T / 0.3).fill_diagonal_(ABSENT)
+    own = (x * y).sum(1) / 0.3
+    expected = -2 * own.mean() + (x @ x.T / 0.3)[~torch.eye(5, dtype=torch.bool)].square().mean()
+    assert Spectral()(Scores(own, logits)).mean().item() == pytest.approx(float(expected), abs=1e-12)
+    # Pearson's objective at u = score, to be maximised: 2E u − E u² − 1 (the paper prints −3)
+    pearson = 2 * (own - 1).mean() - (logits[logits > ABSENT / 2] ** 2 - 1).mean()
+    assert -Spectral()(Scores(own, logits)).mean().item() - 1 == pytest.approx(float(pearson), abs=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.01])
+def test_jcl_equals_the_explicit_covariance(temperature) -> None:
+    q = unit(4, 8, 16)
+    keys = F.normalize(q[:, None] + 0.5 * unit(20, 9, 16).view(4, 5, 16), dim=2)
+    negatives = q @ unit(30, 10, 16).T / temperature
+    own, lift = Joint(5, 4.0).pair((keys @ q[:, :, None]).squeeze(2) / temperature, 0, 1)
+    mu = keys.mean(1)
+    centred = keys - mu[:, None]
+    sigma = centred.transpose(1, 2) @ centred / 5
+    plus = (q * mu).sum(1) / temperature
+    variance = (q[:, None] @ sigma @ q[:, :, None]).flatten()
+    top = plus + 4.0 / (2 * temperature**2) * variance
+    expected = torch.logsumexp(torch.cat([top[:, None], negatives], 1), 1) - plus
+    got = InfoNCE()(Scores(own, negatives, lift=lift))
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    single = InfoNCE()(Scores(own.float(), negatives.float(), lift=lift.float()))
+    torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_jcl_with_strength_zero_is_info_nce_to_the_mean_key() -> None:
+    own, negatives = torch.randn(3, 5), torch.randn(3, 9)
+    mean, lift = Joint(5, 0.0).pair(own, 0, 1)
+    assert lift is None
+    torch.testing.assert_close(InfoNCE()(Scores(mean, negatives)), info_nce(own.mean(1), negatives))
+
+
+def test_several_keys_are_the_mean_of_as_many_losses() -> None:
+    own, negatives = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 9, dtype=torch.float64)
+    expected = torch.stack([info_nce(own[:, m], negatives) for m in range(4)]).mean(0)
+    torch.testing.assert_close(InfoNCE()(Scores(own, negatives)), expected)
+    one = FMICL("js")
+    expected = torch.stack([one(Scores(own[:, m], negatives)) for m in range(4)]).mean(0)
+    torch.testing.assert_close(one(Scores(own, negatives)), expected)
+
+
+@pytest.mark.parametrize("name", divergences.names())
+def test_f_micl_gradients_are_finite_at_equal_and_opposite_embeddings(name) -> None:
+    own = torch.tensor([2.0, -2.0], requires_grad=True)
+    negatives = torch.tensor([[2.0, -2.0, ABSENT], [-2.0, 2.0, 0.0]], requires_grad=True)
+    FMICL(name)(Scores(own, negatives, highest=2.0)).sum().backward()
+    assert own.grad.isfinite().all()
+    assert negatives.grad.isfinite().all()
+    assert negatives.grad[0, 2] == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: FMICL(weight=0), r"weight=0: accepted is a positive number"),
+        (lambda: FMICL(mu=-1), r"mu=-1"),
+        (lambda: FMICL("kl", order=2.0), r"alpha=2.0: accepted is None for kl"),
+        (lambda: FMICL("tsallis", order=1.0), r"alpha=1.0: accepted is a number greater than 1"),
+        (lambda: FMICL(similarity="dot"), r"similarity='dot'"),
+        (lambda: AlignUniform(t=0), r"t=0"),
+        (lambda: FMICL()(Scores(torch.zeros(1), torch.zeros(1, 0))), r"a batch of two or more"),
+        (lambda: AlignUniform()(Scores(torch.zeros(1), torch.zeros(1, 0))), r"a batch of two or more"),
+        (lambda: Spectral()(Scores(torch.zeros(1), torch.zeros(1, 0))), r"a batch of two or more"),
+        (lambda: BinaryNCE()(Scores(torch.zeros(2, 3), torch.zeros(2, 3))), r"own=\(2, 3\): .*with BinaryNCE"),
+        (lambda: FMICL()(Scores(torch.zeros(2), torch.zeros(2, 3), lift=torch.zeros(2))), r"with FMICL"),
+        (lambda: Scores(torch.zeros(2), torch.zeros(2, 3), lift=torch.zeros(3)), r"lift=\(3,\)"),
+        (lambda: Joint(5, -1.0), r"strength=-1.0: accepted is a number of at least 0"),
+        (lambda: Joint(1, 4.0), r"count=1: accepted is at least 2 keys"),
+        (lambda: Many(0), r"count=0"),
+    ],
+)
+def test_objectives_of_pairs_name_what_they_refuse(call, message) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()

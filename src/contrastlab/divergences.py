@@ -172,7 +172,8 @@ VINCZE_LE_CAM = Divergence(
     highest=1.0, attained=True, largest_mu=2.0,
 )  # fmt: skip
 VINCZE_LE_CAM_PRINTED = Divergence(
-    "vincze_le_cam_printed", "Vincze–Le Cam with the composition printed in fmicl", r"\frac{(u-1)^2}{u+1}",
+    "vincze_le_cam_printed", "Vincze–Le Cam with the composition printed in fmicl",
+    r"\frac{(u-1)^2}{u+1},\ f^*(f'(u))\mathrel{\text{replaced by}}3-\tfrac{4}{u+1}",
     f=_VLC_F,
     derivative=_VLC_SLOPE,
     composition=lambda v: 3 - 4 * torch.sigmoid(-v),

@@ -12,7 +12,9 @@ Sources: vince §3 and C.1 (bank), ring §2 (queue), facts of the released code 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -51,31 +53,60 @@ class Queue:
     Args:
         size: keys held; need not be a multiple of the batch.
         momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
+        parts: batch-norm of both encoders sees the batch in so many parts, the keys' parts drawn anew each step
+            (MoCo's shuffled batch-norm: one part per GPU, 8 of them). 1 is one batch, whose statistics tell a key
+            from the queue.
     """
 
     size: int = 65536
     momentum: float = 0.999
+    parts: int = field(default=1, metadata={"quiet": True})
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise reject("size", self.size, "a positive number of keys")
         if not 0 <= self.momentum <= 1:
             raise reject("momentum", self.momentum, "a number from 0 to 1")
+        if self.parts < 1:
+            raise reject("parts", self.parts, "an integer of at least 1")
 
     @property
     def latex(self) -> str:
         """Where the keys are."""
-        return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}"
+        parts = "" if self.parts == 1 else rf"\text{{, batch-norm in {self.parts} shuffled parts}}"
+        return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{parts}"
 
 
 @dataclass(frozen=True)
 class InBatch:
-    """The other embeddings of the same batch, over all processes, with their gradients (SimCLR)."""
+    """The other embeddings of the same batch, over all processes, with their gradients (SimCLR).
+
+    Args:
+        against: ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the
+            query's own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view.
+        symmetric: both views ask, and the loss is their mean; else only the first.
+        momentum: ``None``, or the keys come from a momentum encoder, without gradient (MoCo v3; with ``"across"``).
+    """
+
+    against: Literal["both", "across", "within"] = "both"
+    symmetric: bool = True
+    momentum: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.against not in ("both", "across", "within"):
+            raise reject("against", self.against, "'both', 'across' or 'within'")
+        if self.momentum is not None and not 0 <= self.momentum <= 1:
+            raise reject("momentum", self.momentum, "None, or a number from 0 to 1")
+        if self.momentum is not None and self.against != "across":
+            raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
 
     @property
     def latex(self) -> str:
         """Where the keys are."""
-        return r"\text{the batch}"
+        which = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
+        slow = "" if self.momentum is None else rf"\text{{, momentum encoder }}m={self.momentum:g}"
+        one = "" if self.symmetric else r"\text{, one direction}"
+        return rf"\text{{the batch, {which}}}{slow}{one}"
 
 
 @dataclass(frozen=True)
@@ -195,6 +226,29 @@ class KeyQueue(nn.Module):
     def oldest_first(self) -> Tensor:
         """``[K, d]`` keys in the order in which they leave."""
         return self.rows.roll(-int(self.pointer), 0)
+
+
+def in_parts(
+    encode: Callable[[Tensor], Tensor], views: Tensor, parts: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """``encode`` of ``[B, …]`` views in ``parts`` pieces, so that batch-norm sees one piece at a time.
+
+    Args:
+        encode: of one piece.
+        views: ``[B, …]``.
+        parts: pieces, of equal size up to one; no more than half of B, since batch-norm needs two values.
+        generator: which views share a piece is drawn anew (the order of the result is that of ``views``); ``None``
+            takes them in order.
+    """
+    if parts == 1:
+        return encode(views)
+    if len(views) < 2 * parts:
+        raise reject("parts", parts, f"at most {len(views) // 2}, half of the {len(views)} views of a step")
+    if generator is None:
+        return torch.cat([encode(piece) for piece in views.tensor_split(parts)])
+    order = torch.randperm(len(views), generator=generator, device=generator.device).to(views.device)
+    mixed = torch.cat([encode(piece) for piece in views[order].tensor_split(parts)])
+    return torch.empty_like(mixed).index_copy_(0, order, mixed)
 
 
 @torch.no_grad()

@@ -21,7 +21,8 @@ from contrastlab.clusters import kmeans
 from contrastlab.errors import reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import Candidates, Draws
-from contrastlab.objectives import BinaryNCE, Scores
+from contrastlab.objectives import AlignUniform, BinaryNCE, Scores
+from contrastlab.positives import Joint, Many
 from contrastlab.settings import Settings
 from contrastlab.views import Augmented
 
@@ -49,7 +50,8 @@ class Step:
     """What one batch gave.
 
     Args:
-        loss: scalar, summed over the directions of the recipe, in nats, with gradient.
+        loss: scalar, in nats, with gradient: the sum over the streams (CMC has two), and the mean where both views
+            of one stream ask (SimCLR).
         terms: terms in the denominator of one direction.
         store: what :meth:`Learner.commit` writes into the stored keys, per stream.
     """
@@ -62,7 +64,7 @@ class Step:
 @dataclass(frozen=True)
 class _Direction:
     query: Tensor  # [B, d] unit, with gradient
-    positive: Tensor  # [B, d] unit
+    positive: Tensor  # [B, d] unit, or [B, M, d]
     pool: Tensor  # [N, d] unit
     own: Tensor | None = None  # [B] rows of the pool that are the positives
     labels: Tensor | None = None  # [N, H] clusters of the pool
@@ -108,8 +110,10 @@ class Learner(nn.Module):
             if clusters > images:
                 raise reject("clusters", clusters, f"at most the number of images, {images}")
             stores = [key.MemoryBank(images, settings.dim, generator, runs=runs) for _ in range(streams)]
-        elif isinstance(recipe.keys, key.Queue):
+        slow = isinstance(recipe.keys, key.Queue | key.InBatch) and recipe.keys.momentum is not None
+        if slow:
             self.slow = copy.deepcopy(encoders).requires_grad_(False)
+        if isinstance(recipe.keys, key.Queue):
             stores = [key.KeyQueue(recipe.keys.size, settings.dim, generator) for _ in range(streams)]
         self.stores = nn.ModuleList(stores)
         self.register_buffer("offsets", torch.full((streams,), math.nan))
@@ -137,7 +141,7 @@ class Learner(nn.Module):
         if isinstance(choice, key.Queue):
             return self._queue(views, choice, draws, step, total)
         if isinstance(choice, key.InBatch):
-            return self._batch(views, draws, step, total)
+            return self._batch(views, choice, draws, step, total)
         queries = self._forward(*views)
         if isinstance(choice, key.Prototypes):
             pool = F.normalize(self.network.prototypes, dim=1)  # type: ignore[arg-type]
@@ -178,52 +182,85 @@ class Learner(nn.Module):
 
     def _queue(self, views: tuple[Tensor, ...], choice: key.Queue, draws: Draws, step: int, total: int) -> Step:
         assert self.slow is not None
-        streams = len(self.network.encoders)
-        queries = self._forward(*views[:streams])
+        streams, size = len(self.network.encoders), len(views[0])
+        if choice.parts == 1:
+            queries = self._forward(*views[:streams])
+        else:
+            split = [list(v.tensor_split(choice.parts)) for v in views[:streams]]
+            pieces = [self._forward(*piece) for piece in zip(*split, strict=True)]
+            queries = [torch.cat(stream) for stream in zip(*pieces, strict=True)]
+        # one stream: the other views are keys; two: those of the same view (CMC), or of further views of the image
+        first = 0 if streams == len(views) else streams
+        slow = []
         with torch.no_grad():
             key.momentum_update(self.slow, self.network.encoders, choice.momentum)
-            seen = views[1:2] if streams == 1 else views
-            slow = [encoder(view) for encoder, view in zip(self.slow, seen, strict=True)]
+            for j, encoder in enumerate(self.slow):
+                seen = views[first + j :: streams]
+                embedded = key.in_parts(encoder, torch.cat(seen), choice.parts, draws.generator)
+                slow.append(embedded.view(len(seen), size, -1).transpose(0, 1))
         others = [self._other(i) for i in range(streams)]
-        directions = [_Direction(q, slow[j], self._store(j).rows) for q, j in zip(queries, others, strict=True)]
-        return self._sum(directions, tuple(slow), draws, step, total)
+        many = isinstance(self.recipe.positives, Many | Joint)
+        positives = [keys if many else keys[:, 0] for keys in slow]
+        directions = [_Direction(q, positives[j], self._store(j).rows) for q, j in zip(queries, others, strict=True)]
+        mean = isinstance(self.recipe.positives, Joint)
+        return self._sum(directions, tuple(k.mean(1) if mean else k[:, 0] for k in slow), draws, step, total)
 
-    def _batch(self, views: tuple[Tensor, ...], draws: Draws, step: int, total: int) -> Step:
+    def _batch(self, views: tuple[Tensor, ...], choice: key.InBatch, draws: Draws, step: int, total: int) -> Step:
         rank, _ = key.world()
         queries = self._forward(*views)
         size = len(queries[0])
         local = torch.arange(size, device=queries[0].device) + rank * size
-        pools = [key.gather_with_gradient(q) for q in queries]
+        if self.slow is None:
+            pools = [key.gather_with_gradient(q) for q in queries]
+        else:
+            with torch.no_grad():
+                key.momentum_update(self.slow, self.network.encoders, choice.momentum or 0.0)
+                pools = [key.gather(k) for k in Network(self.slow, None)(*views)]
+        against = choice.against if isinstance(self.recipe.views, Augmented) else "across"
         directions = []
-        for i, q in enumerate(queries):
-            if isinstance(self.recipe.views, Augmented):  # SimCLR: both views of all other images
-                pool = torch.cat([pools[1 - i], pools[i]])
-                themselves = (local + len(pools[i]))[:, None]
-                directions.append(_Direction(q, pools[1 - i][local], pool, local, banned=themselves))
+        for i, q in enumerate(queries if choice.symmetric else queries[:1]):
+            other, same = pools[1 - i], pools[i]
+            if against == "both":  # SimCLR: both views of all other images
+                themselves = (local + len(same))[:, None]
+                directions.append(_Direction(q, other[local], torch.cat([other, same]), local, banned=themselves))
+            elif against == "within":
+                directions.append(_Direction(q, other[local], same, banned=local[:, None]))
             else:
-                directions.append(_Direction(q, pools[1 - i][local], pools[1 - i], local))
+                directions.append(_Direction(q, other[local], other, local))
         return self._sum(directions, (), draws, step, total)
 
     def _sum(
         self, directions: list[_Direction], store: tuple[Tensor, ...], draws: Draws, step: int, total: int
     ) -> Step:
         losses, terms = [], 0
+        objective, positives = self.recipe.objective, self.recipe.positives
         for i, d in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(d.query.device.type, enabled=False):
                 q = d.query.float() / self.recipe.temperature
                 candidates = Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
                 negatives = self.recipe.negatives.select(candidates, draws, step, total)
-                others = self.recipe.positives.select(candidates, negatives, draws, step, total)
+                others = positives.select(candidates, negatives, draws, step, total)
+                positive = d.positive.float()
+                if isinstance(positives, Many | Joint):
+                    own, lift = positives.pair((positive @ q[:, :, None]).squeeze(2), step, total)
+                else:
+                    own, lift = (q * positive).sum(1), None
                 scores = Scores(
-                    (q * d.positive.float()).sum(1),
+                    own,
                     negatives.gather(candidates.logits),
                     None if others is None else others.gather(candidates.logits),
                     negatives.count(candidates.logits.shape[1]),
+                    lift,
+                    1 / self.recipe.temperature,
                 )
-                losses.append(self.recipe.objective(scores, self._offset(i, scores)).mean())
+                rows = objective(scores, self._offset(i, scores))
+                if isinstance(objective, AlignUniform):
+                    losses.append(objective.reduce(key.gather_with_gradient(rows)))
+                else:
+                    losses.append(rows.mean())
                 terms = scores.size + 1
-        return Step(torch.stack(losses).sum(), terms, store)
+        return Step(torch.stack(losses).mean() * len(self.network.encoders), terms, store)
 
     def _offset(self, direction: int, scores: Scores) -> Tensor | None:
         objective = self.recipe.objective

@@ -14,7 +14,7 @@ from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
 from contrastlab.errors import reject
-from contrastlab.keys import Keys
+from contrastlab.keys import InBatch, Keys, Queue
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
@@ -73,9 +73,58 @@ class Recipe:
             raise errors.NotApplicableError(
                 f"{self.name}: a memory bank takes one view of each image (it holds the other); given: {self.views!r}"
             )
-        two = isinstance(self.views, Augmented) and self.views.count == 2
-        if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Queue | keys.InBatch) and not two:
-            raise errors.NotApplicableError(f"{self.name}: keys={self.keys!r} needs two views of each image")
+        if isinstance(self.keys, keys.Queue | keys.InBatch):
+            self._check_views(self.keys)
+        elif isinstance(self.positives, positives.Many | positives.Joint):
+            raise errors.NotApplicableError(
+                f"{self.name}: positives={self.positives!r} are keys of a momentum encoder, so keys must be a Queue;"
+                f" given: {self.keys!r}"
+            )
+        if isinstance(self.positives, positives.Joint) and not isinstance(self.objective, objectives.InfoNCE):
+            raise errors.NotApplicableError(
+                f"{self.name}: Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
+                f" objective={self.objective!r} take positives=Many({self.positives.count})"
+            )
+        alone = isinstance(self.positives, positives.One)
+        one_key = isinstance(self.objective, objectives.BinaryNCE | objectives.LocalAggregation)
+        if one_key and isinstance(self.positives, positives.Many):
+            raise errors.NotApplicableError(f"{self.name}: {self.objective!r} knows one positive key per image")
+        pairwise = isinstance(self.objective, objectives.FMICL | objectives.AlignUniform | objectives.Spectral)
+        if pairwise and not (alone or isinstance(self.positives, positives.Many)):
+            raise errors.NotApplicableError(
+                f"{self.name}: {self.objective!r} averages over pairs; neighbours in a numerator have no place in it"
+            )
+        if isinstance(self.objective, objectives.FMICL):
+            self.objective.check(self.temperature)
+        if isinstance(self.keys, keys.InBatch) and self.keys.against == "within" and not alone:
+            raise errors.NotApplicableError(f"{self.name}: neighbours within the query's own view are not positives")
+
+    def _check_views(self, choice: Queue | InBatch) -> None:
+        several = isinstance(self.positives, positives.Many | positives.Joint)
+        if several and isinstance(choice, keys.InBatch):
+            raise errors.NotApplicableError(
+                f"{self.name}: positives={self.positives!r} are keys of a momentum encoder, so keys must be a Queue;"
+                f" given: {choice!r}"
+            )
+        asked = self.positives.count if isinstance(self.positives, positives.Many | positives.Joint) else 1
+        if isinstance(self.views, Split) and not several:
+            if self.views.count != 1:
+                raise errors.NotApplicableError(f"{self.name}: {self.views!r} has views that nothing asks for")
+        elif self.views.count != 1 + asked:
+            number = {2: "two", 3: "three"}.get(1 + asked, str(1 + asked))
+            raise errors.NotApplicableError(
+                f"{self.name}: keys={choice!r} with positives={self.positives!r} needs {number} views of each image;"
+                f" given: {self.views!r}"
+            )
+
+    @property
+    def bounds_information(self) -> bool:
+        """Whether log K minus the loss is a lower bound on the mutual information: InfoNCE as in ring Eq. 1.
+
+        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only.
+        """
+        plain = isinstance(self.positives, positives.One | positives.Many)
+        return plain and isinstance(self.objective, objectives.InfoNCE) and not isinstance(self.keys, keys.Prototypes)
 
     @property
     def clusters(self) -> tuple[int, int]:
@@ -98,24 +147,24 @@ class Recipe:
         Raises:
             UnknownNameError: a part or field that no part of any recipe has.
         """
-        recipe = self
+        plain: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}
         for path, value in changes.items():
             if path not in _paths():
                 raise errors.unknown("recipe field", path, _paths())
             part, _, attribute = path.partition(".")
             if not attribute:
-                recipe = replace(recipe, **{part: value})
-                continue
-            old = getattr(recipe, part)
-            if getattr(old, attribute, None) is not None:
-                recipe = replace(recipe, **{part: replace(old, **{attribute: value})})
-        return recipe
+                plain[part] = value
+            elif getattr(getattr(self, part), attribute, None) is not None:
+                parts.setdefault(part, {})[attribute] = value
+        # all at once: half of a change may be impossible
+        return replace(self, **plain, **{name: replace(getattr(self, name), **new) for name, new in parts.items()})
 
     def describe(self) -> dict[str, Any]:
         """All choices as plain values, for a stored result."""
         out: dict[str, Any] = {"name": self.name, "temperature": self.temperature}
         for name, part in self.parts().items():
-            out[name] = None if part is None else {"type": type(part).__name__, **asdict(part)}
+            out[name] = None if part is None else {"type": type(part).__name__, **_told(part)}
         return out
 
     @property
@@ -138,6 +187,12 @@ class Recipe:
         note = f"\n\n{self.note}" if self.note else ""
         head = f"**{self.label}** (`{self.name}`)\n\n$$ {self.equation} $$\n\n"
         return f"{head}| choice | part |\n| --- | --- |\n{rows}{note}"
+
+
+def _told(part: Any) -> dict[str, Any]:
+    # a field marked quiet is left out at its default: results stored before it existed keep their hash
+    quiet = {f.name for f in fields(part) if f.metadata.get("quiet") and getattr(part, f.name) == f.default}
+    return {name: value for name, value in asdict(part).items() if name not in quiet}
 
 
 _PARTS = ("views", "keys", "negatives", "positives", "objective")
@@ -268,12 +323,135 @@ def _ring() -> Iterator[Recipe]:
     yield replace(iring, name="ring/iring_noanneal", label="IRing (No Anneal)", negatives=negatives.Ring(1, 10, k=4095))
     yield replace(iring, name="ring/iring_l0", label="IRing (l=0)", negatives=negatives.Ball(annealed, k=4095))
 
+    # ring Table 5(b): MoCo-v2 (τ 0.2; head, cosine schedule and blur are settings). 5(d): SimCLR.
+    v2 = replace(moco, name="ring/moco_v2", label="MoCo-v2", temperature=0.2)
+    yield v2
+    yield replace(
+        v2, name="ring/mocoring_v2", label="MoCoRing-v2", negatives=negatives.Ring(1, annealed, k=None), note=duration
+    )
+    simclr = Recipe(
+        "ring/simclr", "SimCLR", views=Augmented(2), keys=keys.InBatch(), negatives=negatives.Every(), temperature=0.5,
+        note="The paper's temperature, batch and head are in an appendix that is not at hand; taken are SimCLR's own"
+        " for CIFAR-10.",
+    )  # fmt: skip
+    yield simclr
+    yield replace(
+        simclr, name="ring/simclring", label="SimCLRing", negatives=negatives.Ring(1, annealed, k=None),
+        note=f"{simclr.note} {duration} Ranks are those within the batch: with fewer than 100 candidates the closest"
+        " 1 % is nobody. The positive is never removed.",
+    )  # fmt: skip
+
+
+def _jcl() -> Iterator[Recipe]:
+    # jcl §4.1: M' = 5, τ = 0.2, λ = 4, K = 65,536; otherwise MoCo v2 on 8 GPUs.
+    moco = Recipe(
+        "jcl/moco_v2", "MoCo v2", views=Augmented(2), keys=keys.Queue(65536, 0.999, parts=8),
+        negatives=negatives.Every(), temperature=0.2,
+    )  # fmt: skip
+    jcl = replace(
+        moco, name="jcl/jcl", label="JCL", views=Augmented(6), positives=positives.Joint(5, 4.0),
+        note="The queue holds the mean key of each image, as in the released code. That code has M' = 4 and lets λ grow"
+        " from 0 to 2 over the run.",
+    )  # fmt: skip
+    yield moco
+    yield jcl
+    yield replace(
+        jcl, name="jcl/vanilla", label="five keys, averaged loss", positives=positives.Many(5),
+        note="jcl Figure 1(b), Eq. 2–3: the mean of M losses; the queue holds the first key of each image.",
+    )  # fmt: skip
+    yield replace(
+        jcl, name="jcl/released", label="JCL as released", views=Augmented(5),
+        positives=positives.Joint(4, Linear(0, 2, until=1)), note="M' = 4 and λ from 0 to 2, as the released script.",
+    )  # fmt: skip
+    # jcl Figure 2: one number changed at a time.
+    for keys_ in (2, 9):
+        yield replace(
+            jcl, name=f"jcl/keys{keys_}", label=f"JCL, M' = {keys_}", views=Augmented(1 + keys_),
+            positives=positives.Joint(keys_, 4.0), note="",
+        )  # fmt: skip
+    for strength in (0.0, 1.0, 10.0):
+        note = "The mean key alone: what is left of JCL without its covariance." if not strength else ""
+        part = positives.Joint(5, strength)
+        yield replace(jcl, name=f"jcl/lambda{strength:g}", label=f"JCL, λ = {strength:g}", positives=part, note=note)
+    for temperature in (0.07, 0.5):
+        label = f"JCL, τ = {temperature:g}"
+        yield replace(jcl, name=f"jcl/tau{temperature:g}", label=label, temperature=temperature, note="")
+
+
+def _fmicl() -> Iterator[Recipe]:
+    # fmicl Algorithm 1: σ² = 1/2, μ = 1, α = 40; negatives within one view of the batch.
+    batch = keys.InBatch("within", symmetric=False)
+    kl = Recipe(
+        "fmicl/kl", "KL", views=Augmented(2), keys=batch, negatives=negatives.Every(),
+        objective=objectives.FMICL("kl"), temperature=0.5,
+    )  # fmt: skip
+    named = {
+        "kl": "KL", "js": "JS", "pearson": "Pearson", "hellinger": "SH", "tsallis": "Tsallis-3",
+        "vincze_le_cam": "VLC", "vincze_le_cam_printed": "VLC as printed", "reverse_kl": "RKL", "neyman": "Neyman",
+    }  # fmt: skip
+    notes = {
+        "vincze_le_cam": "With the right composition f*∘f′; fmicl Tables 1 and 6 print another.",
+        "vincze_le_cam_printed": "With the composition 3 − 4/(u + 1) of fmicl Tables 1 and 6, which is not f*∘f′.",
+        "reverse_kl": "Fails fmicl Eq. 20: nothing asks for equal distances.",
+        "neyman": "Fails fmicl Eq. 20: the negatives' term is concave in the squared distance.",
+    }
+    for divergence, label in named.items():
+        yield replace(
+            kl, name=f"fmicl/{divergence}", label=label, objective=objectives.FMICL(divergence),
+            note=notes.get(divergence, ""),
+        )  # fmt: skip
+    for divergence in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam"):
+        # raw cosines reach 1; three conjugates end at or below it
+        bounded = divergence in ("js", "hellinger", "vincze_le_cam")
+        note = (
+            "The raw cosine reaches 1, where f* or its slope is infinite; scores are halved. The paper does not say"
+            " what it did (its Vincze–Le Cam cell is 10.00 %, chance)."
+        )
+        yield replace(
+            kl, name=f"fmicl/cosine_{divergence}", label=f"{named[divergence]}, cosine",
+            objective=objectives.FMICL(divergence, similarity="cosine"), temperature=2.0 if bounded else 1.0,
+            note=note if bounded else "",
+        )  # fmt: skip
+    for divergence in ("kl", "js"):
+        for weight in (0.1, 1.0, 10.0, 20.0, 30.0, 50.0):  # 40 is the row above
+            yield replace(
+                kl, name=f"fmicl/{divergence}_alpha{weight:g}", label=f"{named[divergence]}, α = {weight:g}",
+                objective=objectives.FMICL(divergence, weight=weight),
+            )  # fmt: skip
+    yield replace(
+        kl, name="fmicl/simclr", label="SimCLR", keys=keys.InBatch(), objective=objectives.InfoNCE(),
+        note="The paper gives no temperature; taken is SimCLR's own for CIFAR-10.",
+    )  # fmt: skip
+    yield replace(
+        _find("ring/moco_v2"), name="fmicl/moco", label="MoCo",
+        note="The version of MoCo and its queue are not stated; taken is v2.",
+    )  # fmt: skip
+    yield replace(
+        kl, name="fmicl/au", label="AU", keys=keys.InBatch("within"), objective=objectives.AlignUniform(),
+        temperature=1.0, note="Weights 1 and 1, t = 2: the defaults of its authors.",
+    )  # fmt: skip
+    yield replace(
+        kl, name="fmicl/spectral", label="spectral contrastive", objective=objectives.Spectral(), temperature=1.0,
+        note="fmicl Eq. 19 with cosine similarity.",
+    )  # fmt: skip
+    # fmicl Table 3: MoCo v3, symmetric, momentum encoder, no queue. Its predictor and ViT are not here.
+    v3 = Recipe(
+        "fmicl/moco_v3", "MoCo v3", views=Augmented(2), keys=keys.InBatch("across", momentum=0.99),
+        negatives=negatives.Every(), temperature=0.2, note="Without the predictor of MoCo v3.",
+    )  # fmt: skip
+    yield v3
+    for divergence in ("kl", "js", "pearson"):
+        yield replace(
+            v3, name=f"fmicl/moco_v3_{divergence}", label=f"{named[divergence]} on MoCo v3",
+            objective=objectives.FMICL(divergence), temperature=0.5,
+        )  # fmt: skip
+
 
 def _find(name: str) -> Recipe:
     return _RECIPES[name]
 
 
 _RECIPES: dict[str, Recipe] = {}
-for _rows in (_references, _vince, _ring):
+for _rows in (_references, _vince, _ring, _jcl, _fmicl):
     for _recipe in _rows():
         _RECIPES[_recipe.name] = _recipe

@@ -257,7 +257,7 @@ class _Run:
         if bad >= 0:
             there = self.file is not None and self.file.exists()
             raise NonFiniteLossError(
-                f"{self.recipe.name}: the loss is not finite at step {bad} (epoch {bad // self.steps}); "
+                f"{self.recipe.name}: the loss or a gradient is not finite at step {bad} (epoch {bad // self.steps}); "
                 + (f"the last good checkpoint is {self.file}" if there else "there is no checkpoint yet")
             )
 
@@ -349,13 +349,24 @@ class _Run:
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
+        finite = self.finite(out.loss)
+        if self.device.type == "cpu" and not bool(finite):
+            self.bad.fill_(self.step)
+            self.check_finite()
+        # a fused optimiser skips its step where this is 1, without a host synchronisation
+        self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.wrapped_optimiser.step()
         self.learner.commit(rows, out)
         loss = out.loss.detach().double()
         self.sums += torch.stack([loss, torch.ones_like(loss)])
-        self.bad = torch.where((self.bad < 0) & ~loss.isfinite(), self.step, self.bad)
+        self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
         self.terms = out.terms
         self.step += 1
+
+    def finite(self, loss: Tensor) -> Tensor:
+        """Whether the loss and every gradient are; an infinite slope can hide behind a finite loss."""
+        norms = torch._foreach_norm([p.grad for p in self.learner.network.parameters() if p.grad is not None])
+        return loss.detach().isfinite() & torch.stack(norms).sum().isfinite()
 
     def end_epoch(self, loggers: list[Any]) -> None:
         self.check_finite()
@@ -369,7 +380,7 @@ class _Run:
             "images_per_s": self.step * self.settings.batch_size / max(self.seconds, 1e-9),
         }  # fmt: skip
         bound = self.recipe.objective.bound(row["loss"] / directions, self.terms)
-        if bound is not None and not isinstance(self.recipe.keys, keys.Prototypes):
+        if bound is not None and self.recipe.bounds_information:
             row["mi_bound"] = bound
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):

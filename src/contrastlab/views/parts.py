@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -80,16 +80,20 @@ class Split:
 
     Attributes:
         space: ``"lab"`` gives L and ab, ``"ydbdr"`` gives Y and DbDr.
+        count: augmentations that are split: 1 compares the halves of one view; more give further keys.
 
     Raises:
-        ArgumentError: for another space.
+        ArgumentError: for another space, or ``count < 1``.
     """
 
     space: Literal["lab", "ydbdr"] = "lab"
+    count: int = field(default=1, metadata={"quiet": True})
 
     def __post_init__(self) -> None:
         if self.space not in ("lab", "ydbdr"):
             raise errors.reject("space", self.space, "'lab' or 'ydbdr'")
+        if self.count < 1:
+            raise errors.reject("count", self.count, "an integer >= 1")
 
     @property
     def streams(self) -> int:
@@ -125,7 +129,7 @@ class Split:
     def make(
         self, images: Tensor, augmentation: Augmentation, generator: torch.Generator | None = None
     ) -> tuple[Tensor, ...]:
-        """The two halves of one random view.
+        """The two halves of ``count`` random views.
 
         Args:
             images: uint8 ``[B, 3, H, W]``.
@@ -133,14 +137,15 @@ class Split:
             generator: source of the draws, on the images' device.
 
         Returns:
-            Luminance ``[B, 1, size, size]`` and chrominance ``[B, 2, size, size]``, float32, about [-1, 1].
+            Luminance ``[B, 1, size, size]`` and chrominance ``[B, 2, size, size]`` of the first view, then of the
+            others; float32, about [-1, 1].
 
         Raises:
             NotApplicableError: for grey images.
             ArgumentError: for another dtype or shape.
         """
         self.channels(images.shape[1])
-        return self._split(augment(images, augmentation, generator))
+        return tuple(half for _ in range(self.count) for half in self._split(augment(images, augmentation, generator)))
 
     def plain(self, images: Tensor, augmentation: Augmentation) -> tuple[Tensor, ...]:
         """The test-time luminance and chrominance, without randomness; see :meth:`make`."""
@@ -151,4 +156,5 @@ class Split:
     def latex(self) -> str:
         """The part as a formula."""
         first, second = ("L", "ab") if self.space == "lab" else ("Y", "D_bD_r")
-        return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}"
+        several = "" if self.count == 1 else rf"\ \text{{({self.count} times)}}"
+        return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}{several}"
