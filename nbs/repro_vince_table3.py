@@ -230,7 +230,7 @@ print(f"± {published['std'].iloc[-1]:.1g}.")
 
 # %% tags=["nbval-ignore-output"]
 rates = {r.rate: r for r in full if r == looseness.Reading(nearest="critic", rate=r.rate)}
-figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+figure, axes = plt.subplots(figsize=(7.5, 6), layout="constrained")
 axes.plot(steps, [top.infonce for top in best_critic], color=GREEN, lw=2, label="exact, InfoNCE of VINCE's best critic")
 for number, (rate, marker, colour) in enumerate(
     zip(sorted(rates), "D^vs", (ORANGE, BLUE, PURPLE, "0.4"), strict=False)
@@ -242,7 +242,7 @@ for number, (rate, marker, colour) in enumerate(
 axes.plot(at(published.index), published["value"], "o", color="k", mfc="none", ms=10, label="published")
 frame_axes(axes)
 axes.set(yscale="log", ylim=(1e-9, 0.1), ylabel="InfoNCE of the VINCE-trained critic (nats)")
-axes.legend(loc="upper right", bbox_to_anchor=(1, 0.86), title="top f(x,·), plane; a marker for each seed")
+figure.legend(loc="outside lower center", ncols=2, title="top f(x,·), plane; a marker for each seed")
 axes.set_title("Trained with VINCE, judged by InfoNCE")
 plt.show()
 
