@@ -278,6 +278,14 @@ def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> N
         assert found == pytest.approx(looseness.population(percent).value, abs=2e-4)
 
 
+def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_others() -> None:
+    scores = torch.zeros(3, 3, dtype=torch.float64)
+    scores[0, 1] = 1.0
+    expected = -(math.log((math.e + 1) / 2) + 0 + 0) / 3
+    assert looseness._against_others(scores) == pytest.approx(expected, abs=1e-12)
+    assert looseness._against_others(scores + 1e4 * torch.eye(3)) == pytest.approx(1e4 + expected, abs=1e-8)
+
+
 def test_what_the_written_rule_reports_is_no_lower_bound() -> None:
     row = looseness.train(WRITTEN, (90.0,), (0,), epochs=6)[0]
     assert row["status"] == "trained"

@@ -714,9 +714,7 @@ def train(
                 numbers[name] = _estimate(*one[name], percent, draws.view(points, repeats, negatives), reading)
             numbers["population"] = _expectation(*one["grid"], percent, reading.nearest)
             scores = one["train"][0] @ one["train"][1].T
-            own = scores.diagonal()
-            others = (scores.logsumexp(1) + torch.log1p(-(own - scores.logsumexp(1)).exp())) - math.log(points - 1)
-            numbers["infonce"] = float((own - others).mean())
+            numbers["infonce"] = _against_others(scores)
             numbers["infonce_population"] = _expectation(*one["grid"], 100.0, reading.nearest)
             numbers["last_epoch"] = float(fitted.curve[-1, model])
             numbers["best_epoch"] = float(fitted.curve[:, model].max())
@@ -744,6 +742,13 @@ def _verdict(numbers: dict[str, float], curve: Tensor) -> Row:
 def _data(reading: Reading, seeds: Sequence[int], points: int) -> tuple[Tensor, Tensor]:
     drawn = [sample(seed if reading.data == "redrawn" else 0, points) for seed in seeds]
     return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+
+
+def _against_others(scores: Tensor) -> float:
+    """InfoNCE of a sample's scores ``[N, N]``, each positive against the mean over the N − 1 other y, nats."""
+    own = scores.diagonal()
+    others = scores.masked_fill(torch.eye(len(scores), dtype=torch.bool), -math.inf).logsumexp(1)
+    return float((own - others).mean()) + math.log(len(scores) - 1)
 
 
 def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, reading: Reading) -> float:
