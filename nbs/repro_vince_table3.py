@@ -70,9 +70,8 @@ assert abs(truth - claimed.loc["True", "value"]) < 1e-5
 #
 # $$\mathrm{VINCE}_p(f)=\mathbb E\,f(x,y_1)-\mathbb E_x\log\,\mathbb E\big[e^{f(x,y)}\,\big|\,y\in S_p(x)\big],$$
 #
-# where S_p(x) is the p % of all y that f(x, ·) scores highest.
-# No network is needed to know it. For normal variables the optimal critic of InfoNCE is a parabola in y,
-# the p % are an interval, and one integral over x remains:
+# where S_p(x) is the p % of all y that f(x, ·) scores highest. No network is needed to know it. For normal variables
+# the optimal critic of InfoNCE is a parabola in y, the p % are an interval, and one integral over x remains:
 #
 # - **at f\***: the value at the optimal critic of InfoNCE, f\* = log p(x, y)/p(x)p(y);
 # - **best scale**: the largest value of any a·f\*, and the *a* that attains it;
@@ -136,16 +135,16 @@ plt.show()
 # most x, and speaks up for the rare x far out, where the positive beats even the hard negatives. The harder the
 # negatives, the rarer those x.
 #
-# So most of the shrinking is real, and it is no slightly looser estimate of the same thing: it is the value of
-# *another* critic, which has given up most x.
+# So the fall is real, and what is left is no slightly looser estimate of the same thing: it is the value of *another*
+# critic, which has given up most x. How does the table compare with it?
 
 # %%
 ratio = (published["value"] / exact["best critic"]).rename("published / best critic")
 ratio.to_frame().T
 
 # %% [markdown]
-# A ratio above 1 is a lower bound that exceeds the largest value that it can have in the limit of many data. A few
-# thousand points may be overfitted; but no lower bound on I(X; Y) explains a large ratio. Below: what networks find.
+# A ratio above 1 is more than any critic can be worth on many data, under the theorem's rule. Two thousand points can
+# be overfitted a little; a large ratio wants another explanation. Now what networks find.
 #
 # ## One recipe, several readings
 #
@@ -179,8 +178,12 @@ print({name: f"{len(found)} readings of {epochs[name]} epochs" for name, found i
 # %% tags=["nbval-ignore-output"]
 def described(line):
     spread = "" if np.isnan(line["sd"]) else f" ± {line['sd']:.2g}"
-    dead = f", {line['collapsed']:.0f} constant" if line["collapsed"] else ""
-    return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{dead})"
+    lost = "".join(
+        f", {line[status]:.0f} {word}"
+        for status, word in (("collapsed", "constant"), ("negative", "below −.1"), ("diverged", "diverged"))
+        if line[status]
+    )
+    return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{lost})"
 
 
 def columns(name):
@@ -188,7 +191,8 @@ def columns(name):
     return pd.DataFrame({title: lines.apply(described, axis=1) for title, lines in each.items()})
 
 
-table = published.rename(columns={"value": "published", "std": "± published"}).join(exact[["at f*", "best critic"]])
+table = published.rename(columns={"value": "published", "std": "± published"})
+table = table.join(exact[["at f*", "best scale", "best critic"]])
 for name in measured:
     display(Markdown(f"**{name}**: {epochs[name]} epochs"), table.join(columns(name), how="inner").T)
 
@@ -226,7 +230,7 @@ print(f"± {published['std'].iloc[-1]:.1g}.")
 # negatives are easier, so 90 % may rise. And a critic on its way to a constant still scores the positive a trifle
 # higher than others: InfoNCE finds a tiny positive number where VINCE finds less than nothing.
 #
-# The exact InfoNCE of the trained networks, all data in the world as negatives, for three learning rates:
+# The exact InfoNCE of the trained networks, all data in the world as negatives, at each learning rate:
 
 # %% tags=["nbval-ignore-output"]
 rates = {r.rate: r for r in full if r == looseness.Reading(nearest="critic", rate=r.rate)}
@@ -308,7 +312,7 @@ pd.Series(
 ).to_frame("value")
 
 # %% [markdown]
-# Samples differ by several times the published ±. So the five seeds of the table must share one sample, and ± says
+# Samples differ by several times the published ±. So the five seeds of the table most likely share one sample: ± says
 # how much training varies, not how far the estimate may be from the truth. The last line says how often a sample
 # is as poor as the published InfoNCE, with no network to blame. Trained networks agree:
 

@@ -292,7 +292,7 @@ def plug_in_deviation(count: int = POINTS, *, rho: float = RHO) -> float:
     """Standard deviation of ``−½ log(1 − r²)`` over samples of ``count`` pairs, r the sample correlation, nats.
 
     By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``. The plug-in is the
-    maximum-likelihood estimate; nothing that is told less than the model's form can vary less in the long run.
+    maximum-likelihood estimate: in the long run no unbiased one varies less.
     """
     if count < 3:
         raise reject("count", count, "an integer of at least 3")
