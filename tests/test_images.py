@@ -669,6 +669,45 @@ def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path)
         images.load("imagenet", tmp_path)
 
 
+# TinyImageNet
+
+
+def tiny_imagenet(root: Path, synsets: tuple[str, ...] = ("n01", "n02")) -> Path:
+    base = root / "tiny-imagenet-200"
+    lines = []
+    for k, synset in enumerate(synsets):
+        folder = base / "train" / synset / "images"
+        folder.mkdir(parents=True)
+        for i in range(3):
+            mode = "L" if i == 2 else "RGB"
+            (folder / f"{synset}_{i}.JPEG").write_bytes(encoded(picture((64, 64)).convert(mode), "JPEG"))
+        held = base / "val" / "images"
+        held.mkdir(parents=True, exist_ok=True)
+        (held / f"val_{k}.JPEG").write_bytes(encoded(picture((64, 64)), "JPEG"))
+        lines.append(f"val_{k}.JPEG\t{synsets[-1 - k]}\t0\t0\t62\t62")
+    (base / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    return base
+
+
+def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
+    tiny_imagenet(tmp_path)
+    splits = images.load("tinyimagenet", tmp_path)
+    assert isinstance(splits.train, ImageSet)
+    assert splits.train.images.shape == (6, 3, 64, 64)  # the grey ones too
+    assert splits.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert splits.test.labels.tolist() == [1, 0]  # by the annotations, not by the order of the files
+    assert splits.train.classes == ("n01", "n02")
+
+
+def test_tinyimagenet_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist; unpack"):
+        images.load("tinyimagenet", tmp_path)
+    base = tiny_imagenet(tmp_path)
+    (base / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\n")
+    with pytest.raises(MissingDataError, match="lacks the synset n77"):
+        images.load("tinyimagenet", tmp_path)
+
+
 # real data, where there are any
 
 needs_data = pytest.mark.skipif(

@@ -105,7 +105,8 @@ def test_unknown_names(call, words) -> None:
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
     for dataset, method in product(plan.datasets, plan.methods):
-        assert plan.published_value(dataset, method) is not None, (dataset, method)
+        printed = plan.rows[method] != ""
+        assert (plan.published_value(dataset, method) is not None) == printed, (dataset, method)
     for dataset, method, profile in product(images.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
     assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
@@ -113,9 +114,17 @@ def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: pa
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
+    if plan.table.startswith("figure"):
+        assert not plan.columns  # a figure prints no numbers
+        return
     frame = papers.published(plan.paper, plan.table)
-    printed = {row for row in frame[frame["column"].isin(plan.columns.values())]["row"] if "minus base" not in row}
-    assert printed == set(plan.rows.values())
+    frame = frame[~frame["row"].str.contains("minus base")]
+    if "" in plan.columns.values():
+        printed = set(frame["row"] + " / " + frame["column"])
+    else:
+        methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
+        printed = set(frame[frame[datasets].isin(plan.columns.values())][methods])
+    assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
@@ -126,7 +135,8 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
-        assert recipe.label == plan.label(name)
+        # a table may print a shorter or longer name than another table has for the same method
+        assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
         recipe.override(settings.parts)
         assert settings.augmentation in AUGMENTATIONS
 

@@ -122,6 +122,7 @@ class Row:
         above_random: by more than the sampling error of the test set.
         status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
         note: what to know about the numbers.
+        published_sd: standard deviation printed beside the published number, points; ``None`` where none is.
     """
 
     method: str
@@ -133,6 +134,7 @@ class Row:
     above_random: bool | None = None
     status: str = ""
     note: str = ""
+    published_sd: float | None = None
 
     @property
     def difference(self) -> float | None:
@@ -161,7 +163,7 @@ class Report:
     def caption(self) -> str:
         """Which table, data set, profile, metric and copy of the data."""
         return (
-            f"{self.plan.paper} Table {self.plan.table}: {self.plan.title}."
+            f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
             f" Data set {self.dataset}, profile {self.profile}, metric {self.plan.metric} (percent of test images)."
             + (f" Data: {self.data_note}." if self.data_note else "")
         )
@@ -187,7 +189,12 @@ class Report:
             "Differences between rows are taken seed by seed (paired).",
         ]
         if self.comparable:
-            parts.append("The published numbers carry no uncertainty: the interval of a difference is ours alone.")
+            printed = any(row.published_sd is not None for row in self.rows)
+            parts.append(
+                "The interval of a difference is ours alone; a printed sd is over the paper's own runs."
+                if printed
+                else "The published numbers carry no uncertainty: the interval of a difference is ours alone."
+            )
         return " ".join(parts)
 
     @property
@@ -235,7 +242,9 @@ class Report:
 
     def _texts(self, row: Row) -> dict[str, str]:
         paired = row.kind == "difference"
-        printed = "–" if row.published is None else f"{row.published:{'+' if paired else ''}.1f}".replace("-", "−")
+        digits = 1 if row.published_sd is None else 2
+        printed = "–" if row.published is None else f"{row.published:{'+' if paired else ''}.{digits}f}"
+        printed = printed.replace("-", "−") + ("" if row.published_sd is None else f" (sd {row.published_sd:.2f})")
         measured = row.measured.text(sign=paired) if row.measured else row.status
         cells = {"method": row.label, self._published: printed, f"measured, {self.profile} profile": measured}
         if self.comparable:
@@ -453,6 +462,7 @@ def table(
             kind="method" if name in plan.rows else "reference",
             published=plan.published_value(dataset, name),
             note=plan.published_note(dataset, name),
+            published_sd=plan.published_sd(dataset, name),
         )
         if name in missing:
             row = replace(row, status=f"n/a: {missing[name]}")

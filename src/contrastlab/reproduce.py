@@ -311,7 +311,7 @@ def announce(
     gpu = torch.cuda.is_available()
     reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
     why = f" (auto: {reason})" if asked == "auto" else ""
-    log(f"{plan.paper} table {plan.table}, {dataset}, profile {profile}{why}, seeds {', '.join(map(str, seeds))}")
+    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(map(str, seeds))}")
     log(f"data: {splits.note or splits.name}")
     log(f"{total - len(missing)} of {total} cells need no run; {len(missing)} to run")
     if missing and timing:
@@ -402,7 +402,7 @@ def parse_target(target: str) -> tuple[str, str]:
     Raises:
         UnknownNameError: not a table with a protocol; with near matches.
     """
-    known = {f"{paper}/table{number}": (paper, number) for paper, number in papers.plans()}
+    known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
     if target not in known:
         raise unknown("table", target, known)
     return known[target]

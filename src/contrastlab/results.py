@@ -124,6 +124,11 @@ class Result(_Stored):
         return config_hash(self.settings, self.recipe, self.provenance.data_fingerprint)
 
 
+def slug(table: int | str) -> str:
+    """``table5b`` of ``"5b"``; a figure is called by its kind, ``"figure2"``, and stays as it is."""
+    return str(table) if str(table).startswith("figure") else f"table{table}"
+
+
 def config_hash(settings: Mapping[str, Any], recipe: Mapping[str, Any], data_fingerprint: str) -> str:
     """SHA-256 of the canonical JSON of what decides a number beside the seed.
 
@@ -151,7 +156,7 @@ def location(
 ) -> Path:
     """Where the result of one cell lies under ``root``, stored or not."""
     name = f"{method.replace('/', '-')}-seed{seed}-{hash_[:8]}.json"
-    return Path(root) / f"{paper}_table{table}" / _slug(dataset) / _slug(profile) / name
+    return Path(root) / f"{paper}_{slug(table)}" / _slug(dataset) / _slug(profile) / name
 
 
 def _path(result: Result, root: Path | str) -> Path:
@@ -253,7 +258,7 @@ def find(
     wanted = {"paper": paper, "dataset": dataset, "profile": profile, "method": method, "seed": seed}
     if table is not None:
         wanted["table"] = str(table)
-    folder = f"{paper or '*'}_table{'*' if table is None else table}"
+    folder = f"{paper or '*'}_{'*' if table is None else slug(table)}"
     pattern = f"{folder}/{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
     found = (read(path) for path in sorted(root.glob(pattern)))
     return [r for r in found if all(value is None or getattr(r, key) == value for key, value in wanted.items())]

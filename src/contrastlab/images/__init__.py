@@ -17,7 +17,15 @@ import torch
 from contrastlab.errors import reject, unknown
 from contrastlab.images import shapes
 from contrastlab.images.sets import ImageSet, Splits, StreamedImages
-from contrastlab.images.sources import PUBLISHED, load_digits, load_folder, load_imagenet, load_parquet, load_published
+from contrastlab.images.sources import (
+    PUBLISHED,
+    load_digits,
+    load_folder,
+    load_imagenet,
+    load_parquet,
+    load_published,
+    load_tinyimagenet,
+)
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
 
@@ -26,7 +34,7 @@ _IMAGENETS = ("imagenet", "imagenet100")
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted(("shapes", "digits", *PUBLISHED, *_IMAGENETS)))
+    return tuple(sorted(("shapes", "digits", "tinyimagenet", *PUBLISHED, *_IMAGENETS)))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -54,6 +62,7 @@ def load(
     ``digits``            bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
     ``cifar10``, ``cifar100``, ``fashionmnist``   published splits, 32×32 RGB and 28×28 grey
     ``stl10``             3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
+    ``tinyimagenet``      3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
     ``imagenet``          ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     ``imagenet100``       the 100 synsets of CMC's Table 6 from the same folders
     ``folder:<path>``     image files, see :func:`contrastlab.images.sources.load_folder`
@@ -94,6 +103,8 @@ def load(
         splits = load_digits()
     elif name in PUBLISHED:
         splits = load_published(name, data_root(root), download)
+    elif name == "tinyimagenet":
+        splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:

@@ -494,3 +494,44 @@ def load_imagenet(name: str, root: Path) -> Splits:
         parts.append(StreamedImages(f"{name}/{label}", folder, listing.paths, listing.labels, listing.classes))
     note = f"ILSVRC 2012{' (the 100 synsets of CMC)' if only else ''}, shorter side 256, centre square; test is val"
     return Splits(name, parts[0], parts[0], parts[1], note)
+
+
+def load_tinyimagenet(root: Path) -> Splits:
+    """Splits of ``tinyimagenet`` from ``<root>/tiny-imagenet-200`` as its authors pack it, decoded into memory.
+
+    100,000 training images of 200 synsets, 64×64; ``test`` is the validation part, since the labels of the test part
+    are not public.
+
+    Raises:
+        MissingDataError: the folder or one of its parts is not there.
+        CorruptFileError: a file cannot be decoded.
+    """
+    base = root / "tiny-imagenet-200"
+    hint = "unpack tiny-imagenet-200.zip there, or set CONTRASTLAB_DATA (or root=) to the folder that holds it"
+    for part in ("train", "val/images", "val/val_annotations.txt"):
+        if not (base / part).exists():
+            raise MissingDataError(f"tinyimagenet: {base / part} does not exist; {hint}.")
+    listing = _scan(base / "train")
+    lines = (base / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
+    named = dict(line.split("\t")[:2] for line in lines if "\t" in line)
+    held = [path for path in _image_paths(base / "val" / "images") if path.name in named]
+    if not listing.paths or not held:
+        raise MissingDataError(f"tinyimagenet: no labelled image under {base}; {hint}.")
+    strange = sorted({named[path.name] for path in held} - set(listing.classes))
+    if strange:
+        raise MissingDataError(f"tinyimagenet: {base / 'train'} lacks the synset {strange[0]} of val_annotations.txt.")
+    number = {synset: k for k, synset in enumerate(listing.classes)}
+    parts = [
+        ("train", [listing.folder / p for p in listing.paths], listing.labels),
+        ("test", held, torch.tensor([number[named[path.name]] for path in held])),
+    ]
+    train, test = (
+        ImageSet(f"tinyimagenet/{split}", _coloured(paths), labels, listing.classes) for split, paths, labels in parts
+    )
+    return Splits("tinyimagenet", train, train, test, "TinyImageNet, 64×64 JPEG; test is its validation part")
+
+
+def _coloured(paths: list[Path]) -> Tensor:
+    # some of its files are grey; all become RGB
+    pixels = _stack(_threaded(decode, paths), len(paths))
+    return pixels.expand(-1, 3, -1, -1).contiguous() if pixels.shape[1] == 1 else pixels

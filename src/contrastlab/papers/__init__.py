@@ -24,6 +24,8 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contrastlab import errors, images
+from contrastlab import methods as recipes
+from contrastlab.results import slug
 from contrastlab.settings import Settings
 
 __all__ = [
@@ -79,13 +81,16 @@ PAPERS: Mapping[str, Paper] = _papers()
 
 
 def _stems(folder: str, suffix: str) -> dict[tuple[str, str], str]:
-    """(paper, table) to file name, in the order paper, table number, letter."""
+    """(paper, table) to file name, in the order paper, tables before figures, number, letter."""
     found = []
     for entry in (_HERE / folder).iterdir():
-        match = re.fullmatch(rf"([a-z]+)_table(\d+)([a-z]?)\.{suffix}", entry.name)
+        match = re.fullmatch(rf"([a-z]+)_(table|figure)(\d+)([a-z]?)\.{suffix}", entry.name)
         if match:
-            found.append((match[1], int(match[2]), match[3], entry.name))
-    return {(paper, f"{number}{letter}"): name for paper, number, letter, name in sorted(found)}
+            found.append((match[1], match[2] == "figure", int(match[3]), match[4], entry.name))
+    return {
+        (paper, f"{'figure' if figure else ''}{number}{letter}"): name
+        for paper, figure, number, letter, name in sorted(found)
+    }
 
 
 def tables(paper: str) -> tuple[str, ...]:
@@ -172,8 +177,12 @@ class TablePlan(_Data):
     title: str
     claim: str
     metric: str = Field("linear", description="key in a result's metrics, percent")
-    columns: dict[str, str] = Field(description="data set to published column")
-    rows: dict[str, str] = Field(description="method to published row")
+    columns: dict[str, str] = Field(description="data set to published column; empty where a cell names its own")
+    rows: dict[str, str] = Field(
+        description="method to published row, or to 'row / column' where the column is empty; '' if it is not printed"
+    )
+    transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
+    others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
     protocol: _Changes = Field(alias="settings", description="the paper's protocol")
     dataset: dict[str, _Changes] = Field(default_factory=dict)
@@ -182,11 +191,13 @@ class TablePlan(_Data):
 
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
-        numbers = published(self.paper, self.table)
-        for kind, printed in (("row", self.rows), ("column", self.columns)):
+        numbers = self._numbers()
+        kinds = ("column", "row") if self.transposed else ("row", "column")
+        for kind, printed in zip(kinds, (self.rows, self.columns), strict=True):
             for name in printed.values():
-                if name not in set(numbers[kind]):
-                    raise ValueError(str(errors.unknown(f"published {kind}", name, set(numbers[kind]))))
+                own = name.partition(" / ")[0] if "" in self.columns.values() else name
+                if own and own not in set(numbers[kind]):
+                    raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
         overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
         for name in (*overridden, *self.pairs, *self.pairs.values()):
             if name not in self.rows and name not in REFERENCES:
@@ -196,7 +207,17 @@ class TablePlan(_Data):
     @property
     def name(self) -> str:
         """``ring_table1``."""
-        return f"{self.paper}_table{self.table}"
+        return f"{self.paper}_{slug(self.table)}"
+
+    @property
+    def heading(self) -> str:
+        """``Table 1``, as the paper calls it."""
+        return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+
+    def _numbers(self) -> pd.DataFrame:
+        # a figure prints no numbers
+        known = (self.paper, self.table) in _stems("tables", "csv")
+        return published(self.paper, self.table) if known else _published("ring", "1").iloc[:0]
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -243,9 +264,10 @@ class TablePlan(_Data):
         return tuple(dict.fromkeys(self.resolve(name) for name in names))
 
     def label(self, method: str) -> str:
-        """The row's name as printed."""
+        """The row's name as printed, or as its recipe has it where the print has none of its own."""
         full = self.resolve(method)
-        return self.rows.get(full) or REFERENCES[full]
+        printed = self.rows.get(full, REFERENCES.get(full, ""))
+        return printed if printed and " / " not in printed else recipes.get(full).label
 
     def settings(self, dataset: str, method: str, profile: str = _PAPER_PROFILE) -> Settings:
         """The protocol of one cell.
@@ -291,6 +313,11 @@ class TablePlan(_Data):
         """The printed number of a cell, in percent; ``None`` where the paper has none."""
         return self._printed(dataset, self.rows.get(self.resolve(method), ""))[0]
 
+    def published_sd(self, dataset: str, method: str) -> float | None:
+        """The standard deviation printed beside it, in points; ``None`` where there is none."""
+        cell = self._find(dataset, self.rows.get(self.resolve(method), ""))
+        return None if cell is None or pd.isna(cell["std"]) else float(cell["std"])
+
     def published_note(self, dataset: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
         return self._printed(dataset, self.rows.get(self.resolve(method), ""))[1]
@@ -307,11 +334,20 @@ class TablePlan(_Data):
         return round(high - low, 6), "derived"
 
     def _printed(self, dataset: str, row: str) -> tuple[float | None, str]:
-        numbers = published(self.paper, self.table)
-        cell = numbers[(numbers["row"] == row) & (numbers["column"] == self.columns.get(dataset))]
-        if cell.empty:
-            return None, ""
-        return float(cell["value"].iloc[0]), str(cell["note"].iloc[0])
+        cell = self._find(dataset, row)
+        return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
+
+    def _find(self, dataset: str, row: str) -> pd.Series[Any] | None:
+        if not row or dataset not in self.columns:
+            return None
+        column = self.columns[dataset]
+        if not column:
+            row, _, column = row.partition(" / ")
+        if self.transposed:
+            row, column = column, row
+        numbers = self._numbers()
+        cell = numbers[(numbers["row"] == row) & (numbers["column"] == column)]
+        return None if cell.empty else cell.iloc[0]
 
 
 def plans() -> tuple[tuple[str, str], ...]:
@@ -325,7 +361,8 @@ def parse_plan(text: str, name: str) -> TablePlan:
     Raises:
         ArgumentError: the file breaks a rule; the message names the file and the field.
     """
-    paper, _, table = PurePath(name).stem.partition("_table")
+    paper, _, table = PurePath(name).stem.partition("_")
+    table = table.removeprefix("table")
     try:
         return TablePlan.model_validate({"paper": paper, "table": table, **tomllib.loads(text)})
     except tomllib.TOMLDecodeError as error:
