@@ -302,5 +302,5 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     drawn = representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
     assert drawn is not None
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path])
-    assert [(row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0.0, 1), (1.6, 0)]
+    assert [(row["seed"], row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0, 0.0, 1), (0, 1.6, 0)]
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)

@@ -22,9 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -652,44 +650,44 @@ def representations(
     reading: str,
     etas: Sequence[float] = (0.0, 0.4, 1.6),
     *,
-    count: int = 400,
+    count: int = 200,
     out_dir: Path | str | None,
     read_also: Sequence[Path | str] = (),
 ) -> Study | None:
-    """Representations of held-out points by a reading's encoders, one seed, as rows to draw.
+    """Representations of held-out points by a reading's encoders, as rows to draw.
 
     Args:
-        profile: a name in :data:`PROFILES`, whose first seed and sizes are taken.
+        profile: a name in :data:`PROFILES`, whose seeds and sizes are taken.
         reading: a name in :data:`READINGS`.
         etas: widths of the noise.
-        count: points.
+        count: points of each encoder.
         out_dir: where new rows are written; None: train nothing, and return None where nothing is stored.
         read_also: further folders that may hold them already.
 
     Returns:
-        Rows with ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
+        Rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
     """
     chosen = _profile(profile)
     if reading not in READINGS:
         raise unknown("reading", reading, READINGS)
-    what, seed = READINGS[reading], chosen.seeds[0]
-    _check(etas, (seed,), chosen.iterations, chosen.negatives, chosen.points, count)
+    what = READINGS[reading]
+    _check(etas, chosen.seeds, chosen.iterations, chosen.negatives, chosen.points, count)
 
     def run() -> list[Row]:
-        encoders = Encoders(what, etas, (seed,), chosen.points)
+        encoders = Encoders(what, etas, chosen.seeds, chosen.points)
         encoders.train(chosen.iterations, chosen.negatives)
-        points, labels = points_of(what, count, seed, "test")
-        with torch.no_grad():
-            all_of_them: NDArray[np.float32] = encoders.encode(points.expand(len(etas), -1, -1)).numpy()
         rows: list[Row] = []
-        for eta, own in zip(etas, all_of_them, strict=True):
-            whole = bool(np.isfinite(own).all())
+        for model, (seed, eta) in enumerate(itertools.product(chosen.seeds, etas)):
+            points, labels = points_of(what, count, seed, "test")
+            with torch.no_grad():
+                own = encoders.encode(points[None], slice(model, model + 1))[0]
+            whole = bool(own.isfinite().all())
             for label, (x, y) in zip(labels.tolist(), own.tolist(), strict=True):
-                place: Row = {"x": float(f"{x:.5g}"), "y": float(f"{y:.5g}")} if whole else {"x": None, "y": None}
-                rows.append({"eta": eta, "label": label} | place)
+                place: Row = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")} if whole else {"x": None, "y": None}
+                rows.append({"seed": seed, "eta": eta, "label": label} | place)
         return rows
 
-    config = _config(what, chosen) | {"etas": list(etas), "seeds": [seed], "held_out": count}
+    config = _config(what, chosen) | {"etas": list(etas), "held_out": count}
     if out_dir is None:
         return next(iter(_first("vince_figure6_points", profile, config, read_also)), None)
     return measure("vince_figure6_points", profile, config, run, out_dir=out_dir, read_also=read_also)
