@@ -278,6 +278,12 @@ def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> N
         assert found == pytest.approx(looseness.population(percent).value, abs=2e-4)
 
 
+def test_expectation_stays_finite_where_the_negatives_lie_far_below() -> None:
+    x, y = looseness._GRID_X[:, None] * 500, looseness._GRID_Y[:, None]
+    for nearest in ("x", "critic"):
+        assert math.isfinite(looseness._expectation(x, y, 25.0, nearest))
+
+
 def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_others() -> None:
     scores = torch.zeros(3, 3, dtype=torch.float64)
     scores[0, 1] = 1.0

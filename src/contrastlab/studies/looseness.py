@@ -780,8 +780,6 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: Nearest) -> floa
     joint = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
     joint = over_x[:, None] * joint / joint.sum(1, keepdim=True)
     critic = x @ y.T
-    top = critic.amax(1, keepdim=True)
-    raised = torch.exp(critic - top)
 
     def within(ranking: Tensor) -> Tensor:
         order = ranking.argsort(1, descending=True)
@@ -790,14 +788,15 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: Nearest) -> floa
         return torch.zeros_like(ranking).scatter_(1, order, (part - (mass.cumsum(1) - mass)).clamp(min=0).minimum(mass))
 
     if part == 1:
-        log_mean = torch.log(raised @ over_y)[:, None]
+        log_mean = (critic + over_y.log()).logsumexp(1, keepdim=True)
     elif nearest == "y1":
-        log_mean = torch.log(raised @ within(-torch.cdist(y, y)).T / part)
+        top = critic.amax(1, keepdim=True)
+        log_mean = top + torch.log(torch.exp(critic - top) @ within(-torch.cdist(y, y)).T / part)
     else:
-        log_mean = torch.log((raised * within(critic if nearest == "critic" else -torch.cdist(x, y))).sum(1) / part)[
-            :, None
-        ]
-    return float((joint * (critic - top - log_mean)).sum())
+        # in logarithms throughout: the set may lie hundreds of nats below the largest score
+        inside = within(critic if nearest == "critic" else -torch.cdist(x, y)).log()
+        log_mean = (critic + inside).logsumexp(1, keepdim=True) - math.log(part)
+    return float((joint * (critic - log_mean)).sum())
 
 
 # ---------------------------------------------------------------------------------------------------------------
