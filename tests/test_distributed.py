@@ -29,16 +29,18 @@ SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
 RECIPES = {
     r.name: r.override({
         "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
-        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2,
+        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.parts": 1,
     })
     for r in (
         *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
         *(methods.get(n) for n in ("vince/cmc", "vince/cave_anneal", "ours/supervised")),
+        *(methods.get(n) for n in ("fmicl/kl", "fmicl/au", "fmicl/moco_v3", "jcl/vanilla")),
         SIMCLR,
         replace(SIMCLR, name="x/simclr_uniform", negatives=negatives.Uniform(5)),
         replace(SIMCLR, name="x/simclr_ring", negatives=negatives.Ring(10, 70, k=None)),
         replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
         replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
+        replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
     )
 }  # fmt: skip
 
@@ -67,7 +69,7 @@ def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
     if world > 1:
         learner.bind(DistributedDataParallel(learner.network))
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
-    count = 2 if split else getattr(recipe.views, "count", 1)
+    count = recipe.views.count * (2 if split else 1)
     generator = torch.Generator().manual_seed(7)
     out = []
     for step in range(STEPS):

@@ -255,6 +255,22 @@ def test_a_loss_that_is_not_finite_names_step_and_checkpoint_and_stores_nothing_
     same(pretrain(recipe, tiny, images, folder=tmp_path, log=quiet), pretrain(recipe, tiny, images, log=quiet))
 
 
+def test_an_infinite_slope_behind_a_finite_loss_reaches_no_optimiser_step(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe, loss, seen = shrink(methods.get("ring/moco")), Learner.loss, []
+
+    def spoilt(self, views, indices, labels, draws, step, total) -> Step:
+        out = loss(self, views, indices, labels, draws, step, total)
+        seen[:] = [p.detach().clone() for p in self.network.parameters()], self.network
+        edge = (out.loss - out.loss.detach()).clamp(min=0).sqrt()  # zero, with an infinite slope
+        return replace(out, loss=out.loss + edge) if step == 4 else out
+
+    monkeypatch.setattr(Learner, "loss", spoilt)
+    with pytest.raises(NonFiniteLossError, match=r"the loss or a gradient is not finite at step 4"):
+        pretrain(recipe, tiny, pictures(48), log=quiet)
+    before, network = seen
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
 def test_a_learning_rate_that_explodes_is_an_error_not_a_result(pictures, tiny, shrink) -> None:
     with pytest.raises(NonFiniteLossError, match="no checkpoint yet"):
         pretrain(shrink(methods.get("ring/ir")), tiny.override(lr=1e38, epochs=5), pictures(48), log=quiet)
