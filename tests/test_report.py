@@ -254,3 +254,52 @@ def test_str_is_what_a_terminal_shows() -> None:
     text = str(report.table(PLAN, FULL, "cifar10", "paper"))
     assert "| IRing |" in text
     assert "- 2 of 7 rows have a measured number." in text
+
+
+def timed(method: str, seed: int, seconds: list[float], day: int = 0, machine: str = "a", **settings) -> results.Result:
+    run = result(method, seed, 50.0, profile="laptop", day=day, **settings)
+    curve = [{"epoch": i + 1.0, "seconds": s} for i, s in enumerate(np.cumsum(seconds).tolist())]
+    where = run.provenance.model_copy(update={"cpu": machine, "threads": 1})
+    return run.model_copy(update={"curve": curve, "provenance": where})
+
+
+def test_epoch_cost_pairs_seeds_and_stands_beside_the_printed_ratio() -> None:
+    found = [
+        timed("ring/ir", 0, [2.0, 1.0]), timed("ring/ir", 1, [1.0, 3.0]),
+        timed("ring/iring", 0, [3.0, 1.5]), timed("ring/iring", 1, [2.5, 2.5]), timed("ring/iring", 2, [9.0, 9.0]),
+        timed("ring/iring", 0, [70.0], day=-1, epochs=1), result("ring/moco", 0, 1.0, profile="laptop"),
+    ]  # fmt: skip
+    cost = report.epoch_cost(PLAN, found, "cifar10", "laptop")
+    assert list(cost.index) == ["IR", "IRing", "MoCo", "MoCoRing"]
+    iring = cost.loc["IRing"]
+    printed = papers.published("ring", "5a").set_index(["row", "column"])["value"]
+    for column in ("CIFAR10 epoch seconds", "ImageNet epoch minutes"):
+        expected = printed["IRing", column] / printed["IR", column]
+        assert iring[f"published ratio, {column.split()[0]}"] == pytest.approx(expected)
+    assert iring["seconds an epoch (laptop)"] == pytest.approx(27.5 / 6)
+    assert iring["sd over epochs (laptop)"] == pytest.approx(np.std([3, 1.5, 2.5, 2.5, 9, 9], ddof=1))
+    assert iring["fastest epoch (laptop)"] == pytest.approx(1.5)
+    assert (iring["epochs (laptop)"], iring["seeds (laptop)"]) == (6, 3)
+    # seed 2 has no base; 2.25/1.5 and 2.5/2
+    mean, half = report.interval([1.5, 1.25])
+    assert iring["ratio (laptop)"] == pytest.approx(mean)
+    assert iring["95 % half-width (laptop)"] == pytest.approx(half)
+    assert iring["ratio of fastest epochs (laptop)"] == pytest.approx(1.5)
+    assert iring["machine"] == "a, 1 thread"
+    assert math.isnan(cost.loc["IR", "ratio (laptop)"])
+    assert math.isnan(cost.loc["IR", "published ratio, CIFAR10"])
+    assert math.isnan(cost.loc["MoCo", "seconds an epoch (laptop)"])  # stored without a curve
+    assert cost.loc["MoCo", "epochs (laptop)"] == 0
+
+
+def test_epoch_cost_compares_no_two_machines_and_no_two_settings() -> None:
+    base = timed("ring/ir", 0, [1.0, 1.0])
+    for other in (timed("ring/iring", 0, [2.0, 2.0], machine="b"), timed("ring/iring", 0, [2.0, 2.0], batch_size=7)):
+        cost = report.epoch_cost(PLAN, [base, other], "cifar10", "laptop")
+        assert cost.loc["IRing", "seconds an epoch (laptop)"] == pytest.approx(2)
+        assert cost.loc["IRing", ["ratio (laptop)", "ratio of fastest epochs (laptop)"]].isna().all()
+    one = report.epoch_cost(PLAN, [base, timed("ring/iring", 0, [2.0])], "cifar10", "laptop").loc["IRing"]
+    assert one["ratio (laptop)"] == pytest.approx(2)
+    assert one[["95 % half-width (laptop)", "sd over epochs (laptop)"]].isna().all()
+    with pytest.raises(UnknownNameError, match="laptop"):
+        report.epoch_cost(PLAN, [], "cifar10", "laptp")

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from contrastlab.errors import reject
-from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.papers import REFERENCES, TablePlan, published
 from contrastlab.results import Result
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Row",
     "Unavailable",
     "binomial_half_width",
+    "epoch_cost",
     "interval",
     "summary_sentences",
     "table",
@@ -566,3 +567,88 @@ def _agreement(run: Sequence[Row]) -> list[str]:
     if outside:
         out.append(f"Outside, measured minus published in points: {', '.join(outside)}.")
     return out
+
+
+def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
+    """Time of a training epoch, and its ratio to that of the method built on: ring Table 5a, published and measured.
+
+    Timed are the training steps (views, encoders, loss, update) as each result's curve has them; evaluations are not
+    in it. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest epochs is given beside
+    that of the means. No ratio is formed of times from two machines or over settings that differ.
+
+    Args:
+        plan: of ring Table 1, whose rows are timed.
+        results: stored results; other rows, data sets and profiles are left aside. Of a method run under several
+            configurations or on several machines the newest result decides which are read.
+        dataset: as it was run.
+        profile: one of ``plan.profiles``.
+
+    Returns:
+        A row for each method of the printed table, run or not: printed ratios of means, by data set; seconds an epoch,
+        over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common seeds
+        of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs; the
+        machine. NaN where there is nothing.
+
+    Raises:
+        UnknownNameError: unknown data set or profile.
+    """
+    plan.settings(dataset, RANDOM, profile)  # checks both names
+    chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
+    printed = published("ring", "5a")
+    means = {(row, column): value for row, column, value in printed[["row", "column", "value"]].to_numpy()}
+    rows, columns = (list(dict.fromkeys(key[i] for key in means)) for i in (0, 1))
+    timed = {name: _timed(chosen, name) for name in plan.methods if plan.label(name) in rows}
+    here = f"({profile})"
+    records: list[dict[str, object]] = []
+    for name, runs in timed.items():
+        base = plan.pairs.get(name)
+        every = [s for run in runs for s in _epochs(run)]
+        pairs = [(a, b) for a in runs for b in timed.get(base or "", []) if _alike(a, b)]
+        each = [float(np.mean(_epochs(a)) / np.mean(_epochs(b))) for a, b in pairs]
+        mean, half = interval(each) if each else (None, None)
+        fast = [min(s for pair in pairs for s in _epochs(pair[i])) for i in (0, 1)] if pairs else []
+        records.append(
+            {"method": plan.label(name)}
+            | {
+                f"published ratio, {column.split()[0]}": means[plan.label(name), column]
+                / means[plan.label(base), column]
+                if base
+                else None
+                for column in columns
+            }
+            | {
+                f"seconds an epoch {here}": float(np.mean(every)) if every else None,
+                f"sd over epochs {here}": float(np.std(every, ddof=1)) if len(every) > 1 else None,
+                f"fastest epoch {here}": min(every, default=None),
+                f"epochs {here}": len(every),
+                f"seeds {here}": len(runs),
+                f"ratio {here}": mean,
+                f"95 % half-width {here}": half,
+                f"ratio of fastest epochs {here}": fast[0] / fast[1] if fast else None,
+                "machine": _machine(runs[0]) if runs else "",
+            }
+        )
+    frame = pd.DataFrame.from_records(records, index="method")
+    return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
+
+
+def _machine(result: Result) -> str:
+    where = result.provenance
+    return where.gpu or f"{where.cpu}, {where.threads} thread{'s' * (where.threads != 1)}"
+
+
+def _timed(results: Sequence[Result], method: str) -> list[Result]:
+    mine = sorted((r for r in results if r.method == method), key=lambda r: r.provenance.finished)
+    if not mine:
+        return []
+    same = [r for r in mine if r.config_hash == mine[-1].config_hash and _machine(r) == _machine(mine[-1])]
+    return list({r.seed: r for r in same}.values())
+
+
+def _alike(one: Result, other: Result) -> bool:
+    return (one.seed, one.settings, _machine(one)) == (other.seed, other.settings, _machine(other))
+
+
+def _epochs(result: Result) -> list[float]:
+    # the curve counts seconds from the start of the run
+    return [float(s) for s in np.diff([0.0, *(row["seconds"] for row in result.curve)])]
