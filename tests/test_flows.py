@@ -1,0 +1,144 @@
+"""Flows against the change of variables, quadrature and densities that are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from contrastlab import flows
+from contrastlab.errors import ArgumentError, NonFiniteLossError
+from contrastlab.flows import RealNVP, fit, log_sphere_area, log_von_mises_fisher, stereographic, von_mises_fisher
+
+PRIORS = ("gaussian", "uniform")
+
+
+def shaken(dim: int, prior: flows.Prior, scale: float = 0.3) -> RealNVP:
+    """A flow with weights at random: a new one is the identity."""
+    flow = RealNVP(dim, prior=prior, width=16).double()
+    generator = torch.Generator().manual_seed(0)
+    for weight in flow.parameters():
+        weight.data += scale * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    flow.standardise(torch.randn(50, dim, generator=generator, dtype=torch.float64) * 2 + 1)
+    return flow
+
+
+def points(count: int, dim: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("dim", [2, 5])
+def test_log_prob_is_the_change_of_variables(prior: flows.Prior, dim: int) -> None:
+    flow = shaken(dim, prior)
+    for x in points(6, dim):
+
+        def to_prior(x: torch.Tensor) -> torch.Tensor:
+            h = flow(x[None])[0][0]
+            return torch.sigmoid(h) if prior == "uniform" else h
+
+        jacobian = torch.autograd.functional.jacobian(to_prior, x)
+        base = 0.0 if prior == "uniform" else -0.5 * float((to_prior(x).detach() ** 2 + math.log(2 * math.pi)).sum())
+        assert float(flow.log_prob(x[None])) == pytest.approx(base + float(jacobian.slogdet()[1]), abs=1e-9)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_the_inverse_undoes_the_flow(prior: flows.Prior) -> None:
+    flow, x = shaken(7, prior), points(100, 7)
+    torch.testing.assert_close(flow.inverse(flow(x)[0]), x, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_a_density_of_the_plane_integrates_to_one(prior: flows.Prior) -> None:
+    flow = shaken(2, prior, 0.1)
+    side = torch.linspace(-40, 40, 801, dtype=torch.float64)
+    grid = torch.cartesian_prod(side, side)
+    with torch.no_grad():
+        total = sum(float(flow.log_prob(part).exp().sum()) for part in grid.split(200_000))
+    assert total * 0.1**2 == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_samples_have_the_flows_own_density(prior: flows.Prior) -> None:
+    # the mass of a box by counting samples and by quadrature of the density
+    flow = shaken(2, prior, 0.1)
+    drawn = flow.sample(40_000, torch.Generator().manual_seed(3))
+    low, high = drawn.quantile(0.2, 0), drawn.quantile(0.7, 0)
+    inside = ((drawn > low) & (drawn < high)).all(1).double().mean()
+    sides = [a + (b - a) * (torch.arange(300, dtype=torch.float64) + 0.5) / 300 for a, b in zip(low, high, strict=True)]
+    with torch.no_grad():
+        mass = flow.log_prob(torch.cartesian_prod(*sides)).exp().mean() * (high - low).prod()
+    assert float(inside) == pytest.approx(float(mass), abs=0.01)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_a_fit_recovers_the_entropy_of_a_correlated_gaussian(prior: flows.Prior) -> None:
+    root = torch.tensor([[1.0, 0, 0, 0], [0.9, 0.4, 0, 0], [0, 0.5, 0.3, 0], [-0.6, 0, 0.2, 0.5]])
+    x = (points(6000, 4).float() @ root.T) + 3
+    entropy = 0.5 * float(torch.logdet(2 * math.pi * math.e * root @ root.T))
+    flow = RealNVP(4, prior=prior, layers=6, width=32)
+    done = fit(flow, x[:4000], x[4000:5000], epochs=25, patience=5)
+    with torch.no_grad():
+        assert float(-flow.log_prob(x[5000:]).mean()) == pytest.approx(entropy, abs=0.12)
+    assert min(done.held_out) == done.held_out[done.best]
+
+
+def test_a_fit_keeps_the_weights_that_are_best_on_held_out_rows() -> None:
+    x = points(60, 3).float()
+    flow = RealNVP(3)
+    done = fit(flow, x[:30], x[30:], epochs=60, patience=4, lr=0.01)
+    assert len(done.held_out) < 60
+    assert done.train[-1] < done.train[done.best]
+    with torch.no_grad():
+        assert float(-flow.log_prob(x[30:]).mean()) == pytest.approx(done.held_out[done.best], abs=1e-5)
+
+
+def test_wrong_arguments_are_named() -> None:
+    for make in (
+        lambda: RealNVP(1), lambda: RealNVP(2, layers=0), lambda: RealNVP(2, prior="cauchy"),
+        lambda: fit(RealNVP(3), points(9, 2).float(), points(9, 2).float()),
+        lambda: log_von_mises_fisher(torch.ones(1), 0.0, 3),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError):
+            make()
+    with pytest.raises(NonFiniteLossError):
+        fit(RealNVP(2), torch.full((9, 2), math.nan), torch.ones(9, 2), epochs=1)
+
+
+def test_a_chart_keeps_the_uniform_distribution() -> None:
+    # the uniform density over the sphere, 1 with respect to itself, becomes exp(log_area)/area over the plane
+    side = torch.linspace(-150, 150, 3001, dtype=torch.float64)
+    z = torch.cartesian_prod(side, side)
+    x = torch.cat([2 * z, z.square().sum(1, keepdim=True) - 1], 1) / (1 + z.square().sum(1, keepdim=True))
+    back, log_area = stereographic(x, torch.tensor([0.0, 0, 1], dtype=torch.float64))
+    torch.testing.assert_close(back[::1001], z[::1001], rtol=1e-6, atol=1e-6)
+    assert float(log_area.exp().sum() * 0.1**2) == pytest.approx(math.exp(log_sphere_area(3)), rel=1e-3)
+
+
+def test_a_chart_may_look_from_any_pole() -> None:
+    x = F.normalize(points(20, 5), dim=1)
+    pole = F.normalize(torch.tensor([1.0, -2, 0.5, 0, 1], dtype=torch.float64), dim=0)
+    z, log_area = stereographic(x, pole)
+    # (1 + ‖z‖²)/2 = 1/(1 − x·pole)
+    torch.testing.assert_close((1 + z.square().sum(1)) / 2, 1 / (1 - x @ pole))
+    torch.testing.assert_close(log_area, 4 * torch.log(1 - x @ pole))
+    # conformal: distances in the plane are those on the sphere, stretched
+    apart = (z[:10] - z[10:]).square().sum(1)
+    torch.testing.assert_close(apart, (x[:10] - x[10:]).square().sum(1) / ((1 - x[:10] @ pole) * (1 - x[10:] @ pole)))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 8])
+def test_von_mises_fisher_integrates_to_one_and_is_what_is_drawn(dim: int) -> None:
+    kappa = 4.0
+    angle = torch.linspace(0, math.pi, 20_001, dtype=torch.float64)
+    uniform = torch.sin(angle) ** (dim - 2)
+    uniform /= torch.trapezoid(uniform, angle)
+    density = log_von_mises_fisher(angle.cos(), kappa, dim).exp() * uniform
+    assert float(torch.trapezoid(density, angle)) == pytest.approx(1, abs=1e-6)
+    mean = F.normalize(points(20_000, dim), dim=1)
+    drawn = von_mises_fisher(mean, kappa, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(20_000, dtype=torch.float64))
+    expected = float(torch.trapezoid(density * angle.cos(), angle))
+    assert float((drawn * mean).sum(1).mean()) == pytest.approx(expected, abs=0.01)
