@@ -61,7 +61,7 @@ unit: setup ## tests of the library
 	@$(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
 
 notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
-	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider --nbval --nbval-current-env \
+	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
 
 book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error
