@@ -41,19 +41,25 @@ RECIPES = {
         replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
         replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
         replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
+        replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
+        replace(methods.get("jcl/jcl"), name="x/jcl_shuffled"),
     )
 }  # fmt: skip
+for _name in ("x/moco_shuffled", "x/jcl_shuffled"):
+    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, parts=2))
 
 
 class Plain(nn.Module):
-    """An encoder without batch statistics: what a row gives does not depend on its neighbours."""
+    """An encoder without running statistics; without any of the batch unless ``normed``."""
 
-    def __init__(self) -> None:
+    def __init__(self, normed: bool = False) -> None:
         super().__init__()
         self.linear = nn.Linear(FEATURES, DIM)
+        # batch statistics too are the same where the batch has as many parts as there are processes
+        self.norm = nn.BatchNorm1d(DIM, track_running_stats=False) if normed else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(self.linear(x), dim=1)
+        return F.normalize(self.norm(self.linear(x)), dim=1)
 
 
 def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
@@ -62,7 +68,7 @@ def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
     split = isinstance(recipe.views, Split)
 
     def encoders(*parts: object, **settings: object) -> nn.ModuleList:
-        return nn.ModuleList(Plain() for _ in range(2 if split else 1))
+        return nn.ModuleList(Plain(name.endswith("shuffled")) for _ in range(2 if split else 1))
 
     with mock.patch("contrastlab.encoders.build_for", encoders):
         learner = Learner(recipe, Settings(dim=DIM), image_channels=3, images=IMAGES, classes=3, seed=0)

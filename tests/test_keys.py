@@ -254,5 +254,5 @@ def test_parts_are_normalised_apart_and_keep_their_order() -> None:
 
 
 def test_more_parts_than_pairs_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"parts=4: accepted is at most 3"):
+    with pytest.raises(ArgumentError, match=r"parts=4: accepted is at most 3, half"):
         in_parts(lambda piece: piece, torch.zeros(6, 2), 4)

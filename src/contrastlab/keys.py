@@ -53,9 +53,9 @@ class Queue:
     Args:
         size: keys held; need not be a multiple of the batch.
         momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
-        parts: batch-norm of both encoders sees the batch in so many parts, the keys' parts drawn anew each step
-            (MoCo's shuffled batch-norm: one part per GPU, 8 of them). 1 is one batch, whose statistics tell a key
-            from the queue.
+        parts: batch-norm of both encoders sees the global batch in so many parts, the keys' parts drawn anew each
+            step (MoCo's shuffled batch-norm: one part per GPU, 8 of them). With 1 query and key share statistics,
+            which tell the key from the queue.
     """
 
     size: int = 65536
@@ -228,27 +228,48 @@ class KeyQueue(nn.Module):
         return self.rows.roll(-int(self.pointer), 0)
 
 
+def local_parts(parts: int) -> int:
+    """How many of ``parts`` fall to this process; one where there is but one part, whatever the processes.
+
+    Raises:
+        ArgumentError: the parts cannot be shared out evenly.
+    """
+    count = world()[1]
+    if parts > 1 and parts % count:
+        raise reject("parts", parts, f"1, or a multiple of the number of processes, {count}")
+    return max(1, parts // count)
+
+
 def in_parts(
     encode: Callable[[Tensor], Tensor], views: Tensor, parts: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """``encode`` of ``[B, …]`` views in ``parts`` pieces, so that batch-norm sees one piece at a time.
+    """``encode`` of this process's ``[B, …]`` views, the global batch cut in ``parts``: batch-norm sees one at a time.
 
     Args:
-        encode: of one piece.
+        encode: of one part; without gradient where there is a ``generator`` and several processes.
         views: ``[B, …]``.
-        parts: pieces, of equal size up to one; no more than half of B, since batch-norm needs two values.
-        generator: which views share a piece is drawn anew (the order of the result is that of ``views``); ``None``
-            takes them in order.
+        parts: of the global batch, shared out among the processes; each needs two views or more. 1 is one part per
+            process.
+        generator: draws anew which views share a part, over all processes, where it must be in the same state (MoCo's
+            shuffled batch-norm). The order of the result is that of ``views``. ``None`` takes them in order.
+
+    Raises:
+        ArgumentError: more parts than pairs of views, or parts that cannot be shared out.
     """
+    own = local_parts(parts)
     if parts == 1:
         return encode(views)
-    if len(views) < 2 * parts:
-        raise reject("parts", parts, f"at most {len(views) // 2}, half of the {len(views)} views of a step")
+    if len(views) < 2 * own:
+        raise reject("parts", parts, f"at most {len(views) // 2 * world()[1]}, half of the views of a step")
     if generator is None:
-        return torch.cat([encode(piece) for piece in views.tensor_split(parts)])
-    order = torch.randperm(len(views), generator=generator, device=generator.device).to(views.device)
-    mixed = torch.cat([encode(piece) for piece in views[order].tensor_split(parts)])
-    return torch.empty_like(mixed).index_copy_(0, order, mixed)
+        return torch.cat([encode(part) for part in views.tensor_split(own)])
+    rank, count = world()
+    every = views if count == 1 else gather(views)
+    order = torch.randperm(len(every), generator=generator, device=generator.device).to(views.device)
+    mine = order.view(count, -1)[rank]
+    mixed = torch.cat([encode(part) for part in every[mine].tensor_split(own)])
+    mixed = mixed if count == 1 else gather(mixed)
+    return torch.empty_like(mixed).index_copy_(0, order, mixed).view(count, len(views), -1)[rank]
 
 
 @torch.no_grad()

@@ -183,10 +183,11 @@ class Learner(nn.Module):
     def _queue(self, views: tuple[Tensor, ...], choice: key.Queue, draws: Draws, step: int, total: int) -> Step:
         assert self.slow is not None
         streams, size = len(self.network.encoders), len(views[0])
-        if choice.parts == 1:
+        parts = key.local_parts(choice.parts)
+        if parts == 1:
             queries = self._forward(*views[:streams])
         else:
-            split = [list(v.tensor_split(choice.parts)) for v in views[:streams]]
+            split = [list(v.tensor_split(parts)) for v in views[:streams]]
             pieces = [self._forward(*piece) for piece in zip(*split, strict=True)]
             queries = [torch.cat(stream) for stream in zip(*pieces, strict=True)]
         # one stream: the other views are keys; two: those of the same view (CMC), or of further views of the image
@@ -196,8 +197,10 @@ class Learner(nn.Module):
             key.momentum_update(self.slow, self.network.encoders, choice.momentum)
             for j, encoder in enumerate(self.slow):
                 seen = views[first + j :: streams]
-                embedded = key.in_parts(encoder, torch.cat(seen), choice.parts, draws.generator)
-                slow.append(embedded.view(len(seen), size, -1).transpose(0, 1))
+                # image by image, so that the order is that of the global batch; one view keeps its memory format
+                flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
+                embedded = key.in_parts(encoder, flat, choice.parts, draws.generator)
+                slow.append(embedded.view(size, len(seen), -1))
         others = [self._other(i) for i in range(streams)]
         many = isinstance(self.recipe.positives, Many | Joint)
         positives = [keys if many else keys[:, 0] for keys in slow]
