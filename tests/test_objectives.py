@@ -361,14 +361,18 @@ def test_f_micl_with_cosine_similarity_puts_the_score_into_the_conjugate(name) -
 
 
 def test_cosine_similarity_outside_a_domain_says_for_whom_and_why() -> None:
-    with pytest.raises(ArgumentError, match=r"similarity='cosine'.*Vincze.*τ = 1, or a temp.*\n?.*js.*hellinger"):
+    text = r"similarity='cosine'.*Vincze.*τ = 1, or a temp.*\n?.*js.*hellinger"
+    with pytest.raises(ArgumentError, match=text) as seen:
         FMICL("vincze_le_cam", similarity="cosine").check(1.0)
+    # 1 itself is in its domain: there f* is finite and its slope is not
+    assert "score 1, and f* or its slope is infinite from 1 on" in str(seen.value)
+    assert "vincze_le_cam," not in str(seen.value).partition("same holds for")[2]
     FMICL("vincze_le_cam", similarity="cosine").check(1.01)
-    with pytest.raises(ArgumentError, match=r"below 0.693147"):
+    with pytest.raises(ArgumentError, match=r"infinite from 0.693147 on"):
         FMICL("js", similarity="cosine").check(1.2)
     FMICL("js", similarity="cosine").check(1.5)
     FMICL("kl", similarity="cosine").check(0.01)
-    with pytest.raises(ArgumentError, match="reverse"):
+    with pytest.raises(ArgumentError, match=r"reverse.*infinite from 0 on$"):
         FMICL("reverse_kl", similarity="cosine").check(100.0)
 
 

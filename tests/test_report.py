@@ -142,6 +142,12 @@ def test_one_seed_has_no_interval_and_says_so() -> None:
     assert any("agreement is not judged" in s for s in report.summary_sentences(table))
 
 
+def test_labels_with_a_comma_are_kept_apart() -> None:
+    plan = papers.plan("fmicl", 8)
+    sentences = report.summary_sentences(report.table(plan, [], "cifar10", "paper"))
+    assert any("Not run: KL, α = 0.1; KL, α = 1; " in sentence for sentence in sentences)
+
+
 @pytest.mark.parametrize(("linear", "above"), [(45.0, True), (41.3, False), (41.0, False), (30.0, False)])
 def test_mark_against_the_random_encoder(linear: float, above: bool) -> None:
     table = report.table(PLAN, [result("ours/random", 0, 41.0), result("ring/ir", 0, linear)], "cifar10", "paper")

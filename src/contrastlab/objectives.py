@@ -333,17 +333,18 @@ class FMICL:
         """Whether every score of the unit sphere lies inside the domain of f*.
 
         Raises:
-            ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It is what stands
-                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity).
+            ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It may be what stands
+                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
         """
         reached = 1 / temperature
         if self.similarity == "gaussian" or reached < self.f.highest:
             return
-        fails = ", ".join(d for d in divergences.names() if divergences.get(d).highest <= reached)
+        others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
         cure = f", or a temperature above {1 / self.f.highest:.4g}" if self.f.highest > 0 else ""
         accepted = (
             f"'gaussian' for {self.f.title} at τ = {temperature:g}{cure}: equal embeddings score {reached:g}, and f* or"
-            f" its slope is infinite outside {self.f.domain}. The same holds for {fails}"
+            f" its slope is infinite from {self.f.highest:.6g} on"
+            + (f". The same holds for {', '.join(others)}" if others else "")
         )
         raise reject("similarity", self.similarity, accepted)
 

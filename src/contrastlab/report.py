@@ -358,6 +358,11 @@ def _markdown_cell(text: str) -> str:
     return text.replace("\n", " ")
 
 
+def _list(names: Sequence[str]) -> str:
+    # labels such as "KL, α = 20" have a comma of their own
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
+
+
 def _join(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
@@ -515,16 +520,16 @@ def summary_sentences(report: Report) -> list[str]:
     for status in ("not run", "n/a"):
         names = [row.label for row in methods if row.status.startswith(status)]
         if names:
-            out.append(f"{status.capitalize() if status == 'not run' else 'Not possible here'}: {', '.join(names)}.")
+            out.append(f"{status.capitalize() if status == 'not run' else 'Not possible here'}: {_list(names)}.")
     judged = [row for row in run if row.versus_random is not None]
     above = [f"{row.label} ({row.versus_random:+.1f} points)" for row in judged if row.above_random]
     below = [f"{row.label} ({row.versus_random:+.1f} points)" for row in judged if not row.above_random]
     if above:
-        out.append(f"Above the random encoder: {', '.join(above)}.")
+        out.append(f"Above the random encoder: {_list(above)}.")
     if below:
         out.append(
             f"Not yet above the random encoder at this size (by more than the test set's sampling error):"
-            f" {', '.join(below)}."
+            f" {_list(below)}."
         )
     if run and not judged:
         out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
@@ -535,9 +540,7 @@ def summary_sentences(report: Report) -> list[str]:
         out.append(report.banner)
     single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
     if single:
-        out.append(
-            f"One seed only for {', '.join(single)}: how much another seed would change these numbers is not known."
-        )
+        out.append(f"One seed only for {_list(single)}: how much another seed would change these numbers is not known.")
     return out
 
 
@@ -565,7 +568,7 @@ def _agreement(run: Sequence[Row]) -> list[str]:
         f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
     ]
     if outside:
-        out.append(f"Outside, measured minus published in points: {', '.join(outside)}.")
+        out.append(f"Outside, measured minus published in points: {_list(outside)}.")
     return out
 
 
