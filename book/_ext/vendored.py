@@ -1,11 +1,14 @@
-"""Scripts the pages need, fetched once at build time so that the built book asks no other host for anything.
+"""What the pages need, put beside them at build time, so that the built book asks no other host for anything.
 
-MathJax comes from npm into ``book/_static/vendor``, which is not committed. Without npm the page falls back to
-MathJax's public server, and the build says so.
+MathJax comes from npm and plotly from its Python package, into ``book/_static/vendor``, which is not committed. Without
+npm the pages fall back to MathJax's public server, and the build says so. Plotly figures become HTML with their data
+inside: sliders work without Python.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import subprocess
 import tarfile
@@ -13,13 +16,38 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import plotly.io
+from docutils import nodes
+from myst_nb.core import render
+from plotly.offline import get_plotlyjs
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-PACKAGES = {"mathjax": ("mathjax@3.2.2", "es5", "tex-mml-chtml.js")}
-"""Folder in ``vendor`` → npm package, the folder of it that is kept, and a file that proves it complete."""
-
+MATHJAX = "mathjax@3.2.2"
 logger = logging.getLogger(__name__)
+
+
+class Plotly(render.MimeRenderPlugin):
+    """``application/vnd.plotly.v1+json`` as a ``div`` and a script; plotly itself is loaded once per page."""
+
+    mime_priority_overrides = (("html", "application/vnd.plotly.v1+json", 1),)
+
+    @staticmethod
+    def handle_mime(
+        renderer: render.NbElementRenderer, data: render.MimeData, inline: int
+    ) -> list[nodes.Element] | None:
+        """One raw HTML node, or ``None`` for other types."""
+        if inline or data.mime_type != "application/vnd.plotly.v1+json":
+            return None
+        text = data.content if isinstance(data.content, str) else json.dumps(data.content)
+        content = json.loads(text)
+        content.pop("config", None)
+        html = plotly.io.to_html(
+            content, full_html=False, include_plotlyjs=False, include_mathjax=False, auto_play=False,
+            div_id="figure-" + hashlib.sha256(text.encode()).hexdigest()[:12],
+            config={"displayModeBar": False, "responsive": True}, default_width="100%", validate=False,
+        )  # fmt: skip
+        return [nodes.raw("", html, format="html", classes=["output"])]
 
 
 def fetch(package: str, folder: str, target: Path) -> None:
@@ -28,27 +56,32 @@ def fetch(package: str, folder: str, target: Path) -> None:
         done = subprocess.run(
             ["npm", "pack", "--silent", package], cwd=work, capture_output=True, text=True, timeout=120, check=True
         )
-        archive = Path(work) / done.stdout.split()[-1]
-        with tarfile.open(archive) as tar:
+        with tarfile.open(Path(work) / done.stdout.split()[-1]) as tar:
             tar.extractall(work, filter="data")
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(Path(work) / "package" / folder, target, dirs_exist_ok=True)
+        fresh = target.with_name(target.name + ".new")
+        shutil.copytree(Path(work) / "package" / folder, fresh, dirs_exist_ok=True)
+        fresh.rename(target)
 
 
 def vendor(app: Sphinx, config: Any) -> None:
     """Fetch what is missing and point the configuration at it."""
     place = Path(app.confdir) / "book" / "_static" / "vendor"
-    for name, (package, folder, proof) in PACKAGES.items():
-        if not (place / name / proof).exists():
-            try:
-                fetch(package, folder, place / name)
-            except (OSError, subprocess.SubprocessError) as error:
-                logger.info(f"{package} could not be fetched ({error}): these pages will need a connection")
-                continue
-        config[f"{name}_path"] = f"vendor/{name}/{proof}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    try:
+        if not (place / "mathjax").exists():
+            fetch(MATHJAX, "es5", place / "mathjax")
+        config.mathjax_path = "vendor/mathjax/tex-mml-chtml.js"
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.info(f"{MATHJAX} could not be fetched ({error}): formulas will need a connection")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    # its plugins come from installed packages only, and this one is for these pages
+    installed = render.load_mime_renders
+    render.load_mime_renders = lambda: [*installed(), Plotly]
     app.connect("config-inited", vendor, priority=100)
+    app.add_js_file("vendor/plotly.min.js", priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

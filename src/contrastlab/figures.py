@@ -1,0 +1,368 @@
+"""Interactive figures of the book: each one is a pure function of its knobs.
+
+``ring(outer=10)`` draws one state. :func:`sliding` turns such a function into a figure with a slider that needs no
+Python behind it (the static page); :mod:`contrastlab.widgets` turns the same function into live controls (JupyterLab).
+
+One visual language: :data:`COLOURS`, safe for colour-blind readers, and a line style or marker beside every colour, so
+that a figure reads in black and white. Values outside their range are refused by name; nothing is clamped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logsumexp
+
+from contrastlab import divergences
+from contrastlab.errors import reject
+
+__all__ = ["COLOURS", "ceiling", "composition", "joint", "looseness", "ring", "sliding", "temperature"]
+
+COLOURS: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "#000000",
+        "positive": "#009E73",
+        "negative": "#D55E00",
+        "ignored": "#BBBBBB",
+        "truth": "#0072B2",
+        "published": "#CC79A7",
+        "other": "#E69F00",
+    }
+)
+"""What a colour means, on every page."""
+
+Array = NDArray[np.float64]
+
+
+def _check(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
+    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
+    if not inside:
+        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
+            f" and at most {high:g}" if math.isfinite(high) else ""
+        )
+        raise reject(name, value, span)
+
+
+def _check_integer(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or int(value) != value or value < low:
+        raise reject(name, value, f"an integer of at least {low}")
+
+
+def _figure(title: str, x: str, y: str, **layout: Any) -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 70, "b": 50}, xaxis_title=x, yaxis_title=y,
+        title={"text": title, "font": {"size": 15}, "x": 0.02, "y": 0.97, "yanchor": "top"},
+        legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
+    )  # fmt: skip
+    return figure
+
+
+def sliding(
+    draw: Callable[..., go.Figure],
+    knob: str,
+    values: Sequence[Any],
+    *,
+    start: Any = None,
+    label: str = "",
+    **fixed: Any,
+) -> go.Figure:
+    """``draw`` at every value of one knob, as a figure with a slider.
+
+    Args:
+        draw: a function of this module, or any pure function that returns a plotly figure with the same traces for all
+            values.
+        knob: name of its parameter.
+        values: the stops.
+        start: the first one shown; by default the middle.
+        label: written before the value; by default the knob's name.
+        fixed: its other parameters.
+
+    Raises:
+        ArgumentError: no value, a start that is no stop, or figures whose traces do not correspond.
+    """
+    if not len(values):
+        raise reject("values", list(values), "at least one stop")
+    start = values[len(values) // 2] if start is None else start
+    if start not in values:
+        raise reject("start", start, f"one of {', '.join(map(str, values))}")
+    drawn = {value: draw(**{knob: value}, **fixed) for value in values}
+    if len({len(figure.data) for figure in drawn.values()}) != 1:
+        raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
+    figure = go.Figure(drawn[start])
+    figure.frames = [
+        go.Frame(data=state.data, layout={"title": state.layout.title, "shapes": state.layout.shapes,
+                                          "annotations": state.layout.annotations}, name=str(value))
+        for value, state in drawn.items()
+    ]  # fmt: skip
+    steps = [
+        {
+            "method": "animate",
+            "label": f"{value:g}" if isinstance(value, int | float) else str(value),
+            "args": [[str(value)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
+        }
+        for value in values
+    ]
+    slider = {
+        "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
+        "currentvalue": {"prefix": f"{label or knob} = "},
+    }  # fmt: skip
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    figure.update_layout(sliders=[slider], height=500, legend=legend, margin_t=110, margin_b=90)
+    return figure
+
+
+def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed: int = 0) -> go.Figure:
+    """How much of the gradient goes to the hardest negatives: share of the softmax weight against rank.
+
+    Args:
+        tau: τ, above 0.
+        queries: averaged over so many.
+        keys: negatives of each, uniform on a sphere of 128 dimensions.
+        seed: of them.
+    """
+    _check("tau", tau, 0, open_low=True)
+    _check_integer("queries", queries, 1)
+    _check_integer("keys", keys, 2)
+    cosines = np.sort(np.random.default_rng(seed).standard_normal((queries, keys)) / math.sqrt(128), axis=1)[:, ::-1]
+    weights = np.exp(cosines / tau - logsumexp(cosines / tau, axis=1, keepdims=True)).mean(0)
+    share = 100 * np.cumsum(weights)
+    rank = 100 * np.arange(1, keys + 1) / keys
+    tenth = float(share[max(0, keys // 10 - 1)])
+    figure = _figure(
+        f"At τ = {tau:g} the closest 10 % of the negatives get {tenth:.0f} % of the push",
+        "negatives, most similar first (%)", "share of the weight (%)", yaxis_range=[0, 101], xaxis_range=[0, 100],
+    )  # fmt: skip
+    figure.add_scatter(x=rank, y=share, mode="lines", name="softmax weight", line={"color": COLOURS["negative"]})
+    figure.add_scatter(
+        x=[0, 100], y=[0, 100], mode="lines", name="all alike", line={"color": COLOURS["ignored"], "dash": "dot"}
+    )
+    return figure
+
+
+def ring(
+    outer: float = 10.0, inner: float = 1.0, tau: float = 0.07, classes: int = 10, within: float = 0.5,
+    *, keys: int = 20_000, seed: int = 0,
+) -> go.Figure:  # fmt: skip
+    """Similarities of one query to a bank, the ring from ``inner`` to ``outer`` %, and the level c it should exceed.
+
+    Args:
+        outer: u, percent from the closest key.
+        inner: ℓ, percent that is skipped.
+        tau: τ.
+        classes: equally many keys of each class; the query belongs to one.
+        within: mean cosine with keys of the own class; with others it is 0.
+        keys: in the bank.
+        seed: of the cosines, normal with the spread of random directions in 128 dimensions.
+    """
+    _check("tau", tau, 0, open_low=True)
+    _check("inner", inner, 0, 100)
+    _check("outer", outer, 0, 100, open_low=True)
+    if outer <= inner:
+        raise reject("outer", outer, f"a percentage above inner={inner:g}")
+    _check_integer("classes", classes, 1)
+    _check("within", within, -1, 1)
+    rng = np.random.default_rng(seed)
+    own = np.arange(keys) < keys / classes
+    cosines = np.clip(rng.standard_normal(keys) / math.sqrt(128) + within * own, -1, 1)
+    log_c = float(logsumexp(cosines / tau) - math.log(keys))
+    order = np.sort(cosines)[::-1]
+    first, last = int(inner * keys / 100 + 1e-9), max(int(inner * keys / 100) + 1, int(outer * keys / 100 + 1e-9))
+    chosen = order[first:last]
+    holds = chosen.min() / tau > log_c
+    bins = np.linspace(-0.6, 1, 129)
+    figure = _figure(
+        f"Ring {inner:g}–{outer:g} %: its least similar key {'exceeds' if holds else 'is below'} log c · τ"
+        f" = {log_c * tau:.2f}, the theorem {'applies' if holds else 'is silent'}",
+        "cosine with the query", "keys (log scale)", yaxis_type="log", barmode="overlay", bargap=0,
+    )  # fmt: skip
+    parts = (("bank", order, "ignored", ""), ("ring", chosen, "negative", "/"))
+    for name, values, colour, pattern in parts:
+        height, _ = np.histogram(values, bins)
+        figure.add_bar(
+            x=(bins[:-1] + bins[1:]) / 2, y=np.where(height, height, np.nan), name=name, width=bins[1] - bins[0],
+            marker={"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}},
+        )  # fmt: skip
+    figure.add_scatter(
+        x=[log_c * tau] * 2, y=[1, keys / 4], mode="lines", name="τ log c, the mean of exp(s) as a cosine",
+        line={"color": COLOURS["truth"], "dash": "dash", "width": 3},
+    )  # fmt: skip
+    return figure
+
+
+def _gaussian_info_nce(rho: float, dimension: int, k: int, pairs: int, seed: int) -> tuple[float, float]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((pairs, dimension))
+    y = rho * x + math.sqrt(1 - rho**2) * rng.standard_normal((pairs, dimension))
+    blocks = y[: pairs // k * k].reshape(-1, k, dimension)
+    queries = x[: pairs // k * k].reshape(-1, k, dimension)
+    quadratic = (
+        rho**2 * ((queries**2).sum(2)[:, :, None] + (blocks**2).sum(2)[:, None, :])
+        - 2 * rho * queries @ blocks.transpose(0, 2, 1)
+    )  # fmt: skip
+    f = -0.5 * quadratic / (1 - rho**2) - dimension / 2 * math.log1p(-(rho**2))
+    positive = np.diagonal(f, axis1=1, axis2=2)
+    with_it = positive - logsumexp(f, axis=2) + math.log(k)
+    others = np.where(np.eye(k, dtype=bool), -np.inf, f)
+    without = positive - logsumexp(others, axis=2) + math.log(k - 1)
+    return float(with_it.mean()), float(without.mean())
+
+
+def ceiling(
+    nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256), pairs: int = 2048,
+    seed: int = 0,
+) -> go.Figure:  # fmt: skip
+    """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information.
+
+    Args:
+        nats: I(X; Y).
+        dimension: of X and of Y.
+        ks: terms in the denominator, the positive included.
+        pairs: sampled.
+        seed: of the sample.
+    """
+    _check("nats", nats, 0)
+    _check_integer("dimension", dimension, 1)
+    for k in ks:
+        _check_integer("ks", k, 2)
+    rho = math.sqrt(-math.expm1(-2 * nats / dimension))
+    values = [_gaussian_info_nce(rho, dimension, k, max(pairs, 4 * k), seed) for k in ks]
+    bound = values[-1][0]
+    figure = _figure(
+        f"{nats:g} nats are there; {ks[-1]} terms show {bound:.2f} of them, and no more than log {ks[-1]}"
+        f" = {math.log(ks[-1]):.2f}",
+        "terms in the denominator, K", "nats", xaxis_type="log", yaxis_range=[0, max(8.0, 2.4 * nats)],
+        xaxis_tickvals=list(ks),
+    )  # fmt: skip
+    lines = (
+        ("InfoNCE", [v for v, _ in values], "positive", "solid", "circle"),
+        ("positive left out: no lower bound", [v for _, v in values], "negative", "dot", "x"),
+        ("log K, the ceiling", [math.log(k) for k in ks], "ignored", "dash", "line-ew"),
+        ("mutual information", [nats] * len(ks), "truth", "longdash", "line-ew"),
+    )
+    for name, y, colour, dash, symbol in lines:
+        figure.add_scatter(
+            x=list(ks), y=y, name=name, mode="lines+markers", line={"color": COLOURS[colour], "dash": dash},
+            marker={"symbol": symbol, "size": 8},
+        )  # fmt: skip
+    return figure
+
+
+def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> go.Figure:
+    """VINCE with the closest ``percent`` % as negatives against the size of the critic, exact for K → ∞.
+
+    The critic is a multiple a of the optimal one, for two Gaussians with correlation ``rho``.
+
+    Args:
+        percent: p, above 0 and at most 100.
+        rho: ρ.
+        scales: points on the curve, from a = 0 to 1.2.
+    """
+    _check("percent", percent, 0, 100, open_low=True)
+    _check("rho", rho, -0.999, 0.999)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights = weights / weights.sum()
+    y = stats.norm.ppf((np.arange(2001) + 0.5) / 2001)
+    f = -0.5 * math.log1p(-(rho**2)) - 0.5 * (y - rho * nodes[:, None]) ** 2 / (1 - rho**2) + 0.5 * y**2
+    top = -np.sort(-f, axis=1)[:, : max(1, round(percent / 100 * len(y)))]
+    information = -0.5 * math.log1p(-(rho**2))
+    a = np.linspace(0, 1.2, scales)
+    value = np.array([s * information - weights @ (logsumexp(s * top, axis=1) - math.log(top.shape[1])) for s in a])
+    best = int(value.argmax())
+    figure = _figure(
+        f"Negatives from the closest {percent:g} %: at the good critic (a = 1) the bound is"
+        f" {np.interp(1, a, value):+.4f} nats, the best is {value[best]:.4f} at a = {a[best]:.2f}",
+        "size a of the critic", "nats",
+    )  # fmt: skip
+    figure.add_scatter(x=a, y=value, name="VINCE, K → ∞", mode="lines", line={"color": COLOURS["negative"]})
+    figure.add_scatter(
+        x=[0, 1.2], y=[information] * 2, name="mutual information", mode="lines",
+        line={"color": COLOURS["truth"], "dash": "longdash"},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[a[best]], y=[value[best]], name="largest", mode="markers",
+        marker={"color": COLOURS["query"], "size": 10, "symbol": "diamond"},
+    )  # fmt: skip
+    figure.update_yaxes(range=[-0.15, 0.04])
+    return figure
+
+
+def joint(
+    strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives: int = 64, *, most: float = 0.06
+) -> go.Figure:
+    """JCL's closed form beside the exact loss of infinitely many Gaussian keys, against the variance along the query.
+
+    Args:
+        strength: λ of at least 0.
+        tau: τ.
+        mean: mean of ``q·k⁺``.
+        negatives: K of random direction, in 128 dimensions.
+        most: largest variance of ``q·k⁺`` drawn.
+    """
+    _check("strength", strength, 0)
+    _check("tau", tau, 0, open_low=True)
+    _check("mean", mean, -1, 1)
+    _check_integer("negatives", negatives, 1)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+    rest = math.log(negatives) + 1 / (2 * 128 * tau**2)
+    v = np.linspace(0, most, 61)
+    a = (mean + np.sqrt(v)[:, None] * nodes) / tau
+    limit = (np.logaddexp(a, rest) - a) @ weights
+    bound = np.logaddexp(mean / tau + strength * v / (2 * tau**2), rest) - mean / tau
+    share = float(1 / (1 + math.exp(min(700.0, rest - mean / tau - strength * v[-1] / (2 * tau**2)))))
+    above = bool((bound >= limit - 1e-12).all())
+    figure = _figure(
+        f"λ = {strength:g}: {'an upper bound' if above else 'below the limit, so no bound'};"
+        f" at the right edge the positive holds {100 * share:.0f} % of the denominator",
+        "variance of q·k⁺ over the keys", "loss (nats)", xaxis_range=[0, most],
+    )  # fmt: skip
+    figure.add_scatter(
+        x=v, y=limit, name="infinitely many keys, exact", mode="lines",
+        line={"color": COLOURS["truth"], "dash": "longdash"},
+    )  # fmt: skip
+    figure.add_scatter(x=v, y=bound, name="JCL", mode="lines", line={"color": COLOURS["positive"]})
+    top = max(float(limit.max()), float((np.logaddexp(mean / tau + 4 * v / (2 * tau**2), rest) - mean / tau).max()))
+    figure.update_yaxes(range=[0, 1.05 * top])
+    return figure
+
+
+def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0) -> go.Figure:
+    """How a divergence pushes a pair apart: ``h(t) = f*(f′(μ e^{−t/2σ²}))`` over all squared distances on the sphere.
+
+    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4).
+
+    Args:
+        divergence: name in :mod:`contrastlab.divergences`.
+        mu: μ, above 0.
+        precision: ``1 / 2σ²``, above 0.
+    """
+    f = divergences.get(divergence)
+    _check("mu", mu, 0, open_low=True)
+    _check("precision", precision, 0, open_low=True)
+    t = torch.linspace(0, 4, 401, dtype=torch.float64)
+    h = f.composition(math.log(mu) - precision * t).numpy()
+    curvature = np.diff(h, 2)
+    tolerance = 1e-9 * max(1.0, float(np.abs(h).max()))
+    kind = (
+        "convex: equal distances are best" if curvature.min() > tolerance * 1e-3 and f.spreads(mu)
+        else "straight: any centred set is as good" if np.abs(curvature).max() <= tolerance
+        else "not convex everywhere: unequal distances can be better"
+    )  # fmt: skip
+    figure = _figure(
+        f"{f.title}, μ = {mu:g}: {kind}", "squared distance t", "h(t), scaled to 1 … 0", xaxis_range=[0, 4]
+    )
+    scaled = (h - h[-1]) / (h[0] - h[-1])
+    figure.add_scatter(x=t.numpy(), y=scaled, name="h", mode="lines", line={"color": COLOURS["negative"]})
+    figure.add_scatter(
+        x=[0, 4], y=[1, 0], name="straight line", mode="lines", line={"color": COLOURS["ignored"], "dash": "dot"}
+    )
+    return figure

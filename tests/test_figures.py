@@ -1,0 +1,123 @@
+"""Figures: pure, refusing what is out of range, sliding without Python, and showing what they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from contrastlab import divergences, figures, widgets
+from contrastlab.errors import ArgumentError, UnknownNameError
+
+DRAWN = {
+    "temperature": (figures.temperature, "tau", [0.05, 0.2, 1.0]),
+    "ring": (figures.ring, "outer", [2.0, 10.0, 100.0]),
+    "ceiling": (figures.ceiling, "nats", [1.0, 5.0]),
+    "looseness": (figures.looseness, "percent", [100, 90, 25]),
+    "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
+    "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_figure_is_a_pure_function_with_axes_and_a_finding(name) -> None:
+    draw, knob, values = DRAWN[name]
+    first, again = (draw(**{knob: values[0]}) for _ in "ab")
+    assert first.to_json() == again.to_json()
+    assert first.layout.xaxis.title.text
+    assert first.layout.yaxis.title.text
+    assert len(first.layout.title.text) > 20
+    for trace in first.data:
+        y = np.asarray(trace.y, dtype=float)
+        assert np.isfinite(y[~np.isnan(y)]).all()
+        assert trace.name
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_slider_holds_every_state_and_starts_where_asked(name) -> None:
+    draw, knob, values = DRAWN[name]
+    figure = figures.sliding(draw, knob, values, start=values[0])
+    assert [frame.name for frame in figure.frames] == [str(value) for value in values]
+    assert figure.layout.sliders[0].active == 0
+    for frame, value in zip(figure.frames, values, strict=True):
+        state = draw(**{knob: value})
+        assert go.Figure(frame.data).to_json() == go.Figure(state.data).to_json()
+        assert frame.layout.title.text == state.layout.title.text
+    assert figure.frames[0].to_json() != figure.frames[-1].to_json()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_same_function_is_live(name) -> None:
+    box = getattr(widgets, name)()
+    assert len(box.children) >= 2
+
+
+def test_a_live_figure_shows_the_message_of_a_refused_value() -> None:
+    box = widgets.ring()
+    inner, outer = box.children[:2]
+    outer.value, inner.value = 1, 20
+    shown = box.children[-1].outputs
+    assert not shown or "outer" in str(shown)
+
+
+def test_ring_says_when_the_theorem_applies() -> None:
+    # many classes: skipping the closest 1 % skips what lifts c
+    assert "is silent" in figures.ring(classes=100).layout.title.text
+    assert "applies" in figures.ring(classes=1, within=0.0).layout.title.text
+
+
+def test_ceiling_stays_below_information_and_log_k() -> None:
+    for nats in (1.0, 10.0):
+        traces = {t.name: t for t in figures.ceiling(nats).data}
+        values = np.array(traces["InfoNCE"].y)
+        assert (values <= np.log(np.array(traces["InfoNCE"].x)) + 1e-12).all()
+        assert values[-1] < nats + 0.1
+        assert traces["positive left out: no lower bound"].y[0] > nats
+
+
+def test_looseness_at_all_of_the_sample_is_the_information() -> None:
+    figure = figures.looseness(percent=100, rho=0.6)
+    largest = figure.data[2]
+    assert largest.x[0] == pytest.approx(1, abs=0.03)
+    assert largest.y[0] == pytest.approx(-0.5 * math.log1p(-0.36), abs=1e-4)
+
+
+def test_joint_is_a_bound_from_one_on() -> None:
+    assert "an upper bound" in figures.joint(1.0).layout.title.text
+    assert "no bound" in figures.joint(0.2).layout.title.text
+
+
+@pytest.mark.parametrize("name", divergences.names())
+def test_composition_says_what_theorem_4_says(name) -> None:
+    title = figures.composition(name).layout.title.text
+    assert ("convex: equal" in title) == divergences.get(name).spreads(1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: figures.temperature(0), r"tau=0: accepted is a number above 0"),
+        (lambda: figures.ring(outer=5, inner=5), r"outer=5: accepted is a percentage above inner=5"),
+        (lambda: figures.ring(outer=101), r"outer=101"),
+        (lambda: figures.ring(tau=-1), r"tau=-1"),
+        (lambda: figures.ring(classes=0), r"classes=0: accepted is an integer of at least 1"),
+        (lambda: figures.ceiling(ks=(1, 2)), r"ks=1: accepted is an integer of at least 2"),
+        (lambda: figures.ceiling(-1), r"nats=-1"),
+        (lambda: figures.looseness(0), r"percent=0"),
+        (lambda: figures.looseness(rho=1), r"rho=1"),
+        (lambda: figures.joint(-0.1), r"strength=-0.1"),
+        (lambda: figures.composition(mu=0), r"mu=0"),
+        (lambda: figures.sliding(figures.joint, "strength", []), r"values=\[\]"),
+        (lambda: figures.sliding(figures.joint, "strength", [1.0], start=2.0), r"start=2.0"),
+    ],
+)
+def test_a_value_out_of_range_is_named(call, message) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+def test_an_unknown_divergence_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean pearson"):
+        figures.composition("pearsen")
