@@ -171,7 +171,7 @@ pair = pd.DataFrame(
         for kind, made in (("linear (%)", table), ("k-NN (%)", neighbours))
     }
 ).dropna()
-shared = f"{len(pair)} rows" if len(pair) < 3 else f"{pair.corr('spearman').iloc[0, 1]:.2f} over {len(pair)} rows"
+shared = "too few rows" if len(pair) < 3 else f"{pair.corr('spearman').iloc[0, 1]:.2f} over {len(pair)} rows"
 print(f"rank correlation, {table.dataset}, profile {table.profile}: {shared}")
 
 # %% [markdown]
