@@ -99,22 +99,17 @@ spread = float(np.log(hyp0f1(d / 2, 1 / (4 * tau**2))))  # log of the mean of ex
 few, paper = np.log(64.0), np.log(65536.0) + spread
 variances = np.linspace(0, 0.04, 41)
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-for panel, c, title in zip(
-    axes, (few, paper), ("64 orthogonal negatives", "65,536 negatives, as in the paper"), strict=True
+for panel, c, title in (
+    (axes[0], few, "64 orthogonal negatives"),
+    (axes[1], paper, "65,536 negatives, as in the paper"),
 ):
     base = joint(m, 0, c, tau, 0)
-    panel.plot(
-        variances, [limit(m, v, c, tau) - base for v in variances], color="0", linewidth=2.5, label="$L^\\infty$"
-    )
+    exact = [limit(m, v, c, tau) - base for v in variances]
+    panel.plot(variances, exact, color="0", linewidth=2.5, label="infinitely many keys")
     panel.axhline(0, color=GREEN, linestyle="-.", label="mean key, λ = 0")
     for strength, style in ((0.5, ":"), (1, "-"), (4, "--")):
-        panel.plot(
-            variances,
-            joint(m, variances, c, tau, strength) - base,
-            color=ORANGE,
-            linestyle=style,
-            label=f"JCL, λ = {strength}",
-        )
+        bound = joint(m, variances, c, tau, strength) - base
+        panel.plot(variances, bound, color=ORANGE, linestyle=style, label=f"JCL, λ = {strength}")
     panel.set(title=title, xlabel="variance of q·k⁺", ylabel="loss − loss of the mean key (nats)")
 axes[0].legend(fontsize="small")
 plt.show()
@@ -153,7 +148,7 @@ print(
 # %% [markdown]
 # So at that size the covariance is nearly inert, unless the views of an image lie far apart. What then sets JCL apart
 # from MoCo v2 is the mean key: less noise in the positive, and mean keys in the queue. That is why the row λ = 0
-# belongs in every reproduction.
+# belongs in every reproduction. The profiles here have far fewer negatives, where λ matters more.
 #
 # ## Figure 2: run what is missing
 #
