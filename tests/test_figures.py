@@ -18,6 +18,7 @@ DRAWN = {
     "looseness": (figures.looseness, "percent", [100, 90, 25]),
     "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
     "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
+    "simplex": (figures.simplex, "divergence", ["kl", "vincze_le_cam", "neyman"]),
 }
 
 
@@ -95,6 +96,20 @@ def test_composition_says_what_theorem_4_says(name) -> None:
     assert ("convex: equal" in title) == divergences.get(name).spreads(1.0)
 
 
+@pytest.mark.parametrize("name", divergences.names())
+def test_simplex_says_what_theorem_4_says(name) -> None:
+    figure = figures.simplex(name)
+    after = np.array(figure.data[2].y)
+    assert ("all distances are equal" in figure.layout.title.text) == divergences.get(name).spreads(1.0)
+    assert ("two opposite clusters" in figure.layout.title.text) == (name == "neyman")
+    assert after.mean() == pytest.approx(16 / 7, abs=1e-6)  # centred, whatever the divergence
+
+
+def test_simplex_needs_dimensions() -> None:
+    assert "all distances are equal" in figures.simplex(points=3, dimension=2).layout.title.text
+    assert "stay unequal" in figures.simplex(points=4, dimension=2).layout.title.text
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -109,6 +124,8 @@ def test_composition_says_what_theorem_4_says(name) -> None:
         (lambda: figures.looseness(rho=1), r"rho=1"),
         (lambda: figures.joint(-0.1), r"strength=-0.1"),
         (lambda: figures.composition(mu=0), r"mu=0"),
+        (lambda: figures.simplex(points=1), r"points=1: accepted is an integer of at least 2"),
+        (lambda: figures.simplex(precision=0), r"precision=0"),
         (lambda: figures.sliding(figures.joint, "strength", []), r"values=\[\]"),
         (lambda: figures.sliding(figures.joint, "strength", [1.0], start=2.0), r"start=2.0"),
     ],

@@ -18,7 +18,7 @@ from IPython.display import display
 from contrastlab import divergences, figures
 from contrastlab.errors import ContrastLabError
 
-__all__ = ["ceiling", "composition", "joint", "live", "looseness", "ring", "temperature"]
+__all__ = ["ceiling", "composition", "joint", "live", "looseness", "ring", "simplex", "temperature"]
 
 
 def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
@@ -105,4 +105,16 @@ def composition() -> ipywidgets.VBox:
         divergence=ipywidgets.Dropdown(options=list(divergences.names()), value="kl", description="divergence"),
         mu=_logarithmic("μ", 1, -1, 1),
         precision=_logarithmic("1/2σ²", 1, -1, 1.3),
+    )
+
+
+def simplex() -> ipywidgets.VBox:
+    """The divergence, μ, 1/2σ², number of points and dimension against where the points go."""
+    return live(
+        figures.simplex,
+        divergence=ipywidgets.Dropdown(options=list(divergences.names()), value="kl", description="divergence"),
+        mu=_logarithmic("μ", 1, -1, 2),
+        precision=_logarithmic("1/2σ²", 1, -1, 0.7),
+        points=ipywidgets.IntSlider(8, min=2, max=16, description="points", continuous_update=False),
+        dimension=ipywidgets.IntSlider(8, min=2, max=16, description="dimension", continuous_update=False),
     )
