@@ -13,13 +13,14 @@ SYNC := $(UV) sync --frozen --inexact $(if $(wildcard .venv/bin/python),--quiet)
 ONE_THREAD := OMP_NUM_THREADS=1
 WORKERS ?= 2
 NOTEBOOKS = $(wildcard nbs/*.ipynb)
+PAGES = $(shell grep -l '{code-cell}' book/*.md)
 TABLE1 = runs/table1.ipynb
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks book lab bench clean
+.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench clean
 
 help: ## this list
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
 
 .tools/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -38,7 +39,7 @@ table1: setup ## Table 1 of Conditional Negative Sampling on the bundled images,
 	@$(RUN) python -m contrastlab show ring/table1 --dataset shapes --profile smoke --results runs
 	@echo "Executed notebook: $(TABLE1)"
 
-test: setup lint types pairing unit notebooks ## everything CI checks
+test: setup lint types pairing unit notebooks chapters ## everything CI checks
 
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
@@ -64,10 +65,20 @@ notebooks: setup ## run every notebook at smoke size and compare with its stored
 	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
 
+chapters: setup ## run every page of the book as a notebook
+	@rm -f book/.*.ipynb
+	@for page in $(PAGES); do $(RUN) jupytext --quiet --to ipynb -o "book/.$$(basename "$$page" .md).ipynb" "$$page"; done
+	@$(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env book/.*.ipynb
+	@rm -f book/.*.ipynb
+
 book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error
 	@$(SYNC) --group book
 	@$(ONE_THREAD) $(RUN) jupyter-book build . --toc _toc.yml --config book/_config.yml -W -n --keep-going --all
 	@echo "Open _build/html/index.html"
+
+check-book: setup ## open every built page in Chromium, offline, drag its sliders and look for errors
+	@$(SYNC) --group book
+	@$(RUN) python book/check.py _build/html
 
 lab: setup ## JupyterLab on this folder
 	@$(RUN) jupyter lab

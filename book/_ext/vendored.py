@@ -77,11 +77,18 @@ def vendor(app: Sphinx, config: Any) -> None:
         logger.info(f"{MATHJAX} could not be fetched ({error}): formulas will need a connection")
 
 
+def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Leave out the scripts of a service these pages do not use: they are declared twice, and ask another host."""
+    kept = [s for s in context["script_files"] if "thebe" not in (str(s) + s.attributes.get("body", "")).lower()]
+    context["script_files"] = kept
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     # its plugins come from installed packages only, and this one is for these pages
     installed = render.load_mime_renders
     render.load_mime_renders = lambda: [*installed(), Plotly]
     app.connect("config-inited", vendor, priority=100)
+    app.connect("html-page-context", drop_thebe, priority=900)
     app.add_js_file("vendor/plotly.min.js", priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,93 @@
+"""Opens every built page in Chromium, without a network, and looks for what a reader would stumble over.
+
+Fails if a page asks another host for anything, raises a JavaScript error, shows TeX that was not set, an image or a
+figure that is not there; or if a slider is moved and its figure stays as it was. Run after ``make book``:
+``make check-book``, or ``python book/check.py _build/html``. CHROMIUM names the browser; else it is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+UNSET = r"""() => [...document.querySelectorAll('.math')].filter(
+  e => !e.querySelector('mjx-container') && e.textContent.trim()).map(e => e.textContent.slice(0, 60))"""
+BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
+SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.layout.sliders || []).length)"
+STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
+
+
+def foreign(url: str) -> bool:
+    """Whether a request leaves the built folder."""
+    return not url.startswith(("file:", "data:", "blob:"))
+
+
+def problems(page: Page, path: Path, width: int) -> list[str]:
+    """What is wrong with one page at one width."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(f"JavaScript: {error}"))
+    page.on("request", lambda request: found.append(f"asks {request.url}") if foreign(request.url) else None)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(path.resolve().as_uri(), wait_until="load")
+    page.wait_for_timeout(300)
+    if page.query_selector(".math"):
+        page.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise", timeout=30_000)
+        page.evaluate("() => MathJax.startup.promise")
+    found += [f"TeX not set: {text}" for text in page.evaluate(UNSET)]
+    found += [f"image missing: {source}" for source in page.evaluate(BROKEN)]
+    for number, sliders in enumerate(page.evaluate(SLIDERS)):
+        if sliders:
+            figure = page.query_selector_all(".js-plotly-plot")[number]
+            figure.scroll_into_view_if_needed()
+            before = figure.evaluate(STATE)
+            rail = figure.query_selector(".slider-rail-touch-rect")
+            box = rail.bounding_box() if rail else None
+            if box is None:
+                found.append(f"figure {number}: no slider to drag")
+                continue
+            start = figure.query_selector(".slider-grip-rect").bounding_box()
+            target = box["x"] + (0.02 if start["x"] > box["x"] + box["width"] / 2 else 0.98) * box["width"]
+            page.mouse.move(start["x"] + start["width"] / 2, start["y"] + start["height"] / 2)
+            page.mouse.down()
+            page.mouse.move(target, box["y"] + box["height"] / 2, steps=8)
+            page.mouse.up()
+            page.wait_for_timeout(600)
+            if figure.evaluate(STATE) == before:
+                found.append(f"figure {number}: the slider moves and the figure does not")
+    if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
+        found.append(f"wider than {width} px")
+    return found
+
+
+def main(root: Path) -> int:
+    """Number of pages with a problem."""
+    browser_path = os.environ.get("CHROMIUM") or next((p for name in BROWSERS if (p := shutil.which(name))), None)
+    if browser_path is None:
+        print("no Chromium found; install one, or name it in CHROMIUM")
+        return 1
+    pages = sorted(p for folder in ("book", "nbs") for p in (root / folder).glob("*.html"))
+    if not pages:
+        print(f"no pages under {root}: run make book first")
+        return 1
+    bad = 0
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
+        for path in pages:
+            found = []
+            for width in (1300, 390):
+                context = browser.new_context(offline=True)
+                found += [f"{width} px: {text}" for text in problems(context.new_page(), path, width)]
+                context.close()
+            bad += bool(found)
+            print(f"{'bad ' if found else 'good'} {path.relative_to(root)}", *sorted(set(found)), sep="\n       ")
+        browser.close()
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main(Path(sys.argv[1] if len(sys.argv) > 1 else "_build/html"))))

@@ -1,0 +1,80 @@
+"""What every chapter has: short cells, a check, solved exercises, a slider, seeded draws, no typed result."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jupytext
+import pytest
+
+BOOK = Path(__file__).parents[1] / "book"
+CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
+PAGES = sorted(BOOK.glob("*.md"))
+
+
+def cells(page: Path, kind: str) -> list[jupytext.cli.NotebookNode]:
+    notebook = jupytext.reads(page.read_text(encoding="utf-8"), fmt="md:myst")
+    return [cell for cell in notebook.cells if cell.cell_type == kind]
+
+
+def prose(page: Path) -> str:
+    """Text without formulas, code, links and front matter."""
+    text = "\n".join(cell.source for cell in cells(page, "markdown"))
+    for pattern in (r"```\{math\}.*?```", r"```.*?```", r"\$\$.*?\$\$", r"\$[^$\n]*\$", r"\{math\}`[^`]*`", r"`[^`]*`"):
+        text = re.sub(pattern, " ", text, flags=re.S)
+    return text
+
+
+def test_there_are_chapters() -> None:
+    assert CHAPTERS
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_cells_are_short(page: Path) -> None:
+    code = [[line for line in cell.source.splitlines() if line.strip()] for cell in cells(page, "code")]
+    assert len(code) <= 40
+    assert max(map(len, code)) <= 30
+    assert max(len(line) for lines in code for line in lines) <= 120
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_a_check_asserts_and_says_how(page: Path) -> None:
+    checks = [c.source for c in cells(page, "code") if "check" in c.metadata.get("tags", [])]
+    assert checks
+    assert any("assert" in source for source in checks)
+    kinds = re.compile(r"exact|analytic|Monte Carlo|trained|four standard errors", re.I)
+    assert kinds.search("\n".join(checks) + page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_exercises_are_solved(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    asked = set(re.findall(r"\{exercise\}.*?\n:label: (\S+)", text))
+    solved = set(re.findall(r"\{solution\} (\S+)", text))
+    assert len(asked) >= 3
+    assert asked == solved
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_there_is_a_slider_and_its_live_twin(page: Path) -> None:
+    sources = [(c.source, c.metadata.get("tags", [])) for c in cells(page, "code")]
+    assert any("sliding(" in source for source, _ in sources)
+    assert any("widgets." in source and "skip-execution" in tags for source, tags in sources)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_random_draw_has_its_generator(page: Path) -> None:
+    code = "\n".join(cell.source for cell in cells(page, "code"))
+    assert not re.search(r"np\.random\.(?!default_rng|Generator)", code)
+    assert "manual_seed(" not in code.replace("Generator().manual_seed(", "")
+    for call in re.finditer(r"torch\.(?:rand|randn|randint|randperm)\(", code):
+        assert "generator=" in code[call.start() : call.start() + 200], code[call.start() : call.start() + 80]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_no_result_is_typed_into_prose(page: Path) -> None:
+    for line in prose(page).splitlines():
+        if "{cite" not in line:
+            assert not re.search(r"\d\.\d{2,}|±\s*\d|\d\.\d+\s*(?:nats|points|%)", line), line
+    assert not re.search(r"/(?:home|root|work|tmp|Users)/", page.read_text(encoding="utf-8"))
