@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab import divergences
@@ -83,9 +84,38 @@ class Scores:
             raise reject("own", tuple(self.own.shape), f"one positive key per query, shape [B], with {objective}")
 
 
+class _LogSumExp(torch.autograd.Function):
+    # torch.logsumexp keeps its input and computes the exponentials again backward. Kept in its place, they save two
+    # passes over [B, K], which is what the loss of a long queue costs.
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        top = logits.amax(1, keepdim=True)
+        top = torch.where(top.isinf(), 0.0, top)
+        weights = (logits - top).exp_()
+        total = weights.sum(1)
+        ctx.save_for_backward(weights, total)
+        return total.log() + top[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        weights, total = ctx.saved_tensors
+        result: Tensor = weights * (gradient / total)[:, None]
+        return result
+
+
+def _logsumexp(logits: Tensor) -> Tensor:
+    # [B, K] → [B]
+    if not logits.shape[1]:
+        return torch.logsumexp(logits, 1)
+    result: Tensor = _LogSumExp.apply(logits)
+    return result
+
+
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
     # logsumexp over own and others together; concatenating would copy all of `others`.
-    return torch.logaddexp(own, torch.logsumexp(others, 1)) if others.shape[1] else own
+    return torch.logaddexp(own, _logsumexp(others)) if others.shape[1] else own
 
 
 def info_nce(
@@ -107,7 +137,7 @@ def info_nce(
     """
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
-    denominator = _with_own(own, negatives) if positive_in_denominator else torch.logsumexp(negatives, 1)
+    denominator = _with_own(own, negatives) if positive_in_denominator else _logsumexp(negatives)
     numerator = own if neighbours is None else _with_own(own, neighbours)
     loss = denominator - numerator
     if positive_in_denominator:
@@ -128,7 +158,7 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
     Returns:
         ``[B]`` losses in nats.
     """
-    rest = torch.logsumexp(negatives, 1)
+    rest = _logsumexp(negatives)
     if own.dim() == 2:
         return (torch.logaddexp(own, rest[:, None]) - own).mean(1)
     return torch.logaddexp(own if lift is None else own + lift, rest) - own
@@ -190,7 +220,7 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
     Returns:
         ``[B]``.
     """
-    log_ratio = torch.logsumexp(members, 1) - torch.logsumexp(background, 1)
+    log_ratio = _logsumexp(members) - _logsumexp(background)
     return -torch.logaddexp(log_ratio, log_ratio.new_tensor(math.log(floor)))
 
 
@@ -412,7 +442,7 @@ class AlignUniform:
             raise reject("negatives", tuple(scores.negatives.shape), "at least one negative: a batch of two or more")
         apart = 2 - 2 * scores.own / scores.highest
         others = -self.t * (2 - 2 * scores.negatives / scores.highest)
-        log_mean = torch.logsumexp(others, 1) - scores.present.sum(1).to(others.dtype).log()
+        log_mean = _logsumexp(others) - scores.present.sum(1).to(others.dtype).log()
         return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_mean], 1)
 
     def reduce(self, rows: Tensor) -> Tensor:
