@@ -19,6 +19,7 @@ DRAWN = {
     "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
     "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
     "simplex": (figures.simplex, "divergence", ["kl", "vincze_le_cam", "neyman"]),
+    "collisions": (figures.collisions, "step", [0, 3, 9]),
 }
 
 
@@ -110,6 +111,18 @@ def test_simplex_needs_dimensions() -> None:
     assert "stay unequal" in figures.simplex(points=4, dimension=2).layout.title.text
 
 
+def test_collisions_names_the_information_of_the_graph() -> None:
+    at = [next(t.x[0] for t in figures.collisions(step).data if t.name == "this graph") for step in range(10)]
+    assert at[0] == pytest.approx(math.log(60), abs=1e-12)
+    assert at[3] == pytest.approx(math.log(60) - 1.5 * math.log(2), abs=1e-12)
+    assert at[9] == pytest.approx(0, abs=1e-12)
+    assert (np.diff(at) < 0).all()
+    drawn = {t.name: t for t in figures.collisions(2, measured=[[10.0 * k, 10.0 * k + 4] for k in range(10)]).data}
+    assert drawn["mean"].y[3] == 32
+    assert list(drawn["mean"].x) == at
+    assert len(drawn["one seed"].y) == 20
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -126,6 +139,8 @@ def test_simplex_needs_dimensions() -> None:
         (lambda: figures.composition(mu=0), r"mu=0"),
         (lambda: figures.simplex(points=1), r"points=1: accepted is an integer of at least 2"),
         (lambda: figures.simplex(precision=0), r"precision=0"),
+        (lambda: figures.collisions(10), r"step=10: accepted is a number of at least 0 and at most 9"),
+        (lambda: figures.collisions(measured=[[1.0]]), r"measured='1 steps': accepted is accuracies of each of the 10"),
         (lambda: figures.sliding(figures.joint, "strength", []), r"values=\[\]"),
         (lambda: figures.sliding(figures.joint, "strength", [1.0], start=2.0), r"start=2.0"),
     ],

@@ -22,10 +22,13 @@ from scipy import optimize, stats
 from scipy.special import logsumexp
 from torch.nn import functional
 
-from contrastlab import divergences
+from contrastlab import divergences, exact
 from contrastlab.errors import reject
 
-__all__ = ["COLOURS", "ceiling", "composition", "joint", "looseness", "ring", "simplex", "sliding", "temperature"]
+__all__ = [
+    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "ring", "simplex", "sliding",
+    "temperature",
+]  # fmt: skip
 
 COLOURS: Mapping[str, str] = MappingProxyType(
     {
@@ -437,5 +440,74 @@ def simplex(
     figure.add_scatter(
         x=pairs, y=after, name="after minimising", mode="lines+markers", line={"color": COLOURS["negative"]},
         marker={"symbol": "circle", "size": 7},
+    )  # fmt: skip
+    return figure
+
+
+GRAPHS: tuple[tuple[int, int], ...] = (
+    (0, 0), (1, 0), (2, 0), (3, 0), (2, 1), (2, 2), (1, 3), (1, 4), (0, 5), (0, 6),
+)  # fmt: skip
+"""Steps of :func:`collisions`: of an item's six views, how many each neighbour shares and how many everybody shares."""
+
+
+def _view_table(near: int, common: int) -> NDArray[np.int64]:
+    """``[60, 6]`` view ids: ``near`` shared with either neighbour on a circle of ten items, ``common`` with all."""
+    item = np.arange(60)
+    before = item - item % 10 + (item - 1) % 10
+    slots = [61 * k + item for k in range(6)]
+    for k in range(near):
+        slots[near + k] = 61 * k + before
+    for k in range(6 - common, 6):
+        slots[k] = np.full(60, 61 * k + 60)
+    return np.stack(slots, 1)
+
+
+def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go.Figure:
+    """A graph of shared views, the exact mutual information of two views, and what encoders made of it.
+
+    Sixty items in six circles (the classes) have six views each; along the steps more and more of them are shared.
+
+    Args:
+        step: index into :data:`GRAPHS`; at 0 no view is shared, at the last all are.
+        measured: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
+    """
+    _check_integer("step", step, 0)
+    _check("step", step, 0, len(GRAPHS) - 1)
+    if measured and len(measured) != len(GRAPHS):
+        raise reject("measured", f"{len(measured)} steps", f"accuracies of each of the {len(GRAPHS)} steps, or none")
+    counts, nats = [], []
+    for near, common in GRAPHS:
+        ids = np.unique(_view_table(near, common), return_inverse=True)[1].reshape(60, 6)
+        views = (ids[:, :, None] == np.arange(ids.max() + 1)).sum(1)
+        counts.append(views @ views.T)
+        nats.append(exact.Joint.of(views.T @ views).mutual_information)
+    near, common = GRAPHS[step]
+    shared = ", ".join([f"{near} with either neighbour"] * (near > 0) + [f"{common} with everybody"] * (common > 0))
+    found = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
+    figure = _figure(
+        f"Of six views {shared or 'none'} shared: {nats[step]:.2f} nats{found}",
+        "mutual information of two views (nats)", "nearest neighbour of the same class (%)", yaxis_range=[0, 104],
+        xaxis={"domain": [0.5, 1], "range": [-0.15, 4.4]},
+        xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},
+        yaxis2={"title": "item", "autorange": "reversed", "anchor": "x2"},
+    )  # fmt: skip
+    figure.add_heatmap(
+        x=list(range(60)), y=list(range(60)), z=counts[step].astype(np.int8), zmin=0, zmax=6, name="views in common",
+        colorscale="Greys", showscale=False, xaxis="x2", yaxis="y2",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[m for m, row in zip(nats, measured, strict=False) for _ in row], y=[a for row in measured for a in row],
+        name="one seed", mode="markers", marker={"color": COLOURS["ignored"], "symbol": "circle-open", "size": 7},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=nats if measured else [], y=[float(np.mean(row)) for row in measured], name="mean", mode="lines+markers",
+        line={"color": COLOURS["positive"]}, marker={"size": 7},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[0, 4.25], y=[900 / 59] * 2, name="chance", mode="lines", line={"color": COLOURS["other"], "dash": "dot"}
+    )
+    figure.add_scatter(
+        x=[nats[step]] * 2, y=[0, 100], name="this graph", mode="lines",
+        line={"color": COLOURS["truth"], "dash": "dash", "width": 3},
     )  # fmt: skip
     return figure

@@ -8,7 +8,7 @@ A value that a figure refuses shows its message in place of the figure; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
@@ -18,7 +18,7 @@ from IPython.display import display
 from contrastlab import divergences, figures
 from contrastlab.errors import ContrastLabError
 
-__all__ = ["ceiling", "composition", "joint", "live", "looseness", "ring", "simplex", "temperature"]
+__all__ = ["ceiling", "collisions", "composition", "joint", "live", "looseness", "ring", "simplex", "temperature"]
 
 
 def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
@@ -117,4 +117,13 @@ def simplex() -> ipywidgets.VBox:
         precision=_logarithmic("1/2σ²", 1, -1, 0.7),
         points=ipywidgets.IntSlider(8, min=2, max=16, description="points", continuous_update=False),
         dimension=ipywidgets.IntSlider(8, min=2, max=16, description="dimension", continuous_update=False),
+    )
+
+
+def collisions(measured: Sequence[Sequence[float]] = ()) -> ipywidgets.VBox:
+    """The graph of shared views against mutual information and accuracy; see :func:`figures.collisions`."""
+    last = len(figures.GRAPHS) - 1
+    return live(
+        lambda step: figures.collisions(step, measured=measured),
+        step=ipywidgets.IntSlider(3, min=0, max=last, description="step", continuous_update=False),
     )
