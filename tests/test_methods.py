@@ -448,7 +448,7 @@ IMPOSSIBLE_CROSSES = {
     ),
     "original IR x many keys": (
         {"keys": keys.Queue(), "views": Augmented(3), "positives": positives.Many(2),
-         "objective": objectives.BinaryNCE()}, "one positive key",
+         "objective": objectives.BinaryNCE()}, "decides about one positive key",
     ),
 }  # fmt: skip
 

@@ -55,13 +55,13 @@ def region_of(row: list[int], gone: set[int], first: int, last: int) -> Counter[
     return Counter(ranked[first:last])
 
 
-def members(chosen: Chosen) -> list[list[int]]:
+def members(chosen: Chosen, keys: int = 0) -> list[list[int]]:
     """Indices chosen in each row, however the selection holds them."""
     if chosen.indices is not None:
         assert chosen.absent is None
         return chosen.indices.tolist()
-    assert chosen.absent is not None
-    return [row.nonzero().flatten().tolist() for row in ~chosen.absent]
+    assert chosen.columns is not None
+    return [[i for i in range(keys) if i not in gone] for gone in chosen.columns.tolist()]
 
 
 def same_region(chosen: Chosen, table: Table, gone: list[set[int]], first: int, last: int) -> None:

@@ -91,7 +91,7 @@ def test_pages_type_no_measured_number_and_no_machine(page: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", ".ci/run", ".pre-commit-config.yaml"])
 def test_make_targets_that_pages_name_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = set(re.findall(r"(?:^|`)make(?: --silent)? ([a-z0-9]+)", text, re.M))
+    named = set(re.findall(r"(?:^|`)make(?: --silent)? ([a-z0-9-]+)", text, re.M))
     named |= set(re.findall(r"entry: make --silent ([a-z]+)", text))
     assert named
     for target in named:

@@ -86,9 +86,11 @@ class Recipe:
                 f" objective={self.objective!r} take positives=Many({self.positives.count})"
             )
         alone = isinstance(self.positives, positives.One)
-        one_key = isinstance(self.objective, objectives.BinaryNCE | objectives.LocalAggregation)
-        if one_key and isinstance(self.positives, positives.Many):
-            raise errors.NotApplicableError(f"{self.name}: {self.objective!r} knows one positive key per image")
+        if isinstance(self.objective, objectives.BinaryNCE) and not alone:
+            raise errors.NotApplicableError(
+                f"{self.name}: {self.objective!r} decides about one positive key per image; given:"
+                f" positives={self.positives!r}"
+            )
         pairwise = isinstance(self.objective, objectives.FMICL | objectives.AlignUniform | objectives.Spectral)
         if pairwise and not (alone or isinstance(self.positives, positives.Many)):
             raise errors.NotApplicableError(

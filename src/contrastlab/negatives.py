@@ -89,11 +89,13 @@ class Chosen:
         indices: ``[B, K]`` into the keys; ``None`` is every key, in place.
         absent: bool of the same shape (``[B, N]`` where ``indices`` is ``None``), entries that are not chosen.
         size: keys chosen per query, where ``absent`` leaves the same number in every row.
+        columns: ``[B, E]`` the few keys that are not chosen where all others are (``indices`` is ``None``).
     """
 
     indices: Tensor | None
     absent: Tensor | None = None
     size: int | None = None
+    columns: Tensor | None = None
 
     def count(self, keys: int) -> int:
         """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
@@ -104,6 +106,9 @@ class Chosen:
     def gather(self, logits: Tensor) -> Tensor:
         """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.objectives.ABSENT` where absent."""
         values = logits if self.indices is None else logits.gather(1, self.indices)
+        if self.columns is not None:
+            values = values.clone()
+            values.detach().scatter_(1, self.columns, ABSENT)
         if self.absent is not None:
             # Written past autograd: every loss has weight, and so gradient, exactly 0 at ABSENT, and a mask that
             # autograd knows of would cost another pass over [B, N] backward.
@@ -221,8 +226,7 @@ class Every:
         if not out:
             return Chosen(None)
         columns = torch.cat(out, 1)
-        absent = torch.zeros_like(candidates.logits, dtype=torch.bool).scatter_(1, columns, True)
-        return Chosen(None, absent, candidates.logits.shape[1] - columns.shape[1])
+        return Chosen(None, size=candidates.logits.shape[1] - columns.shape[1], columns=columns)
 
     @property
     def latex(self) -> str:

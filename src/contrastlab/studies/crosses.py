@@ -189,8 +189,6 @@ def grid() -> list[Cell]:
             recipe = Recipe("x", "x", views, keys, negatives, positives, objective, 0.5)
         except NotApplicableError as error:
             reason = _general(str(error))
-        if recipe and isinstance(objective, BinaryNCE) and isinstance(positives, Neighbours | SameCluster):
-            recipe, reason = None, "BinaryNCE has no numerator: neighbours would change nothing"
         cells.append(Cell(choices, recipe, reason, tuple(tried.get(choices, ()))))
     return cells
 
