@@ -122,6 +122,17 @@ def test_vince_and_cnce_are_the_two_forms_on_the_same_draws(region):
     assert float(vince.value) <= math.log(k + 1)
 
 
+@pytest.mark.parametrize("region", [Ball(outer=100, k=16), Ring(inner=20, outer=100, k=16), Every()])
+def test_scores_are_left_as_they_are_and_positives_may_be_a_view_of_them(region):
+    _, candidates = bank(keys=6)
+    before = candidates.logits.clone()
+    value = bounds.vince(candidates.logits.diagonal(), candidates, region, torch.Generator().manual_seed(3)).value
+    assert torch.equal(candidates.logits, before)
+    copied = bounds.vince(before.diagonal().clone(), candidates, region, torch.Generator().manual_seed(3)).value
+    assert torch.equal(value, copied)
+    assert bool(value.isfinite())
+
+
 def test_the_hypothesis_is_watched():
     positives, candidates = bank(keys=400)
     others = candidates.logits.clone()

@@ -27,7 +27,7 @@ Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -199,8 +199,9 @@ class Conditional:
 
 def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
     _check(positives, candidates.logits)
-    chosen = region.select(candidates, Draws(generator), 0, 1)
-    scores = chosen.gather(candidates.logits)
+    # a selection ranks in place, and `positives` may be a view of the same scores
+    own = replace(candidates, logits=candidates.logits.clone())
+    scores = region.select(own, Draws(generator), 0, 1).gather(own.logits)
     present = scores > ABSENT / 2
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):

@@ -188,7 +188,7 @@ def fit(
         for rows in _batches(train[torch.randperm(len(train), generator=generator)], batch):
             value = bound(critic(x[rows], y[rows]))
             if not bool(value.isfinite()):
-                raise NonFiniteLossError(f"the bound became {float(value)} in epoch {epoch}; lower learning_rate")
+                raise NonFiniteLossError(f"the bound became {value.item()} in epoch {epoch}; lower learning_rate")
             optimiser.zero_grad()
             (-value).backward()
             optimiser.step()

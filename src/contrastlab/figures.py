@@ -272,7 +272,7 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> g
     """
     _check("percent", percent, 0, 100, open_low=True)
     _check("rho", rho, -0.999, 0.999)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     weights = weights / weights.sum()
     y = stats.norm.ppf((np.arange(2001) + 0.5) / 2001)
     f = -0.5 * math.log1p(-(rho**2)) - 0.5 * (y - rho * nodes[:, None]) ** 2 / (1 - rho**2) + 0.5 * y**2
@@ -282,8 +282,7 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> g
     value = np.array([s * information - weights @ (logsumexp(s * top, axis=1) - math.log(top.shape[1])) for s in a])
     best = int(value.argmax())
     figure = _figure(
-        f"Negatives from the closest {percent:g} %: at the good critic (a = 1) the bound is"
-        f" {np.interp(1, a, value):+.4f} nats, the best is {value[best]:.4f} at a = {a[best]:.2f}",
+        f"Closest {percent:g} %: {np.interp(1, a, value):+.4f} nats at the good critic, at most {value[best]:.4f}",
         "size a of the critic", "nats",
     )  # fmt: skip
     figure.add_scatter(x=a, y=value, name="VINCE, K → ∞", mode="lines", line={"color": COLOURS["negative"]})
@@ -482,10 +481,10 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
         counts.append(views @ views.T)
         nats.append(exact.Joint.of(views.T @ views).mutual_information)
     near, common = GRAPHS[step]
-    shared = ", ".join([f"{near} with either neighbour"] * (near > 0) + [f"{common} with everybody"] * (common > 0))
+    parts = [f"{near} with each neighbour"] * (near > 0) + [f"{common} with everybody"] * (common > 0)
     found = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
     figure = _figure(
-        f"Of six views {shared or 'none'} shared: {nats[step]:.2f} nats{found}",
+        f"Of six views it shares {' and '.join(parts) or 'none'}: {nats[step]:.2f} nats{found}",
         "mutual information of two views (nats)", "nearest neighbour of the same class (%)", yaxis_range=[0, 104],
         xaxis={"domain": [0.5, 1], "range": [-0.15, 4.4]},
         xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},
