@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,26 @@ def vendor(app: Sphinx, config: Any) -> None:
         logger.info(f"{MATHJAX} could not be fetched ({error}): formulas will need a connection")
 
 
+def describe(app: Sphinx, doctree: nodes.document) -> None:
+    """Alternative text for figures that a cell drew: its titles and axes, as the cell names them."""
+    for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node.get("classes", [])):
+        source = "\n".join(block.astext() for block in cell.findall(nodes.literal_block))
+        words = re.findall(r"""(?:title|xlabel|ylabel)\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
+        for image in cell.findall(nodes.image):
+            if not image.get("alt") or "/" in image["alt"]:
+                section = next((s for s in _sections(image)), "this page")
+                image["alt"] = f"Figure in '{section}'" + (
+                    f": {'; '.join(dict.fromkeys(w.replace(chr(92) + 'n', ' ') for w in words))}" if words else ""
+                )
+
+
+def _sections(node: nodes.Node) -> Iterator[str]:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, nodes.section):
+            yield node.next_node(nodes.title).astext()
+
+
 def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Leave out the scripts of a service these pages do not use: they are declared twice, and ask another host."""
     kept = [s for s in context["script_files"] if "thebe" not in (str(s) + s.attributes.get("body", "")).lower()]
@@ -89,6 +111,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     installed = render.load_mime_renders
     render.load_mime_renders = lambda: [*installed(), Plotly]
     app.connect("config-inited", vendor, priority=100)
+    app.connect("doctree-read", describe)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.add_js_file("vendor/plotly.min.js", priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
