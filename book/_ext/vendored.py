@@ -87,9 +87,8 @@ def describe(app: Sphinx, doctree: nodes.document) -> None:
         for image in cell.findall(nodes.image):
             if not image.get("alt") or "/" in image["alt"]:
                 section = next((s for s in _sections(image)), "this page")
-                image["alt"] = f"Figure in '{section}'" + (
-                    f": {'; '.join(dict.fromkeys(w.replace(chr(92) + 'n', ' ') for w in words))}" if words else ""
-                )
+                named = "; ".join(dict.fromkeys(word.replace("\\n", " ") for word in words))
+                image["alt"] = f"Figure in '{section}'" + (f": {named}" if named else "")
 
 
 def _sections(node: nodes.Node) -> Iterator[str]:
