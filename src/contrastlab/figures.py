@@ -18,12 +18,14 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize
 from scipy.special import logsumexp
 from torch.nn import functional
 
-from contrastlab import divergences, exact
+from contrastlab import bounds, divergences, exact
 from contrastlab.errors import reject
+from contrastlab.studies import looseness as loose
+from contrastlab.toys import JointGaussian
 
 __all__ = [
     "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "ring", "simplex", "sliding",
@@ -202,22 +204,13 @@ def ring(
     return figure
 
 
-def _gaussian_info_nce(rho: float, dimension: int, k: int, pairs: int, seed: int) -> tuple[float, float]:
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((pairs, dimension))
-    y = rho * x + math.sqrt(1 - rho**2) * rng.standard_normal((pairs, dimension))
-    blocks = y[: pairs // k * k].reshape(-1, k, dimension)
-    queries = x[: pairs // k * k].reshape(-1, k, dimension)
-    quadratic = (
-        rho**2 * ((queries**2).sum(2)[:, :, None] + (blocks**2).sum(2)[:, None, :])
-        - 2 * rho * queries @ blocks.transpose(0, 2, 1)
-    )  # fmt: skip
-    f = -0.5 * quadratic / (1 - rho**2) - dimension / 2 * math.log1p(-(rho**2))
-    positive = np.diagonal(f, axis1=1, axis2=2)
-    with_it = positive - logsumexp(f, axis=2) + math.log(k)
-    others = np.where(np.eye(k, dtype=bool), -np.inf, f)
-    without = positive - logsumexp(others, axis=2) + math.log(k - 1)
-    return float(with_it.mean()), float(without.mean())
+def _both_forms(gaussian: JointGaussian, k: int, pairs: int, seed: int) -> tuple[float, float]:
+    # InfoNCE with the positive in the denominator and without, at the optimal critic, mean over whole batches
+    x, y = gaussian.sample(pairs // k * k, torch.Generator().manual_seed(seed))
+    batches = [bounds.pairs(gaussian.log_ratio(a, b)) for a, b in zip(x.split(k), y.split(k), strict=True)]
+    forms = (bounds.info_nce, bounds.leave_one_out)
+    with_it, without = (torch.stack([form(p, n) for p, n in batches]).mean() for form in forms)
+    return float(with_it), float(without)
 
 
 def ceiling(
@@ -237,8 +230,8 @@ def ceiling(
     _check_integer("dimension", dimension, 1)
     for k in ks:
         _check_integer("ks", k, 2)
-    rho = math.sqrt(-math.expm1(-2 * nats / dimension))
-    values = [_gaussian_info_nce(rho, dimension, k, max(pairs, 4 * k), seed) for k in ks]
+    gaussian = JointGaussian.with_information(nats, dimension)
+    values = [_both_forms(gaussian, k, max(pairs, 4 * k), seed) for k in ks]
     bound = values[-1][0]
     figure = _figure(
         f"{nats:g} nats are there; {ks[-1]} terms show {bound:.2f} of them, and no more than log {ks[-1]}"
@@ -260,7 +253,7 @@ def ceiling(
     return figure
 
 
-def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> go.Figure:
+def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 25) -> go.Figure:
     """VINCE with the closest ``percent`` % as negatives against the size of the critic, exact for K → ∞.
 
     The critic is a multiple a of the optimal one, for two Gaussians with correlation ``rho``.
@@ -272,17 +265,13 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> g
     """
     _check("percent", percent, 0, 100, open_low=True)
     _check("rho", rho, -0.999, 0.999)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    weights = weights / weights.sum()
-    y = stats.norm.ppf((np.arange(2001) + 0.5) / 2001)
-    f = -0.5 * math.log1p(-(rho**2)) - 0.5 * (y - rho * nodes[:, None]) ** 2 / (1 - rho**2) + 0.5 * y**2
-    top = -np.sort(-f, axis=1)[:, : max(1, round(percent / 100 * len(y)))]
-    information = -0.5 * math.log1p(-(rho**2))
+    information = loose.information(rho)
     a = np.linspace(0, 1.2, scales)
-    value = np.array([s * information - weights @ (logsumexp(s * top, axis=1) - math.log(top.shape[1])) for s in a])
-    best = int(value.argmax())
+    # a constant critic is worth nothing
+    value = np.array([0.0, *(loose.population(percent, scale=float(s), rho=rho).value for s in a[1:])])
+    good = loose.population(percent, rho=rho)
     figure = _figure(
-        f"Closest {percent:g} %: {np.interp(1, a, value):+.4f} nats at the good critic, at most {value[best]:.4f}",
+        f"Closest {percent:g} %: {good.value:+.4f} nats at the good critic, at most {good.best:.4f}",
         "size a of the critic", "nats",
     )  # fmt: skip
     figure.add_scatter(x=a, y=value, name="VINCE, K → ∞", mode="lines", line={"color": COLOURS["negative"]})
@@ -291,7 +280,7 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 41) -> g
         line={"color": COLOURS["truth"], "dash": "longdash"},
     )  # fmt: skip
     figure.add_scatter(
-        x=[a[best]], y=[value[best]], name="largest", mode="markers",
+        x=[good.best_scale], y=[good.best], name="largest", mode="markers",
         marker={"color": COLOURS["query"], "size": 10, "symbol": "diamond"},
     )  # fmt: skip
     figure.update_yaxes(range=[-0.15, 0.04])

@@ -21,6 +21,7 @@ from scipy.special import ive
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contrastlab.critics import mlp
 from contrastlab.errors import NonFiniteLossError, reject
 
 __all__ = [
@@ -123,9 +124,7 @@ class RealNVP(nn.Module):
 
 
 def _network(dim: int, width: int) -> nn.Sequential:
-    network = nn.Sequential(
-        nn.Linear(dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2 * dim)
-    )
+    network = mlp([dim, width, width, 2 * dim])
     last = network[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)  # the flow begins as the identity

@@ -73,13 +73,14 @@ class Recipe:
             raise errors.NotApplicableError(
                 f"{self.name}: a memory bank takes one view of each image (it holds the other); given: {self.views!r}"
             )
-        if isinstance(self.keys, keys.Queue | keys.InBatch):
-            self._check_views(self.keys)
-        elif isinstance(self.positives, positives.Many | positives.Joint):
+        several = isinstance(self.positives, positives.Many | positives.Joint)
+        if several and not isinstance(self.keys, keys.Queue):
             raise errors.NotApplicableError(
                 f"{self.name}: positives={self.positives!r} are keys of a momentum encoder, so keys must be a Queue;"
                 f" given: {self.keys!r}"
             )
+        if isinstance(self.keys, keys.Queue | keys.InBatch):
+            self._check_views(self.keys)
         if isinstance(self.positives, positives.Joint) and not isinstance(self.objective, objectives.InfoNCE):
             raise errors.NotApplicableError(
                 f"{self.name}: Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
@@ -102,14 +103,9 @@ class Recipe:
             raise errors.NotApplicableError(f"{self.name}: neighbours within the query's own view are not positives")
 
     def _check_views(self, choice: Queue | InBatch) -> None:
-        several = isinstance(self.positives, positives.Many | positives.Joint)
-        if several and isinstance(choice, keys.InBatch):
-            raise errors.NotApplicableError(
-                f"{self.name}: positives={self.positives!r} are keys of a momentum encoder, so keys must be a Queue;"
-                f" given: {choice!r}"
-            )
-        asked = self.positives.count if isinstance(self.positives, positives.Many | positives.Joint) else 1
-        if isinstance(self.views, Split) and not several:
+        many = self.positives if isinstance(self.positives, positives.Many | positives.Joint) else None
+        asked = 1 if many is None else many.count
+        if isinstance(self.views, Split) and many is None:
             if self.views.count != 1:
                 raise errors.NotApplicableError(f"{self.name}: {self.views!r} has views that nothing asks for")
         elif self.views.count != 1 + asked:
