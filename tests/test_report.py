@@ -195,6 +195,28 @@ def test_the_datas_own_note_reaches_the_reader() -> None:
     assert "JPEG, quality 75" in table.html()
 
 
+def test_a_note_of_every_printed_number_stands_once() -> None:
+    plan = papers.plan("fmicl", 8)
+    table = report.table(plan, [], "cifar10", "paper")
+    (note,) = {plan.published_note("cifar10", name) for name in plan.methods}
+    assert note in table.caption
+    assert not [r for r in table.rows if note in r.note]
+    assert "two encoders" in row(report.table(PLAN, [], "cifar10", "paper"), "CMC").note
+    bold = row(report.table(papers.plan("fmicl", 2), [], "cifar10", "paper"), "KL")
+    assert bold.note == "in bold in the paper"
+
+
+def test_origin_tells_seeds_days_code_machine_and_time() -> None:
+    text = report.origin(FULL)
+    assert text.startswith(f"{len(FULL)} runs, seeds 0, 1, 2; {NOW.date().isoformat()}; code ")
+    assert f"torch {FULL[0].provenance.versions.get('torch', '?')}" in text
+    assert f"{len(FULL) / 3600:.1f} hours in all" in text
+    later = report.origin([*FULL, result("ring/ir", 7, 80.0, day=2)])
+    assert f"{NOW.date()} to {(NOW + timedelta(days=2)).date()}" in later
+    with pytest.raises(ArgumentError, match="results="):
+        report.origin([])
+
+
 def test_agreement_with_the_paper_is_counted() -> None:
     sentences = report.summary_sentences(report.table(PLAN, FULL, "cifar10", "paper"))
     assert any("inside our interval for 2 of 2 rows" in s for s in sentences)

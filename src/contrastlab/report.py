@@ -33,6 +33,7 @@ __all__ = [
     "binomial_half_width",
     "epoch_cost",
     "interval",
+    "origin",
     "summary_sentences",
     "table",
 ]
@@ -154,6 +155,7 @@ class Report:
     profile: str
     rows: tuple[Row, ...]
     data_note: str = ""
+    printed_note: str = ""  # what is noted of every printed number alike
 
     @property
     def comparable(self) -> bool:
@@ -167,6 +169,7 @@ class Report:
             f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
             f" Data set {self.dataset}, profile {self.profile}, metric {self.plan.metric} (percent of test images)."
             + (f" Data: {self.data_note}." if self.data_note else "")
+            + (f" Printed numbers: {self.printed_note}." if self.printed_note else "")
         )
 
     @property
@@ -457,6 +460,10 @@ def table(
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile]
     names = (*plan.methods, *REFERENCES)
     cells = {name: _cell(plan, chosen, dataset, name, profile) for name in names}
+    printed = [
+        plan.published_note(dataset, name) for name in plan.methods if plan.published_value(dataset, name) is not None
+    ]
+    shared = printed[0] if len(printed) > 1 and len(set(printed)) == 1 else ""
     rows = []
     for name in names:
         cell = cells[name]
@@ -467,7 +474,7 @@ def table(
             label=plan.label(name),
             kind="method" if name in plan.rows else "reference",
             published=plan.published_value(dataset, name),
-            note=plan.published_note(dataset, name),
+            note="" if shared else plan.published_note(dataset, name).replace("bold", "in bold in the paper"),
             published_sd=plan.published_sd(dataset, name),
         )
         if name in missing:
@@ -483,7 +490,7 @@ def table(
         rows.append(row)
     rows += [_paired(plan, dataset, name, base, cells, missing) for name, base in plan.pairs.items()]
     data_notes = {cell.data_note for cell in cells.values() if cell is not None and cell.data_note}
-    return Report(plan, dataset, profile, tuple(rows), "; ".join(sorted(data_notes)))
+    return Report(plan, dataset, profile, tuple(rows), "; ".join(sorted(data_notes)), shared)
 
 
 def _paired(
@@ -542,6 +549,29 @@ def summary_sentences(report: Report) -> list[str]:
     if single:
         out.append(f"One seed only for {_list(single)}: how much another seed would change these numbers is not known.")
     return out
+
+
+def origin(results: Sequence[Result]) -> str:
+    """Where results come from, in one sentence: seeds, days, code, packages, machine and time.
+
+    Raises:
+        ArgumentError: no result.
+    """
+    if not results:
+        raise reject("results", [], "at least one stored result")
+    where = [r.provenance for r in results]
+    days = sorted({p.finished.date().isoformat() for p in where})
+    commits = sorted({(p.git_commit or "no commit")[:9] + "+" * bool(p.git_dirty) for p in where})
+    torch = sorted({p.versions.get("torch", "?") for p in where})
+    seeds = sorted({r.seed for r in results})
+    hours = math.fsum(p.wall_s for p in where) / 3600
+    return (
+        f"{len(results)} runs, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))};"
+        f" {days[0]}{' to ' + days[-1] if len(days) > 1 else ''}; code {', '.join(commits)};"
+        f" torch {', '.join(torch)}; {', '.join(sorted({_machine(r) for r in results}))};"
+        f" {hours:.1f} hours in all, {max(p.wall_s for p in where) / 60:.0f} minutes the longest."
+        + (" A + is code with changes that were not committed." if any(p.git_dirty for p in where) else "")
+    )
 
 
 def _effect(row: Row) -> str:
