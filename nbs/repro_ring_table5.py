@@ -34,7 +34,7 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from contrastlab import errors, negatives, papers, report, reproduce, results
+from contrastlab import candidates, errors, negatives, papers, report, reproduce, results
 from contrastlab.methods import get
 
 reproduce.check_parameters(globals())
@@ -111,7 +111,7 @@ for name, keys in (("bank of CIFAR-10", 50_000), ("queue of MoCo", 65_536)):
     began = time.perf_counter()
     scores = queries @ pool.T
     middle = time.perf_counter()
-    negatives.ring_indices(scores, *negatives.edges(keys, 1, 10, "keys"))
+    candidates.ring_indices(scores, *negatives.edges(keys, 1, 10, "keys"))
     parts[name] = {"product (s)": middle - began, "ranking (s)": time.perf_counter() - middle}
 pd.DataFrame(parts).T.rename_axis("64 queries against the").round(3)
 

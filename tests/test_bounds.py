@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from contrastlab import bounds, divergences, exact
+from contrastlab.candidates import Candidates
 from contrastlab.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
 from contrastlab.errors import ArgumentError, NonFiniteLossError
-from contrastlab.negatives import Ball, Candidates, Every, Ring, Uniform
+from contrastlab.negatives import Ball, Every, Ring, Uniform
 from contrastlab.toys import JointGaussian
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from contrastlab.candidates import Candidates, Chosen, ring_indices
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, Candidates, Cave, Chosen, Draws, Every, Ring, Uniform, edges, ring_indices
+from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores
 from contrastlab.schedules import Linear
 
@@ -60,6 +61,8 @@ def members(chosen: Chosen, keys: int = 0) -> list[list[int]]:
     if chosen.indices is not None:
         assert chosen.absent is None
         return chosen.indices.tolist()
+    if chosen.absent is not None:
+        return [[i for i, out in enumerate(row) if not out] for row in chosen.absent.tolist()]
     assert chosen.columns is not None
     return [[i for i in range(keys) if i not in gone] for gone in chosen.columns.tolist()]
 

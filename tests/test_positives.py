@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from contrastlab.candidates import Candidates, Chosen
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, Candidates, Chosen, Draws, Every
+from contrastlab.negatives import Ball, Draws, Every
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours, One, SameCluster
 from contrastlab.schedules import Linear

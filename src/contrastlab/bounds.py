@@ -27,16 +27,17 @@ Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from contrastlab import objectives
+from contrastlab.candidates import Candidates
 from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
 from contrastlab.exact import check_scores
-from contrastlab.negatives import Ball, Candidates, Cave, Draws, Every, Ring, Uniform
+from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
 
 Region = Every | Uniform | Ring | Ball | Cave
@@ -199,9 +200,7 @@ class Conditional:
 
 def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
     _check(positives, candidates.logits)
-    # a selection ranks in place, and `positives` may be a view of the same scores
-    own = replace(candidates, logits=candidates.logits.clone())
-    scores = region.select(own, Draws(generator), 0, 1).gather(own.logits)
+    scores = candidates.read(region.select(candidates, Draws(generator), 0, 1))
     present = scores > ABSENT / 2
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):

@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from contrastlab import encoders as enc
 from contrastlab import keys as key
+from contrastlab.candidates import DENSE_BYTES, Candidates, Streamed
 from contrastlab.clusters import kmeans
 from contrastlab.errors import reject
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Candidates, Draws
+from contrastlab.negatives import Draws, Every
 from contrastlab.objectives import AlignUniform, BinaryNCE, Scores
 from contrastlab.positives import Joint, Many
 from contrastlab.settings import Settings
@@ -241,7 +242,7 @@ class Learner(nn.Module):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(d.query.device.type, enabled=False):
                 q = d.query.float() / self.recipe.temperature
-                candidates = Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
+                candidates = self._candidates(q, d, draws)
                 negatives = self.recipe.negatives.select(candidates, draws, step, total)
                 others = positives.select(candidates, negatives, draws, step, total)
                 positive = d.positive.float()
@@ -251,9 +252,9 @@ class Learner(nn.Module):
                     own, lift = (q * positive).sum(1), None
                 scores = Scores(
                     own,
-                    negatives.gather(candidates.logits),
-                    None if others is None else others.gather(candidates.logits),
-                    negatives.count(candidates.logits.shape[1]),
+                    candidates.read(negatives),
+                    None if others is None else candidates.read(others),
+                    negatives.count(candidates.shape[1]),
                     lift,
                     1 / self.recipe.temperature,
                 )
@@ -264,6 +265,13 @@ class Learner(nn.Module):
                     losses.append(rows.mean())
                 terms = scores.size + 1
         return Step(torch.stack(losses).mean() * len(self.network.encoders), terms, store)
+
+    def _candidates(self, q: Tensor, d: _Direction, draws: Draws) -> Candidates | Streamed:
+        # decided by the global batch, so that any number of processes goes the same way
+        scores = 4 * (draws.rows or len(q)) * len(d.pool)
+        if scores > DENSE_BYTES and not isinstance(self.recipe.negatives, Every) and not d.pool.requires_grad:
+            return Streamed(q, d.pool.float(), d.own, d.labels, d.banned)
+        return Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
 
     def _offset(self, direction: int, scores: Scores) -> Tensor | None:
         objective = self.recipe.objective

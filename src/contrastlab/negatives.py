@@ -4,8 +4,7 @@ Percentages count from the most similar key: ``Ring(inner=1, outer=10)`` skips t
 keeps what follows up to 10 %. (The papers speak of percentiles of "distance" and of similarity, and
 the printed algorithm slices by a step; ranks from the closest are what all of them compute.)
 
-A region is chosen by selection, never by sorting: membership costs one pass over the scores. Ties at
-an edge are broken arbitrarily; the *values* chosen are exactly those of the sorted ranks.
+How a region is found is :mod:`contrastlab.candidates`' business; here is which region.
 
 The query's own row is the positive and by default no candidate (``own="excluded"``): left in, its
 logit of up to 1/τ alone lifts the mean of exp(s) above nearly every other key. ``own="ranked"`` treats it
@@ -18,18 +17,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from contrastlab import schedules
+from contrastlab.candidates import Candidates, Chosen, Own, Streamed
 from contrastlab.errors import reject
-from contrastlab.objectives import ABSENT
 from contrastlab.schedules import Percent
 
-Own = Literal["excluded", "ranked"]
 InnerOf = Literal["keys", "outer"]
 
 
@@ -64,59 +61,6 @@ class Draws:
         return every[self.first : self.first + batch]
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The keys a batch of queries may choose from.
-
-    Args:
-        logits: ``[B, N]`` scores against all keys; gradients may flow through them.
-        own: ``[B]`` index of each query's own row, or ``None`` (a queue holds no own row).
-        labels: ``[N, H]`` cluster labels of the keys from H runs of k-means, or ``None``.
-        banned: ``[B, E]`` further rows that are never candidates, or ``None`` (in a batch: the query itself).
-    """
-
-    logits: Tensor
-    own: Tensor | None = None
-    labels: Tensor | None = None
-    banned: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What a part selected.
-
-    Args:
-        indices: ``[B, K]`` into the keys; ``None`` is every key, in place.
-        absent: bool of the same shape (``[B, N]`` where ``indices`` is ``None``), entries that are not chosen.
-        size: keys chosen per query, where ``absent`` leaves the same number in every row.
-        columns: ``[B, E]`` the few keys that are not chosen where all others are (``indices`` is ``None``).
-    """
-
-    indices: Tensor | None
-    absent: Tensor | None = None
-    size: int | None = None
-    columns: Tensor | None = None
-
-    def count(self, keys: int) -> int:
-        """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
-        if self.size is not None:
-            return self.size
-        return keys if self.indices is None else self.indices.shape[1]
-
-    def gather(self, logits: Tensor) -> Tensor:
-        """Logits of the selection, ``[B, K]`` or ``[B, N]``, :data:`~contrastlab.objectives.ABSENT` where absent."""
-        values = logits if self.indices is None else logits.gather(1, self.indices)
-        if self.columns is not None:
-            values = values.clone()
-            values.detach().scatter_(1, self.columns, ABSENT)
-        if self.absent is not None:
-            # Written past autograd: every loss has weight, and so gradient, exactly 0 at ABSENT, and a mask that
-            # autograd knows of would cost another pass over [B, N] backward.
-            values = values.clone() if values is logits else values
-            values.detach().masked_fill_(self.absent, ABSENT)
-        return values
-
-
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
     """Ranks ``[first, last)`` of a ring over ``keys`` candidates.
 
@@ -140,66 +84,9 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     return first, last
 
 
-def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
-    """Indices of ranks ``first`` to ``last − 1``, largest first, in no particular order.
-
-    Args:
-        ranking: ``[B, N]`` scores without gradient.
-        first: ranks skipped.
-        last: end of the ring, exclusive.
-
-    Returns:
-        ``[B, last − first]`` int64.
-    """
-    keys = ranking.shape[1]
-    if first == 0 and last == keys:
-        return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
-    if last < keys:
-        outer = _top(ranking, last)
-        return outer if first == 0 else outer.gather(1, _bottom(ranking.gather(1, outer), last - first))
-    return _bottom(ranking, keys - first)
-
-
-def _top(ranking: Tensor, count: int) -> Tensor:
-    # [B, count] indices of the largest entries. On a CPU numpy's partition is several times faster than topk.
-    if ranking.device.type != "cpu":
-        return ranking.topk(count, sorted=False).indices
-    cut = ranking.shape[1] - count
-    return torch.from_numpy(np.argpartition(_numpy(ranking), cut, axis=1)[:, cut:])
-
-
-def _bottom(ranking: Tensor, count: int) -> Tensor:
-    if ranking.device.type != "cpu":
-        return ranking.topk(count, largest=False, sorted=False).indices
-    return torch.from_numpy(np.argpartition(_numpy(ranking), count - 1, axis=1)[:, :count])
-
-
-def _numpy(ranking: Tensor) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = (ranking.float() if ranking.dtype == torch.bfloat16 else ranking).numpy()
-    return array
-
-
-def rank(candidates: Candidates, own: Own) -> tuple[Tensor, int]:
-    """Scores to rank, ``[B, N]`` without gradient, excluded rows last; and how many of them are candidates."""
-    # Excluded rows sink to the end of the ranking and are not counted. They are written into the
-    # detached storage of the logits: a copy of [B, N] is what this path can least afford, and no
-    # selection reads those entries again.
-    ranking = candidates.logits.detach()
-    keys = ranking.shape[1]
-    out = [] if candidates.banned is None else [candidates.banned]
-    if own == "excluded" and candidates.own is not None:
-        out.append(candidates.own[:, None])
-    for rows in out:
-        ranking.scatter_(1, rows, -math.inf)
-        keys -= rows.shape[1]
-    return ranking, keys
-
-
-def draw_from(indices: Tensor, k: int | None, draws: Draws) -> Tensor:
-    """``[B, k]`` draws with replacement from each row of ``[B, n]`` indices; all of it for ``k=None``."""
-    if k is None:
-        return indices
-    return indices.gather(1, draws.below(indices.shape[1], indices.shape[0], k, indices.device))
+def picks(count: int, k: int | None, rows: int, draws: Draws, device: torch.device) -> Tensor | None:
+    """``[rows, k]`` positions 0 to ``count − 1`` drawn with replacement; ``None``, all of them, for ``k=None``."""
+    return None if k is None else draws.below(count, rows, k, device)
 
 
 def check_k(k: int | None) -> None:
@@ -218,7 +105,7 @@ def check_own(own: str) -> None:
 class Every:
     """All keys, each once (MoCo's queue, SimCLR's batch)."""
 
-    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
         """Everything that is not excluded."""
         out = [] if candidates.banned is None else [candidates.banned]
         if candidates.own is not None:
@@ -226,7 +113,7 @@ class Every:
         if not out:
             return Chosen(None)
         columns = torch.cat(out, 1)
-        return Chosen(None, size=candidates.logits.shape[1] - columns.shape[1], columns=columns)
+        return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
 
     @property
     def latex(self) -> str:
@@ -252,13 +139,12 @@ class Uniform:
         check_k(self.k)
         check_own(self.own)
 
-    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws."""
-        rows, keys = candidates.logits.shape
-        device = candidates.logits.device
+        (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
-            ranking, left = rank(candidates, self.own)
-            return Chosen(draw_from(ring_indices(ranking, 0, left), self.k, draws))
+            left = candidates.left(self.own)
+            return Chosen(candidates.region(0, left, self.own, picks(left, self.k, rows, draws, device)))
         if candidates.own is None or self.own == "ranked":
             return Chosen(draws.below(keys, rows, self.k, device))
         if keys < 2:
@@ -307,13 +193,16 @@ class Ring:
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
-    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ring."""
-        ranking, keys = rank(candidates, self.own)
+        keys = candidates.left(self.own)
         first, last = edges(
             keys, schedules.at(self.inner, step, total), schedules.at(self.outer, step, total), self.inner_of
         )
-        return Chosen(draw_from(ring_indices(ranking, first, last), self.k, draws))
+        (rows, count), size, device = candidates.shape, last - first, candidates.device
+        if self.k is None and 3 * size > count and isinstance(candidates, Candidates) and device.type == "cpu":
+            return Chosen(None, candidates.outside(first, last, self.own), size)  # cheaper than to list most keys
+        return Chosen(candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device)))
 
     @property
     def latex(self) -> str:
@@ -349,16 +238,18 @@ class Ball:
         check_k(self.k)
         check_own(self.own)
 
-    def region(self, candidates: Candidates, step: int, total: int) -> Tensor:
-        """``[B, n]`` indices of the ball."""
-        ranking, keys = rank(candidates, self.own)
+    def size(self, candidates: Candidates | Streamed, step: int, total: int) -> int:
+        """Keys in the ball."""
+        keys = candidates.left(self.own)
         if self.nearest is not None:
-            return ring_indices(ranking, 0, min(self.nearest, keys))
-        return ring_indices(ranking, *edges(keys, 0, schedules.at(self.outer, step, total)))
+            return min(self.nearest, keys)
+        return edges(keys, 0, schedules.at(self.outer, step, total))[1]
 
-    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ball."""
-        return Chosen(draw_from(self.region(candidates, step, total), self.k, draws))
+        size = self.size(candidates, step, total)
+        drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
+        return Chosen(candidates.region(0, size, self.own, drawn))
 
     @property
     def latex(self) -> str:
@@ -393,9 +284,9 @@ class Cave:
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 
-    def select(self, candidates: Candidates, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
-        ball = Ball(self.outer, k=None).region(candidates, step, total)
+        ball = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
         inside = same_cluster(candidates, ball)
         if self.k is None:
             return Chosen(ball, inside)
@@ -421,7 +312,7 @@ def check_clusters(clusters: int, runs: int) -> None:
         raise reject("runs", runs, "at least 1")
 
 
-def same_cluster(candidates: Candidates, indices: Tensor) -> Tensor:
+def same_cluster(candidates: Candidates | Streamed, indices: Tensor) -> Tensor:
     """Which of the keys share a cluster with the query's own row in any run of k-means.
 
     Args:

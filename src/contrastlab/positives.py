@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from contrastlab import schedules
+from contrastlab.candidates import Candidates, Chosen, Streamed
 from contrastlab.errors import reject
-from contrastlab.negatives import (
-    Candidates,
-    Chosen,
-    Draws,
-    check_clusters,
-    check_k,
-    draw_from,
-    rank,
-    ring_indices,
-    same_cluster,
-)
+from contrastlab.negatives import Draws, check_clusters, check_k, picks, same_cluster
 from contrastlab.schedules import Percent
 
 
@@ -30,7 +21,9 @@ from contrastlab.schedules import Percent
 class One:
     """The query's own key and nothing else."""
 
-    def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
+    def select(
+        self, candidates: Candidates | Streamed, negatives: Chosen, draws: Draws, step: int, total: int
+    ) -> Chosen | None:
         """``None``: nothing beside the own key."""
         return None
 
@@ -56,16 +49,15 @@ class Neighbours:
         schedules.check_percent("inner", self.inner)
         check_k(self.k)
 
-    def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
+    def select(
+        self, candidates: Candidates | Streamed, negatives: Chosen, draws: Draws, step: int, total: int
+    ) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
-        own = None if candidates.own is None else candidates.own[:, None]
-        before = None if own is None else candidates.logits.detach().gather(1, own)
-        ranking, keys = rank(candidates, "excluded")
-        close = int(keys * schedules.at(self.inner, step, total) / 100 + 1e-9)
-        indices = ring_indices(ranking, 0, close) if close else None
-        if own is not None and before is not None:
-            ranking.scatter_(1, own, before)  # the own row may be a chosen negative, whose logit is still to be read
-        return None if indices is None else Chosen(draw_from(indices, self.k, draws))
+        close = int(candidates.left("excluded") * schedules.at(self.inner, step, total) / 100 + 1e-9)
+        if not close:
+            return None
+        drawn = picks(close, self.k, candidates.shape[0], draws, candidates.device)
+        return Chosen(candidates.region(0, close, "excluded", drawn))
 
     @property
     def latex(self) -> str:
@@ -90,7 +82,9 @@ class SameCluster:
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.runs)
 
-    def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
+    def select(
+        self, candidates: Candidates | Streamed, negatives: Chosen, draws: Draws, step: int, total: int
+    ) -> Chosen | None:
         """The negatives' indices, absent where the cluster differs."""
         if negatives.indices is None:
             raise reject("negatives", "Every", "a region with indices, such as Ball: SameCluster picks from it")
@@ -116,7 +110,9 @@ class Many:
         if self.count < 1:
             raise reject("count", self.count, "an integer of at least 1")
 
-    def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
+    def select(
+        self, candidates: Candidates | Streamed, negatives: Chosen, draws: Draws, step: int, total: int
+    ) -> Chosen | None:
         """``None``: no stored key is a positive."""
         return None
 
@@ -155,7 +151,9 @@ class Joint:
         if self.count < least:
             raise reject("count", self.count, "at least 2 keys, to have a covariance (1 with strength=0)")
 
-    def select(self, candidates: Candidates, negatives: Chosen, draws: Draws, step: int, total: int) -> Chosen | None:
+    def select(
+        self, candidates: Candidates | Streamed, negatives: Chosen, draws: Draws, step: int, total: int
+    ) -> Chosen | None:
         """``None``: no stored key is a positive."""
         return None
 

@@ -1,0 +1,189 @@
+"""A region out of a stream is the region out of all scores, draw for draw, and so is the learner that uses it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab import candidates, learner, methods
+from contrastlab.candidates import Candidates, Chosen, Streamed, ring_indices
+from contrastlab.errors import ArgumentError
+from contrastlab.learner import Learner
+from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform
+from contrastlab.objectives import ABSENT
+from contrastlab.positives import Neighbours, SameCluster
+from contrastlab.settings import Settings
+
+
+def slowly(row: Tensor, gone: set[int], first: int, last: int) -> list[int]:
+    """Ranks by descending score, the lower index first among equals; in order of the index."""
+    ranked = sorted((i for i in range(len(row)) if i not in gone), key=lambda i: (-float(row[i]), i))
+    return sorted(ranked[first:last])
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int]:
+    """Queries and keys of small integers, so that scores are exact and tie; own rows, banned rows, ranks."""
+    rows, count = draw(st.integers(1, 5)), draw(st.integers(8, 90))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    high = draw(st.sampled_from([2, 4, 30]))
+    queries = torch.randint(-high, high, (rows, 3), generator=generator).float()
+    keys = torch.randint(-high, high, (count, 3), generator=generator).float()
+    own = torch.randint(count, (rows,), generator=generator)
+    banned = (own + torch.randint(1, count, (rows,), generator=generator)) % count
+    last = draw(st.integers(1, count - 2))
+    return queries, keys, own, banned[:, None], draw(st.integers(0, last - 1)), last
+
+
+@given(problems(), st.sampled_from(["excluded", "ranked"]), st.booleans(), st.integers(1, 64), st.integers(2, 64),
+       st.sampled_from([64, 10_000, 2**29]))  # fmt: skip
+def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, piece, sample, kept) -> None:
+    queries, keys, own, banned, first, last = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "_PIECE", piece)
+        patch.setattr(candidates, "_SAMPLE", sample)
+        patch.setattr(candidates, "_KEPT_BYTES", kept)
+        extra = (own, None, banned if ban else None)
+        logits = queries @ keys.T
+        whole, stream = Candidates(logits.clone(), *extra), Streamed(queries, keys, *extra)
+        assert whole.left(own_is) == stream.left(own_is) == len(keys) - (own_is == "excluded") - ban
+        found, streamed = whole.region(first, last, own_is), stream.region(first, last, own_is)
+        picks = torch.randint(last - first, (len(queries), 7), generator=torch.Generator().manual_seed(1))
+        assert torch.equal(stream.region(first, last, own_is, picks), streamed.gather(1, picks))
+        assert torch.equal(whole.region(first, last, own_is, picks), found.gather(1, picks))
+        outside = whole.outside(first, last, own_is)
+    assert torch.equal(whole.logits, logits)
+    for r in range(len(queries)):
+        gone = ({int(own[r])} if own_is == "excluded" else set()) | ({int(banned[r])} if ban else set())
+        expected = slowly(logits[r], gone, first, last)
+        assert found[r].sort().values.tolist() == streamed[r].sort().values.tolist() == expected
+        assert (~outside[r]).nonzero().flatten().tolist() == expected
+
+
+def test_a_row_that_the_sample_misleads_is_selected_from_all_of_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the sample sees the closest keys only, so its floor is too high for a region of a tenth
+    keys = torch.arange(2000.0)[:, None]
+    monkeypatch.setattr(candidates, "_SAMPLE", 50)
+    monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(1950, 2000))
+    found = Streamed(torch.ones(2, 1), keys).region(10, 200, "ranked")
+    assert torch.equal(found, torch.arange(1800, 1990).expand(2, -1))
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    row = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
+    assert ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
+    assert ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
+
+
+def test_a_selection_leaves_no_copy_of_the_scores_behind() -> None:
+    # 12 queries of 60,000 keys; what may lie in the region is far less than all scores
+    queries = F.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    keys = F.normalize(torch.randn(60_000, 8, generator=torch.Generator().manual_seed(1)), dim=1)
+    largest = 0
+    empty = candidates.np.empty
+
+    def watched(*args, **kwargs):
+        nonlocal largest
+        array = empty(*args, **kwargs)
+        largest = max(largest, array.nbytes)
+        return array
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates.np, "empty", watched)
+        Streamed(queries, keys).region(600, 6000, "ranked", torch.zeros(12, 4, dtype=torch.int64))
+    assert 0 < largest < 4 * 12 * 60_000 / 3
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_logits_of_a_stream_and_their_gradient_are_those_of_all_scores(absent: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    keys = torch.randn(40, 5, generator=generator, dtype=torch.float64)
+    indices = torch.randint(40, (6, 11), generator=generator)  # with repetitions
+    mask = torch.rand(6, 11, generator=generator) < 0.3 if absent else None
+    found = []
+    for make in (lambda q: Candidates(q @ keys.T), lambda q: Streamed(q, keys)):
+        q = queries.clone().requires_grad_()
+        values = make(q).read(Chosen(indices, mask))
+        torch.logsumexp(values, 1).sum().backward()
+        found.append((values.detach(), q.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-12)
+    assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, 11, dtype=torch.bool))).all()
+
+
+def test_all_keys_of_a_stream_are_their_scores() -> None:
+    q, keys = torch.randn(2, 3), torch.randn(9, 3)
+    own = torch.tensor([4, 0])
+    stream, whole = Streamed(q, keys, own), Candidates(q @ keys.T, own)
+    read = [c.read(Every().select(c, Draws(torch.Generator()), 0, 1)) for c in (stream, whole)]
+    assert torch.equal(*read)
+
+
+PARTS = {
+    "uniform": Uniform(9), "uniform, ranked": Uniform(9, own="ranked"), "ring": Ring(1, 10, k=9),
+    "whole ring": Ring(1, 10, k=None), "wide ring": Ring(1, 90, k=9), "ball": Ball(5, k=9),
+    "nearest": Ball(nearest=30, k=None), "cave": Cave(20, k=9, clusters=3, runs=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_draws_the_same_keys_from_a_stream(name: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    queries, keys = torch.randn(4, 6, generator=generator), torch.randn(600, 6, generator=generator)
+    own, labels = torch.randperm(600, generator=generator)[:4], torch.randint(3, (600, 2), generator=generator)
+    chosen = [
+        PARTS[name].select(c, Draws(torch.Generator().manual_seed(1)), 0, 1)
+        for c in (Candidates(queries @ keys.T, own, labels), Streamed(queries, keys, own, labels))
+    ]
+    assert torch.equal(chosen[0].indices, chosen[1].indices)
+    near = [Neighbours(2, k=5).select(c, chosen[0], Draws(torch.Generator().manual_seed(1)), 0, 1)
+            for c in (Candidates(queries @ keys.T, own), Streamed(queries, keys, own))]  # fmt: skip
+    assert torch.equal(near[0].indices, near[1].indices)
+
+
+def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor, Learner]:
+    recipe = methods.get(method).override(changes)
+    settings = Settings(arch="tiny", stem="cifar", dim=8, image_size=8)
+    made = Learner(recipe, settings, image_channels=3, images=40, classes=2, seed=0)
+    made.cluster()
+    optimiser = torch.optim.SGD(made.network.parameters(), lr=0.1)
+    losses = []
+    for step in range(3):
+        generator = torch.Generator().manual_seed(step)
+        views = tuple(torch.randn(4, 3, 8, 8, generator=generator) for _ in range(made.recipe.views.count))
+        rows = torch.randperm(40, generator=generator)[:4]
+        out = made.loss(views, rows, torch.zeros(4, dtype=torch.int64), Draws(generator), step, 3)
+        optimiser.zero_grad()
+        out.loss.backward()
+        optimiser.step()
+        made.commit(rows, out)
+        losses.append(float(out.loss.detach()))
+    return losses, torch.cat([p.detach().flatten() for p in made.network.parameters()]), made
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("ring/iring", {"negatives.k": 16, "negatives.inner": 5.0}),
+        ("ring/ir", {"negatives.k": 16}),
+        ("vince/cave", {"negatives.k": 16, "negatives.clusters": 5, "negatives.runs": 2}),
+        ("ring/la", {"negatives.nearest": 12, "positives.clusters": 5, "positives.runs": 2}),
+        ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
+    ],
+)
+def test_a_learner_that_streams_trains_as_one_that_does_not(method, changes, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = steps(method, changes)
+    monkeypatch.setattr(learner, "DENSE_BYTES", 0)
+    monkeypatch.setattr(learner, "Candidates", None)  # nothing of it may be used
+    streamed = steps(method, changes)
+    assert streamed[0] == pytest.approx(dense[0], rel=1e-5)
+    torch.testing.assert_close(streamed[1], dense[1], rtol=1e-4, atol=1e-5)
+
+
+def test_clusters_need_indices() -> None:
+    with pytest.raises(ArgumentError, match="indices"):
+        SameCluster().select(Streamed(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), Draws(torch.Generator()), 0, 1)
