@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import candidates, learner, methods
-from contrastlab.candidates import Candidates, Chosen, Streamed, ring_indices
+from contrastlab.candidates import Candidates, Chosen, Stored, ring_indices
 from contrastlab.errors import ArgumentError
 from contrastlab.learner import Learner
 from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform
@@ -49,7 +49,7 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, piece, sample,
         patch.setattr(candidates, "_KEPT_BYTES", kept)
         extra = (own, None, banned if ban else None)
         logits = queries @ keys.T
-        whole, stream = Candidates(logits.clone(), *extra), Streamed(queries, keys, *extra)
+        whole, stream = Candidates(logits.clone(), *extra), Stored(queries, keys, *extra, dense=False)
         assert whole.left(own_is) == stream.left(own_is) == len(keys) - (own_is == "excluded") - ban
         found, streamed = whole.region(first, last, own_is), stream.region(first, last, own_is)
         picks = torch.randint(last - first, (len(queries), 7), generator=torch.Generator().manual_seed(1))
@@ -69,7 +69,7 @@ def test_a_row_that_the_sample_misleads_is_selected_from_all_of_its_scores(monke
     keys = torch.arange(2000.0)[:, None]
     monkeypatch.setattr(candidates, "_SAMPLE", 50)
     monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(1950, 2000))
-    found = Streamed(torch.ones(2, 1), keys).region(10, 200, "ranked")
+    found = Stored(torch.ones(2, 1), keys, dense=False).region(10, 200, "ranked")
     assert torch.equal(found, torch.arange(1800, 1990).expand(2, -1))
 
 
@@ -94,33 +94,46 @@ def test_a_selection_leaves_no_copy_of_the_scores_behind() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates.np, "empty", watched)
-        Streamed(queries, keys).region(600, 6000, "ranked", torch.zeros(12, 4, dtype=torch.int64))
+        Stored(queries, keys, dense=False).region(600, 6000, "ranked", torch.zeros(12, 4, dtype=torch.int64))
     assert 0 < largest < 4 * 12 * 60_000 / 3
 
 
+WAYS = {"all scores": {"dense": True}, "a stream": {"dense": False}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [3, 11])  # few are scored one by one
 @pytest.mark.parametrize("absent", [False, True])
-def test_logits_of_a_stream_and_their_gradient_are_those_of_all_scores(absent: bool) -> None:
+def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: bool, count: int, way: str) -> None:
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(6, 5, generator=generator, dtype=torch.float64)
     keys = torch.randn(40, 5, generator=generator, dtype=torch.float64)
-    indices = torch.randint(40, (6, 11), generator=generator)  # with repetitions
-    mask = torch.rand(6, 11, generator=generator) < 0.3 if absent else None
+    indices = torch.randint(40, (6, count), generator=generator)  # with repetitions
+    mask = torch.rand(6, count, generator=generator) < 0.3 if absent else None
     found = []
-    for make in (lambda q: Candidates(q @ keys.T), lambda q: Streamed(q, keys)):
+    for make in (lambda q: Candidates(q @ keys.T), lambda q: Stored(q, keys, **WAYS[way])):
         q = queries.clone().requires_grad_()
         values = make(q).read(Chosen(indices, mask))
         torch.logsumexp(values, 1).sum().backward()
         found.append((values.detach(), q.grad))
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-12)
-    assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, 11, dtype=torch.bool))).all()
+    assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, count, dtype=torch.bool))).all()
 
 
-def test_all_keys_of_a_stream_are_their_scores() -> None:
-    q, keys = torch.randn(2, 3), torch.randn(9, 3)
-    own = torch.tensor([4, 0])
-    stream, whole = Streamed(q, keys, own), Candidates(q @ keys.T, own)
-    read = [c.read(Every().select(c, Draws(torch.Generator()), 0, 1)) for c in (stream, whole)]
-    assert torch.equal(*read)
+@pytest.mark.parametrize("part", [Every(), Ring(10, 90, k=None)], ids=["every", "most"])
+def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(2, 3, generator=generator), torch.randn(30, 3, generator=generator)
+    own, found = torch.tensor([4, 0]), []
+    for make in (lambda q: Candidates(q @ keys.T, own), lambda q: Stored(q, keys, own)):
+        q = queries.clone().requires_grad_()
+        asked = make(q)
+        chosen = part.select(asked, Draws(torch.Generator()), 0, 1)
+        assert chosen.indices is None
+        values = asked.read(chosen)
+        torch.logsumexp(values, 1).sum().backward()
+        found.append((values.detach(), q.grad))
+    torch.testing.assert_close(found[0], found[1])
 
 
 PARTS = {
@@ -130,39 +143,47 @@ PARTS = {
 }  # fmt: skip
 
 
+def made(queries: Tensor, keys: Tensor, own: Tensor, labels: Tensor) -> list[Candidates | Stored]:
+    stored = [Stored(queries, keys, own, labels, **way) for way in WAYS.values()]
+    return [Candidates(queries @ keys.T, own, labels), *stored]
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part_draws_the_same_keys_from_a_stream(name: str) -> None:
     generator = torch.Generator().manual_seed(3)
     queries, keys = torch.randn(4, 6, generator=generator), torch.randn(600, 6, generator=generator)
     own, labels = torch.randperm(600, generator=generator)[:4], torch.randint(3, (600, 2), generator=generator)
     chosen = [
-        PARTS[name].select(c, Draws(torch.Generator().manual_seed(1)), 0, 1)
-        for c in (Candidates(queries @ keys.T, own, labels), Streamed(queries, keys, own, labels))
+        PARTS[name].select(c, Draws(torch.Generator().manual_seed(1)), 0, 1) for c in made(queries, keys, own, labels)
     ]
     assert torch.equal(chosen[0].indices, chosen[1].indices)
-    near = [Neighbours(2, k=5).select(c, chosen[0], Draws(torch.Generator().manual_seed(1)), 0, 1)
-            for c in (Candidates(queries @ keys.T, own), Streamed(queries, keys, own))]  # fmt: skip
-    assert torch.equal(near[0].indices, near[1].indices)
+    assert torch.equal(chosen[0].indices, chosen[2].indices)
+    near = [
+        Neighbours(2, k=5).select(c, chosen[0], Draws(torch.Generator().manual_seed(1)), 0, 1).indices
+        for c in made(queries, keys, own, labels)
+    ]
+    assert torch.equal(near[0], near[1])
+    assert torch.equal(near[0], near[2])
 
 
-def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor, Learner]:
+def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]:
     recipe = methods.get(method).override(changes)
     settings = Settings(arch="tiny", stem="cifar", dim=8, image_size=8)
-    made = Learner(recipe, settings, image_channels=3, images=40, classes=2, seed=0)
-    made.cluster()
-    optimiser = torch.optim.SGD(made.network.parameters(), lr=0.1)
+    learned = Learner(recipe, settings, image_channels=3, images=40, classes=2, seed=0)
+    learned.cluster()
+    optimiser = torch.optim.SGD(learned.network.parameters(), lr=0.1)
     losses = []
     for step in range(3):
         generator = torch.Generator().manual_seed(step)
-        views = tuple(torch.randn(4, 3, 8, 8, generator=generator) for _ in range(made.recipe.views.count))
+        views = tuple(torch.randn(4, 3, 8, 8, generator=generator) for _ in range(learned.recipe.views.count))
         rows = torch.randperm(40, generator=generator)[:4]
-        out = made.loss(views, rows, torch.zeros(4, dtype=torch.int64), Draws(generator), step, 3)
+        out = learned.loss(views, rows, torch.zeros(4, dtype=torch.int64), Draws(generator), step, 3)
         optimiser.zero_grad()
         out.loss.backward()
         optimiser.step()
-        made.commit(rows, out)
+        learned.commit(rows, out)
         losses.append(float(out.loss.detach()))
-    return losses, torch.cat([p.detach().flatten() for p in made.network.parameters()]), made
+    return losses, torch.cat([p.detach().flatten() for p in learned.network.parameters()])
 
 
 @pytest.mark.parametrize(
@@ -175,15 +196,18 @@ def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor,
         ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
     ],
 )
-def test_a_learner_that_streams_trains_as_one_that_does_not(method, changes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = steps(method, changes)
-    monkeypatch.setattr(learner, "DENSE_BYTES", 0)
-    monkeypatch.setattr(learner, "Candidates", None)  # nothing of it may be used
-    streamed = steps(method, changes)
-    assert streamed[0] == pytest.approx(dense[0], rel=1e-5)
-    torch.testing.assert_close(streamed[1], dense[1], rtol=1e-4, atol=1e-5)
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "DENSE_BYTES", 0)
+        streamed = steps(method, changes)
+    monkeypatch.setattr(learner, "Stored", lambda q, keys, *rest: Candidates(q @ keys.T, *rest[:-1]))
+    plain = steps(method, changes)
+    for found in (dense, streamed):
+        assert found[0] == pytest.approx(plain[0], rel=1e-5)
+        torch.testing.assert_close(found[1], plain[1], rtol=1e-4, atol=1e-5)
 
 
 def test_clusters_need_indices() -> None:
     with pytest.raises(ArgumentError, match="indices"):
-        SameCluster().select(Streamed(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), Draws(torch.Generator()), 0, 1)
+        SameCluster().select(Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), Draws(torch.Generator()), 0, 1)

@@ -1,18 +1,20 @@
-"""The keys a batch of queries may choose from, and their scores: all at once, or streamed over a big bank.
+"""The keys a batch of queries may choose from, and their scores.
 
 A region of ranks is found by selection, never by a sort: a partition finds the scores at its two edges, and one
 comparison with them tells who is inside. The keys of a region come in the order of their index on a CPU, so which key
 a random draw picks depends on the scores alone; ties at an edge go to the lower index.
 
-:class:`Candidates` holds all ``[B, N]`` scores. :class:`Streamed` never does: it goes over the keys once, in pieces,
-and keeps what may lie inside the region. Both choose the same keys.
+:class:`Candidates` has all ``[B, N]`` scores, with a gradient in each. :class:`Stored` has queries and keys without
+gradient: it scores what is asked for, and a big bank in one pass that keeps only what may lie inside the region. Both
+choose the same keys.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,11 +28,12 @@ Own = Literal["excluded", "ranked"]
 Array = np.ndarray[Any, Any]
 
 DENSE_BYTES = 2**28
-"""Scores of a global batch above this size are streamed, if the method looks at a part of the keys only."""
+"""Scores of a global batch that take more than this are never held at once."""
 
 _PIECE = 8192  # keys scored at a time: their scores stay in the cache
 _SAMPLE = 8192  # keys whose scores tell where the edge of a region may lie
 _KEPT_BYTES = 2**29  # what may be kept of a pass before the queries are split
+_FEW = 8  # a key scored by itself costs as much as so many in a product with all of them
 _SIGMAS = 5  # of the sampled edge; a row in which it fails is selected from all of its scores
 
 
@@ -84,6 +87,8 @@ class Candidates:
         banned: ``[B, E]`` further rows that are never candidates, or ``None`` (in a batch: the query itself).
     """
 
+    dense: ClassVar[bool] = True
+
     logits: Tensor
     own: Tensor | None = None
     labels: Tensor | None = None
@@ -133,11 +138,12 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Streamed:
-    """As :class:`Candidates`, for stored keys so many that their scores are not to be held.
+class Stored:
+    """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
-    A region costs one matrix product with the keys and one look at each score. Memory is linear in what is selected:
-    at most about 0.6 GiB beside it, whatever the number of keys.
+    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. With ``dense`` all
+    scores are computed when a region first needs them. Without, a region costs one pass over the keys, and memory is
+    linear in what is selected: about 0.6 GiB beside it at most, whatever the number of keys.
 
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
@@ -145,6 +151,7 @@ class Streamed:
         own: as for :class:`Candidates`.
         labels: as for :class:`Candidates`.
         banned: as for :class:`Candidates`.
+        dense: whether all ``[B, N]`` scores may be held; see :data:`DENSE_BYTES`.
     """
 
     queries: Tensor
@@ -152,6 +159,7 @@ class Streamed:
     own: Tensor | None = None
     labels: Tensor | None = None
     banned: Tensor | None = None
+    dense: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -163,6 +171,15 @@ class Streamed:
         """Where the queries are."""
         return self.queries.device
 
+    @cached_property
+    def _scores(self) -> Tensor:
+        with torch.no_grad():
+            return self.queries @ self.keys.T
+
+    @property
+    def _whole(self) -> Candidates:
+        return Candidates(self._scores, self.own, self.labels, self.banned)
+
     def left(self, own: Own) -> int:
         """How many keys are candidates of each query."""
         return self.shape[1] - _width(_out(self, own))
@@ -170,6 +187,8 @@ class Streamed:
     @torch.no_grad()
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Tensor:
         """As :meth:`Candidates.region`."""
+        if self.dense:
+            return self._whole.region(first, last, own, picks)
         rows, count = self.shape
         out = _out(self, own)
         chosen = self.keys.new_empty(rows, last - first if picks is None else picks.shape[1], dtype=torch.int64)
@@ -185,11 +204,19 @@ class Streamed:
             chosen[part] = pick(self.queries[part], self.keys, first, last, gone, wanted)
         return chosen
 
+    def outside(self, first: int, last: int, own: Own) -> Tensor:
+        """As :meth:`Candidates.outside`; all scores are computed."""
+        return self._whole.outside(first, last, own)
+
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
+        known = self.__dict__.get("_scores")  # if a region needed them
         if chosen.indices is None:
-            return chosen.gather(self.queries @ self.keys.T)
-        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices)
+            every: Tensor = self.queries @ self.keys.T if known is None else _All.apply(self.queries, self.keys, known)
+            return chosen.gather(every)
+        if known is None and self.dense and _FEW * chosen.indices.shape[1] >= self.shape[1]:
+            known = self._scores
+        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known)
         return chosen.without_absent(values)
 
 
@@ -210,26 +237,41 @@ class _Sunk:
             self.ranking.scatter_(1, self.out, self.before)
 
 
-class _Dots(torch.autograd.Function):
-    """``[B, K]`` products of each query with its own K rows, no ``[B, K, d]`` in memory."""
+class _All(torch.autograd.Function):
+    """``[B, N]`` products that are known already, with their gradient."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
-        ctx.save_for_backward(keys, indices)
-        # one query's rows at a time stay in the cache of a CPU; a device wants more at once
-        step = 1 if keys.device.type == "cpu" else max(1, _KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
-        return torch.cat(
-            [
-                torch.bmm(keys[i], q[:, :, None])[:, :, 0]
-                for q, i in zip(queries.split(step), indices.split(step), strict=True)
-            ]
-        )
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, known: Tensor) -> Tensor:
+        ctx.save_for_backward(keys)
+        return known.view_as(known)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None]:
+        return weights @ ctx.saved_tensors[0], None, None
+
+
+class _Dots(torch.autograd.Function):
+    """``[B, K]`` products of each query with its own K keys; neither way is ``[B, K, d]`` in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None) -> Tensor:
+        ctx.save_for_backward(keys, indices)
+        if known is not None:
+            return known.gather(1, indices)
+        # one query's keys at a time stay in the cache of a CPU; a device wants more at once
+        step = 1 if keys.device.type == "cpu" else max(1, _KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
+        products = []
+        for q, i in zip(queries.split(step), indices.split(step), strict=True):
+            rows = keys.index_select(0, i.flatten()).view(*i.shape, -1)  # several times faster than keys[i]
+            products.append(torch.bmm(rows, q[:, :, None])[:, :, 0])
+        return torch.cat(products)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None]:
         keys, indices = ctx.saved_tensors
-        return F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum"), None, None
+        return F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum"), None, None, None
 
 
 def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
@@ -288,7 +330,7 @@ def _numpy(scores: Tensor) -> Array:
     return array
 
 
-def _out(candidates: Candidates | Streamed, own: Own) -> Tensor | None:
+def _out(candidates: Candidates | Stored, own: Own) -> Tensor | None:
     # [B, E] rows that are no candidates
     out = [] if candidates.banned is None else [candidates.banned]
     if own == "excluded" and candidates.own is not None:

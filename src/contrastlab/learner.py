@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from contrastlab import encoders as enc
 from contrastlab import keys as key
-from contrastlab.candidates import DENSE_BYTES, Candidates, Streamed
+from contrastlab.candidates import DENSE_BYTES, Candidates, Stored
 from contrastlab.clusters import kmeans
 from contrastlab.errors import reject
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws, Every
+from contrastlab.negatives import Draws
 from contrastlab.objectives import AlignUniform, BinaryNCE, Scores
 from contrastlab.positives import Joint, Many
 from contrastlab.settings import Settings
@@ -266,12 +266,12 @@ class Learner(nn.Module):
                 terms = scores.size + 1
         return Step(torch.stack(losses).mean() * len(self.network.encoders), terms, store)
 
-    def _candidates(self, q: Tensor, d: _Direction, draws: Draws) -> Candidates | Streamed:
-        # decided by the global batch, so that any number of processes goes the same way
-        scores = 4 * (draws.rows or len(q)) * len(d.pool)
-        if scores > DENSE_BYTES and not isinstance(self.recipe.negatives, Every) and not d.pool.requires_grad:
-            return Streamed(q, d.pool.float(), d.own, d.labels, d.banned)
-        return Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
+    def _candidates(self, q: Tensor, d: _Direction, draws: Draws) -> Candidates | Stored:
+        if not self.stores:
+            return Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
+        # by the size of the global batch, so that any number of processes goes the same way
+        dense = 4 * (draws.rows or len(q)) * len(d.pool) <= DENSE_BYTES
+        return Stored(q, d.pool.float(), d.own, d.labels, d.banned, dense)
 
     def _offset(self, direction: int, scores: Scores) -> Tensor | None:
         objective = self.recipe.objective

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import schedules
-from contrastlab.candidates import Candidates, Chosen, Own, Streamed
+from contrastlab.candidates import Candidates, Chosen, Own, Stored
 from contrastlab.errors import reject
 from contrastlab.schedules import Percent
 
@@ -105,7 +105,7 @@ def check_own(own: str) -> None:
 class Every:
     """All keys, each once (MoCo's queue, SimCLR's batch)."""
 
-    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """Everything that is not excluded."""
         out = [] if candidates.banned is None else [candidates.banned]
         if candidates.own is not None:
@@ -139,7 +139,7 @@ class Uniform:
         check_k(self.k)
         check_own(self.own)
 
-    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws."""
         (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
@@ -193,14 +193,14 @@ class Ring:
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
-    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ring."""
         keys = candidates.left(self.own)
         first, last = edges(
             keys, schedules.at(self.inner, step, total), schedules.at(self.outer, step, total), self.inner_of
         )
         (rows, count), size, device = candidates.shape, last - first, candidates.device
-        if self.k is None and 3 * size > count and isinstance(candidates, Candidates) and device.type == "cpu":
+        if self.k is None and 3 * size > count and device.type == "cpu" and candidates.dense:
             return Chosen(None, candidates.outside(first, last, self.own), size)  # cheaper than to list most keys
         return Chosen(candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device)))
 
@@ -238,14 +238,14 @@ class Ball:
         check_k(self.k)
         check_own(self.own)
 
-    def size(self, candidates: Candidates | Streamed, step: int, total: int) -> int:
+    def size(self, candidates: Candidates | Stored, step: int, total: int) -> int:
         """Keys in the ball."""
         keys = candidates.left(self.own)
         if self.nearest is not None:
             return min(self.nearest, keys)
         return edges(keys, 0, schedules.at(self.outer, step, total))[1]
 
-    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ball."""
         size = self.size(candidates, step, total)
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
@@ -284,7 +284,7 @@ class Cave:
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 
-    def select(self, candidates: Candidates | Streamed, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
         ball = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
         inside = same_cluster(candidates, ball)
@@ -312,7 +312,7 @@ def check_clusters(clusters: int, runs: int) -> None:
         raise reject("runs", runs, "at least 1")
 
 
-def same_cluster(candidates: Candidates | Streamed, indices: Tensor) -> Tensor:
+def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
     """Which of the keys share a cluster with the query's own row in any run of k-means.
 
     Args:
