@@ -12,6 +12,7 @@ SYNC := $(UV) sync --frozen --inexact $(if $(wildcard .venv/bin/python),--quiet)
 # Small models are fastest, and their sums reproducible, on one thread.
 ONE_THREAD := OMP_NUM_THREADS=1
 WORKERS ?= 2
+MODE ?= quick
 NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 TABLE1 = runs/table1.ipynb
@@ -83,9 +84,10 @@ check-book: setup ## open every built page in Chromium, offline, drag its slider
 lab: setup ## JupyterLab on this folder
 	@$(RUN) jupyter lab
 
-bench: setup ## speed of the parts that must be fast
-	@$(SYNC) --group bench
-	@$(ONE_THREAD) $(RUN) pytest benchmarks
+bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes more rounds; the book draws it
+	@$(SYNC) --group bench --group peers
+	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) pytest -q -p no:cacheprovider benchmarks/bench_*.py \
+	  --mode $(MODE) --store benchmarks/results/cpu.json
 
 clean: ## remove what can be made again (measured runs and the environment stay)
 	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks
