@@ -102,7 +102,7 @@ WAYS = {"all scores": {"dense": True}, "a stream": {"dense": False}}
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("count", [3, 11])  # few are scored one by one
+@pytest.mark.parametrize("count", [3, 11, 30])  # few are scored one by one; the gradient of many is a product
 @pytest.mark.parametrize("absent", [False, True])
 def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: bool, count: int, way: str) -> None:
     generator = torch.Generator().manual_seed(0)

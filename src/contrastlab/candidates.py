@@ -257,6 +257,7 @@ class _Dots(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None) -> Tensor:
         ctx.save_for_backward(keys, indices)
+        ctx.many = known is not None and 3 * indices.shape[1] > len(keys)
         if known is not None:
             return known.gather(1, indices)
         # one query's keys at a time stay in the cache of a CPU; a device wants more at once
@@ -271,6 +272,9 @@ class _Dots(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None]:
         keys, indices = ctx.saved_tensors
+        if ctx.many:
+            every = weights.new_zeros(len(weights), len(keys)).scatter_add_(1, indices, weights)
+            return every @ keys, None, None, None
         return F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum"), None, None, None
 
 

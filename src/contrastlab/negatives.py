@@ -200,7 +200,7 @@ class Ring:
             keys, schedules.at(self.inner, step, total), schedules.at(self.outer, step, total), self.inner_of
         )
         (rows, count), size, device = candidates.shape, last - first, candidates.device
-        if self.k is None and 3 * size > count and device.type == "cpu" and candidates.dense:
+        if self.k is None and 3 * size > 2 * count and device.type == "cpu" and candidates.dense:
             return Chosen(None, candidates.outside(first, last, self.own), size)  # cheaper than to list most keys
         return Chosen(candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device)))
 
