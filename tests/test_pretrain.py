@@ -24,10 +24,10 @@ from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossErr
 from contrastlab.images import ImageSet
 from contrastlab.keys import InBatch
 from contrastlab.learner import Learner, Step
-from contrastlab.pretrain import Trained, learning_rate, plateau_drops, pretrain
+from contrastlab.pretrain import Speed, Trained, bottleneck, learning_rate, plateau_drops, pretrain
 from contrastlab.settings import Settings
 
-CLOCK = {"seconds", "images_per_s"}
+CLOCK = {"seconds", "images_per_s", "waiting"}
 
 
 @pytest.fixture(autouse=True)
@@ -342,10 +342,9 @@ def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monk
     recipe, whole = shrink(methods.get("ring/moco")), pictures(48)
     settings = tiny.override(knn_every=1, train_images=40)
     resident = pretrain(recipe, settings, whole, whole, log=quiet)
-    without_workers = partial(data.batches, workers=0)
-    monkeypatch.setattr(loop, "batches", without_workers)
-    monkeypatch.setattr(probes, "batches", without_workers)
-    same(pretrain(recipe, settings, Streamed(whole), Streamed(whole), log=quiet), resident)
+    monkeypatch.setattr(probes, "batches", partial(data.batches, workers=0))
+    streamed = pretrain(recipe, settings, Streamed(whole), Streamed(whole), speed=Speed(workers=0), log=quiet)
+    same(streamed, resident)
 
 
 @pytest.mark.parametrize(("drop_last", "count"), [(True, 20), (False, 23)])
@@ -485,6 +484,43 @@ def test_seeds_of_purposes_and_steps_differ() -> None:
     seeds = {loop.derive(s, p, t) for s in range(3) for p in ("order", "draws", "views/0") for t in range(5)}
     assert len(seeds) == 45
     assert all(0 <= s < 2**63 for s in seeds)
+
+
+@pytest.mark.parametrize(("waiting", "seconds", "said"), [
+    (0.0, 10.0, "compute-bound"),
+    (5.0, 10.0, "compute-bound"),
+    (6.3, 10.0, "data-bound 63 %"),
+    (10.0, 10.0, "data-bound 100 %"),
+    (0.0, 0.0, "compute-bound"),  # an epoch that was over when the run was resumed
+])  # fmt: skip
+def test_the_bottleneck_is_what_takes_most_of_the_time(waiting, seconds, said) -> None:
+    assert bottleneck(waiting, seconds) == said
+
+
+@pytest.mark.parametrize("slow", ["data", "step"])
+def test_progress_names_the_bottleneck(slow, pictures, tiny, shrink, monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+
+    def late(take, name):
+        def call(*args, **options):
+            clock[0] += 3.0 if slow == name else 1.0
+            return take(*args, **options)
+
+        return call
+
+    def reading(*args, **options):
+        stream = data.batches(*args, **options)
+        while True:
+            yield late(next, "data")(stream)
+
+    monkeypatch.setattr(loop, "batches", reading)
+    monkeypatch.setattr(Learner, "loss", late(Learner.loss, "step"))
+    lines: list[str] = []
+    done = pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), log=lines.append)
+    assert [row["waiting"] for row in done.history] == pytest.approx([75.0 if slow == "data" else 25.0] * 2)
+    assert all(("data-bound 75 %" if slow == "data" else "compute-bound") in line for line in lines)
+    assert done.seconds == 24.0  # two epochs of three steps of four seconds
 
 
 def test_nothing_is_written_without_a_folder(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:

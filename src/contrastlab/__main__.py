@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from contrastlab import methods, papers, report, reproduce, results
 from contrastlab.errors import ContrastLabError
+from contrastlab.pretrain import Speed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -26,9 +27,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--num-nodes", type=int, default=1, help="machines")
     run.add_argument("--strategy", default="auto", help="Fabric's: auto, ddp, fsdp, …")
     run.add_argument("--max-minutes", type=float, help="stop in good order after this time; run again to continue")
-    run.add_argument("--compile", action="store_true", help="compile the encoders")
     run.add_argument("--fresh", action="store_true", help="ignore stored results and checkpoints")
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
+    speed = run.add_argument_group("speed", "switches that change how long it takes and no number")
+    for name, help_ in (
+        ("channels_last", "memory format of images and weights"),
+        ("fused", "the optimiser step as one kernel"),
+        ("compile", "torch.compile of the encoders"),
+    ):
+        flag = f"--{name.replace('_', '-')}"
+        speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=getattr(Speed, name), help=help_)
+    speed.add_argument("--workers", type=int, default=Speed.workers, help="processes that decode, for each device")
     show = commands.add_parser("show", help="print a table from stored results")
     show.add_argument("table")
     show.add_argument("--dataset", default="shapes")
@@ -58,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 references=not args.no_references, data_root=args.data_root, out_dir=args.out,
                 accelerator=args.accelerator, devices=int(args.devices) if args.devices.isdigit() else args.devices,
                 num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh,
-                max_minutes=args.max_minutes, compile=args.compile,
+                max_minutes=args.max_minutes,
+                speed=Speed(args.channels_last, args.fused, args.compile, args.workers),
             )  # fmt: skip
             _print(done)
     except ContrastLabError as error:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+import os
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from contrastlab.views import Augmentation, sample_boxes
+
+WORKERS = min(8, os.cpu_count() or 1)
+"""Processes that decode, unless said otherwise."""
 
 
 class Source(Protocol):
@@ -27,11 +36,42 @@ class Source(Protocol):
 
     @property
     def resident(self) -> bool:
-        """Whether ``images`` holds all pixels as one uint8 tensor."""
+        """Whether ``images`` holds all pixels as one uint8 tensor, which ``to(device)`` moves."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Tensor: ...
+
+
+@runtime_checkable
+class Pictures(Source, Protocol):
+    """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
+
+    def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
+        """Crops of a whole picture; see :meth:`contrastlab.images.StreamedImages.crops`."""
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Random resized crops, made by the workers that decode: the protocol of the papers' ImageNet runs.
+
+    The boxes of a picture come from a generator of its own, so that they do not depend on processes, workers,
+    the batch or where a run was resumed.
+
+    Attributes:
+        augmentation: its ``size``, ``scale`` and ``ratio`` are read.
+        count: crops of each picture.
+        seed: of the crops of the n-th picture of the order; a function of a module, as workers are sent it.
+    """
+
+    augmentation: Augmentation
+    count: int
+    seed: Callable[[int], int]
+
+    def boxes(self, number: int, height: int, width: int) -> Tensor:
+        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
+        a, generator = self.augmentation, torch.Generator().manual_seed(self.seed(number))
+        return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=generator)
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
@@ -41,51 +81,82 @@ def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
 
 
+def place(source: Source, device: torch.device | str) -> Source:
+    """The set with its pixels on ``device`` if it is resident; a streaming one as it is."""
+    if not source.resident:
+        return source
+    placed: Source = source.to(device)  # type: ignore[attr-defined]
+    return placed
+
+
 def batches(
-    source: Source, order: Tensor, batch_size: int, device: torch.device | str, *,
-    drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int = 4,
-) -> Iterator[tuple[Tensor, Tensor]]:  # fmt: skip
+    source: Source, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
+    drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int = WORKERS, crop: Crops | None = None,
+) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
     """``(indices, images)`` of each batch, in ``order``.
 
+    Nothing here makes the host wait for a GPU, but the copy of an order to it.
+
     Args:
-        source: resident (indexed where it lies) or streaming (decoded by worker processes).
-        order: ``[N]`` indices, the same on every process.
+        source: resident (indexed where it lies, best on ``device``) or streaming (decoded by worker processes).
+        order: ``[N]`` indices, the same on every process; or those of several epochs, one after the other, through
+            which the workers live on and read ahead.
         batch_size: of this process.
         device: where both tensors go.
         drop_last: leave out an incomplete global batch.
         rank: of this process; it takes its slice of each global batch of ``world × batch_size``.
         world: number of processes.
         start: number of batches to skip (a resumed epoch).
-        workers: of the streaming path.
+        workers: processes of the streaming path; 0 decodes in this one.
+        crop: of the streaming path: crops of whole :class:`Pictures` take the place of ``source[index]``.
 
     Returns:
-        ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``.
+        ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
     """
-    size = batch_size * world
-    stop = len(order) - len(order) % size if drop_last else len(order)
-    slices = [
-        order[first : first + size][rank * batch_size : (rank + 1) * batch_size]
-        for first in range(start * size, stop, size)
-    ]
+    epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
+    cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
     if source.resident:
         pixels: Tensor = source.images  # type: ignore[attr-defined]
-        for chosen in slices:
-            yield chosen.to(device), pixels[chosen.to(pixels.device)].to(device, non_blocking=True)
+        for _, chosen in cut(epoch.to(pixels.device) for epoch in epochs):
+            yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
     loader = DataLoader(
-        _Images(source), batch_sampler=[s.tolist() for s in slices], num_workers=workers,
+        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_interrupts,
+        batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
         pin_memory=torch.device(device).type == "cuda", prefetch_factor=4 if workers else None,
     )  # fmt: skip
     for chosen, images in loader:
         yield chosen.to(device, non_blocking=True), images.to(device, non_blocking=True)
 
 
+def _slices(
+    epochs: Iterable[Tensor], batch_size: int, drop_last: bool, rank: int, world: int, start: int
+) -> Iterator[tuple[int, Tensor]]:
+    # this process's part of each global batch, after the number that its first image has over all epochs
+    size, before = batch_size * world, 0
+    for order in epochs:
+        stop = len(order) - len(order) % size if drop_last else len(order)
+        for first in range(start * size, stop, size):
+            mine = first + rank * batch_size
+            yield before + mine, order[mine : mine + batch_size]
+        before, start = before + stop, 0
+
+
+def _leave_interrupts(worker: int) -> None:
+    # Ctrl-C reaches every process of a terminal; the one that trains still waits for the batch in hand
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, crop: Crops | None) -> None:
+        self.source, self.crop = source, crop
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int) -> tuple[int, Tensor]:
-        return index, self.source[index]
+    def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor]:
+        index, number = which
+        if self.crop is None:
+            return index, self.source[index]
+        boxes = partial(self.crop.boxes, number)
+        return index, self.source.crops(index, boxes, self.crop.augmentation.size)  # type: ignore[attr-defined]

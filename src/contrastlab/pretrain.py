@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from contrastlab import checkpoint, keys, probes
-from contrastlab.data import Source, batches, subset_order
+from contrastlab.data import WORKERS, Crops, Pictures, Source, batches, place, subset_order
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.learner import Learner
 from contrastlab.methods import Recipe
@@ -42,6 +43,33 @@ Log = Callable[[str], None]
 SILENCE = 10.0
 """Seconds between lines of progress at least; epochs may be shorter."""
 
+READ_EVERY = 50
+"""Steps between looks at what a GPU has computed: each makes the host wait for it."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Switches that change how fast a run is, and no number of it beyond float32 rounding: no part of its settings.
+
+    Args:
+        channels_last: memory format of views and weights.
+        fused: the optimiser step as one kernel.
+        compile: ``torch.compile`` of the encoders, for one shape; the first step then takes long.
+        workers: processes that decode a streaming set, for each process that trains; 0 decodes in that one.
+
+    Raises:
+        ArgumentError: a negative number of workers.
+    """
+
+    channels_last: bool = True
+    fused: bool = True
+    compile: bool = False
+    workers: int = WORKERS
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise reject("workers", self.workers, "0 (decode in the process that trains) or more")
+
 
 @dataclass
 class Trained:
@@ -49,7 +77,8 @@ class Trained:
 
     Args:
         encoders: one per stream, in evaluation mode, on the run's device.
-        history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, and so on.
+        history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent
+            of the steps' time, see :func:`bottleneck`), and so on.
         seconds: of training, evaluations not counted, over all sittings.
         images: images seen in that time (each view of an image is not counted apart), all processes.
     """
@@ -87,6 +116,25 @@ def learning_rate(settings: Settings, epoch: int) -> float:
     return settings.lr
 
 
+def bottleneck(waiting: float, seconds: float) -> str:
+    """``"data-bound 63 %"`` where steps spent most of their time waiting for data, else ``"compute-bound"``.
+
+    The host measures the wait. On a CPU it is the time that faster data would save. A GPU may work through the steps
+    it was handed while the host waits, so there it is the most that faster data would save.
+
+    Args:
+        waiting: seconds from asking for a batch to having it.
+        seconds: of the steps, that wait included.
+    """
+    share = waiting / seconds if seconds > 0 else 0.0
+    return f"data-bound {100 * share:.0f} %" if share > 0.5 else "compute-bound"
+
+
+def _crop_seed(seed: int, before: int, number: int) -> int:
+    # a function of the module, because workers are sent it; counted over the run
+    return derive(seed, "crops", before + number)
+
+
 def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
     """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
     best, since, drops = -math.inf, 0, 0
@@ -114,7 +162,7 @@ def pretrain(
     resume: bool = True,
     checkpoint_every: float = 60.0,
     max_minutes: float | None = None,
-    compile: bool = False,
+    speed: Speed | None = None,
     log: Log | None = None,
 ) -> Trained:
     """Train the encoders of ``recipe`` on unlabelled images.
@@ -131,7 +179,7 @@ def pretrain(
         resume: continue from the folder's checkpoint; ``False`` starts anew.
         checkpoint_every: seconds between checkpoints; one is also written at the end and on Ctrl-C.
         max_minutes: stop in good order after this time, resumable.
-        compile: ``torch.compile`` the encoders.
+        speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
         log: takes a line after an epoch, at most one in ten seconds and one at the end; the default prints it.
 
     Returns:
@@ -159,7 +207,7 @@ def pretrain(
     )
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
-    run = _Run(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, compile)
+    run = _Run(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
     return run.go(resume, checkpoint_every, max_minutes)
 
 
@@ -168,31 +216,40 @@ class _Run:
 
     def __init__(
         self, recipe: Recipe, settings: Settings, learner: Learner, images: Source, test: Source | None, order: Tensor,
-        steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, compile: bool,
+        steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, speed: Speed,
     ) -> None:  # fmt: skip
-        self.recipe, self.settings, self.images, self.test = recipe, settings, images, test
+        self.recipe, self.settings, self.speed = recipe, settings, speed
         self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log
         self.rank, self.world = keys.world()
         self.folder = None if folder is None else Path(folder)
         self.augmentation = augmentation(settings.augmentation, settings.image_size)
         self.device = fabric.device
         self.learner = learner.to(self.device)
-        layout = torch.channels_last
-        learner.network.to(memory_format=layout)
+        self.images = place(images, self.device)
+        self.test = None if test is None else place(test, self.device)
+        self.layout = torch.channels_last if speed.channels_last else torch.contiguous_format
+        learner.network.to(memory_format=self.layout)
+        network: Any = learner.network
         if learner.slow is not None:
-            learner.slow.to(memory_format=layout)
+            learner.slow.to(memory_format=self.layout)
+        if speed.compile:
+            network = torch.compile(network, dynamic=False)
+            for encoder in learner.slow or ():
+                encoder.compile(dynamic=False)
         self.optimiser = torch.optim.SGD(
             learner.network.parameters(),
             lr=settings.lr,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=self.device.type in ("cpu", "cuda"),
+            fused=speed.fused and self.device.type in ("cpu", "cuda"),
         )
-        module, optimiser = fabric.setup(learner.network, self.optimiser)
+        # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
+        module, optimiser = fabric.setup(network, self.optimiser)
         self.wrapped_optimiser = optimiser
-        learner.bind(torch.compile(module) if compile else module)
+        learner.bind(module)
         # where the next step is, and what has been summed of its epoch
         self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.waited, self.since = 0.0, 0.0  # in this epoch and sitting: for data, and when its seconds began
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, batches
         self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.history: list[dict[str, float]] = []
@@ -253,7 +310,10 @@ class _Run:
         self.log(f"[{self.recipe.name} seed {self.seed}] resume at epoch {self.epoch}, step {self.step}")
 
     def check_finite(self) -> None:
+        """Waits for the device, which is time of training, too."""
+        began = time.monotonic()
         bad = int(self.bad)
+        self.seconds += time.monotonic() - began
         if bad >= 0:
             there = self.file is not None and self.file.exists()
             raise NonFiniteLossError(
@@ -267,13 +327,14 @@ class _Run:
         if resume:
             self.load()
         loggers = self.loggers()
+        self.since = self.seconds
         began = saved = time.monotonic()
-        with _ctrl_c() as stop:
+        with _ctrl_c() as stop, closing(self.batches()) as stream:
             while self.epoch < self.settings.epochs:
                 self.set_lr()
                 if self.step % self.steps == 0 and self.epoch > 0:
                     self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
-                for _ in self.train_epoch():
+                for _ in self.train_epoch(stream):
                     now = time.monotonic()
                     if max_minutes is not None and now - began > 60 * max_minutes:
                         stop.set()
@@ -296,6 +357,8 @@ class _Run:
         # Ctrl-C reaches the processes at different steps; they must stop at the same one
         if self.world == 1:
             return stop
+        if not self.reads:
+            return False
         return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
 
     def set_lr(self) -> None:
@@ -305,46 +368,66 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    def train_epoch(self) -> Iterator[None]:
-        """The remaining steps of the epoch; yields between them, when all state is consistent."""
-        local = self.settings.batch_size // self.world
-        shuffled = self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", self.epoch))]
-        done = self.step - self.epoch * self.steps
-        stream = batches(
-            self.images, shuffled, local, self.device, drop_last=True, rank=self.rank, world=self.world, start=done
+    @property
+    def reads(self) -> bool:
+        """Whether the host looks at the device after this step."""
+        return self.device.type == "cpu" or self.step % READ_EVERY == 0
+
+    def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
+        """The batches of all remaining steps."""
+        crop = None
+        if isinstance(self.images, Pictures):
+            before = self.epoch * self.steps * self.settings.batch_size
+            crop = Crops(self.augmentation, self.recipe.views.count, partial(_crop_seed, self.seed, before))
+        orders = (
+            self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", epoch))]
+            for epoch in range(self.epoch, self.settings.epochs)
         )
-        total = self.steps * self.settings.epochs
+        return batches(
+            self.images, orders, self.settings.batch_size // self.world, self.device, drop_last=True, rank=self.rank,
+            world=self.world, start=self.step - self.epoch * self.steps, workers=self.speed.workers, crop=crop,
+        )  # fmt: skip
+
+    def train_epoch(self, stream: Iterator[tuple[Tensor, Tensor]]) -> Iterator[None]:
+        """The remaining steps of the epoch; yields between them, when all state is consistent."""
+        first = self.step
         self.learner.train()
         bar = tqdm(
-            total=self.steps, initial=done, desc=f"{self.recipe.name} epoch {self.epoch + 1}/{self.settings.epochs}",
+            total=self.steps, initial=self.step - self.epoch * self.steps,
+            desc=f"{self.recipe.name} epoch {self.epoch + 1}/{self.settings.epochs}",
             disable=not sys.stderr.isatty() or self.rank > 0, leave=False, unit="step",
         )  # fmt: skip
-        while done < self.steps:
+        while self.step < (self.epoch + 1) * self.steps:
             began = time.monotonic()
             numbers, pixels = next(stream)
-            self.train_step(numbers, pixels, local, total)
-            if self.device.type == "cpu" or self.step % 50 == 0:
+            self.waited += time.monotonic() - began
+            self.train_step(numbers, pixels)
+            self.seconds += time.monotonic() - began
+            if self.reads:
                 self.check_finite()
                 if not bar.disable:
                     loss, count = self.sums.tolist()
-                    speed = self.settings.batch_size / max(time.monotonic() - began, 1e-9)
-                    bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self.last("nn1"), img_s=f"{speed:.0f}")
-            self.seconds += time.monotonic() - began
-            done += 1
+                    passed = self.seconds - self.since
+                    speed = (self.step - first) * self.settings.batch_size / max(passed, 1e-9)
+                    bar.set_postfix(
+                        loss=f"{loss / count:.3f}", nn1=self.last("nn1"), img_s=f"{speed:.0f}",
+                        bound=bottleneck(self.waited, passed),
+                    )  # fmt: skip
             bar.update()
             yield
         bar.close()
 
-    def train_step(self, numbers: Tensor, pixels: Tensor, local: int, total: int) -> None:
-        device = self.device
+    def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
+        """One step; on a GPU the host waits for nothing in it."""
+        device, local = self.device, self.settings.batch_size // self.world
         views = self.recipe.views.make(
             pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
         )
-        views = tuple(v.contiguous(memory_format=torch.channels_last) for v in views)
+        views = tuple(v.contiguous(memory_format=self.layout) for v in views)
         draws = Draws(
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
-        rows = self.row[numbers]
+        rows, total = self.row[numbers], self.steps * self.settings.epochs
         with self.fabric.autocast():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
@@ -378,7 +461,10 @@ class _Run:
             "epoch": float(self.epoch), "step": float(self.step), "loss": loss / count,
             "lr": self.optimiser.param_groups[0]["lr"], "seconds": self.seconds,
             "images_per_s": self.step * self.settings.batch_size / max(self.seconds, 1e-9),
+            "waiting": 100 * self.waited / max(self.seconds - self.since, 1e-9),
         }  # fmt: skip
+        bound_by = bottleneck(self.waited, self.seconds - self.since)
+        self.waited, self.since = 0.0, self.seconds
         bound = self.recipe.objective.bound(row["loss"] / directions, self.terms)
         if bound is not None and self.recipe.bounds_information:
             row["mi_bound"] = bound
@@ -395,7 +481,7 @@ class _Run:
         self.log(
             f"[{self.recipe.name} seed {self.seed}] epoch {self.epoch}/{self.settings.epochs}"
             f" loss {row['loss']:.3f} 1-NN {self.last('nn1')} {row['images_per_s']:.0f} img/s"
-            f" eta {int(left // 60)}:{int(left % 60):02d}"
+            f" {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 
     def nearest_neighbour(self) -> float:

@@ -23,7 +23,7 @@ from contrastlab import images, methods, papers, probes, report, results
 from contrastlab.data import subset_order
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.pretrain import derive, pretrain
+from contrastlab.pretrain import Speed, derive, pretrain
 from contrastlab.report import Report, Unavailable
 from contrastlab.results import Result
 from contrastlab.settings import Settings
@@ -151,7 +151,7 @@ def cell(
     strategy: str = "auto",
     resume: bool = True,
     max_minutes: float | None = None,
-    compile: bool = False,
+    speed: Speed | None = None,
     log: Log = _say,
 ) -> Result | Unavailable:
     """One cell of a table: read, resumed or run, and stored.
@@ -171,7 +171,7 @@ def cell(
         strategy: ``auto``, ``ddp``, …
         resume: use stored results and checkpoints; ``False`` computes anew.
         max_minutes: stop in good order after this time.
-        compile: ``torch.compile`` the encoders.
+        speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
         log: takes lines of progress.
 
     Returns:
@@ -204,6 +204,7 @@ def cell(
     # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
     torch.set_float32_matmul_precision("high")
     began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
+    splits = splits.to(fabric.device)
     test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
     folder = results.location(
         Path(out_dir) / "cells", paper=plan.paper, table=plan.table, dataset=dataset, profile=profile, method=name,
@@ -213,7 +214,7 @@ def cell(
         torch.cuda.reset_peak_memory_stats(fabric.device)
     trained = pretrain(
         recipe, settings, splits.pretrain, test, seed=seed, folder=folder, fabric=fabric, resume=resume,
-        max_minutes=max_minutes, compile=compile, log=log,
+        max_minutes=max_minutes, speed=speed, log=log,
     )  # fmt: skip
     result: Result | None = None
     if fabric.is_global_zero:

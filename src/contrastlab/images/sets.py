@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -113,6 +113,16 @@ def square(image: Image.Image, side: int) -> Image.Image:
     return image.crop((left, top, left + side, top + side))
 
 
+def cropped(image: Image.Image, box: tuple[int, int, int, int], side: int) -> Image.Image:
+    """The part ``box`` (top, left, height, width) of ``image``, resized to a square (bilinear, anti-aliased).
+
+    Cut out first, so that no pixel outside the box is seen: what torchvision's ``resized_crop`` does.
+    """
+    top, left, height, width = box
+    part = image.crop((left, top, left + width, top + height))
+    return part.resize((side, side), Image.Resampling.BILINEAR)
+
+
 def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Pixels as uint8 ``[channels, H, W]``, contiguous."""
     pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
@@ -215,7 +225,8 @@ class ImageSet:
 class StreamedImages:
     """Image files that are decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers.
 
-    Each image is resized so that its shorter side is ``resize`` and cropped to the middle square.
+    ``images[index]`` is what evaluation sees: the middle square of the picture with its shorter side at ``resize``.
+    Training takes its random crops from the whole picture, :meth:`crops`, as the papers' protocols do.
 
     Attributes:
         name: data set and split, such as ``"imagenet/train"``.
@@ -254,6 +265,25 @@ class StreamedImages:
         image = decode(self.folder / self.paths[index])
         return torch.from_numpy(chw(square(image, self.resize), self.channels))
 
+    def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
+        """Resized crops of one picture, which is decoded once, at its full size.
+
+        Args:
+            index: of the picture.
+            boxes: its height and width in pixels to ``[V, 4]`` of (top, left, height, width), inside it.
+            size: side of a crop in pixels.
+
+        Returns:
+            uint8 ``[V, channels, size, size]``: torchvision's ``resized_crop`` of Pillow images, to the bit.
+
+        Raises:
+            CorruptFileError: the file cannot be decoded.
+        """
+        # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
+        image = decode(self.folder / self.paths[index])
+        parts = (cropped(image, tuple(box), size) for box in boxes(image.height, image.width).tolist())
+        return torch.from_numpy(np.stack([chw(part, self.channels) for part in parts]))
+
     def __repr__(self) -> str:
         return f"StreamedImages({self.name!r}, {len(self)} files, {len(self.classes)} classes)"
 
@@ -268,7 +298,7 @@ class StreamedImages:
 
         The pixels are not read, which would take as long as an epoch.
         """
-        digest = hashlib.sha256(f"{self.channels} {self.resize}".encode())
+        digest = hashlib.sha256(f"{self.channels} {self.resize}, crops of whole pictures".encode())
         for path, label in zip(self.paths, self.labels.tolist(), strict=True):
             digest.update(f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}".encode())
         return digest.hexdigest()[:16]
@@ -313,6 +343,13 @@ class Splits:
     def labelled(self) -> bool:
         """Whether ``train`` and ``test`` exist: false for images without any label."""
         return True
+
+    def to(self, device: torch.device | str) -> Splits:
+        """The same splits with resident parts on ``device``, each once; files stay files."""
+        parts = (self.pretrain, self.train, self.test)
+        moved = {id(part): part.to(device) if isinstance(part, ImageSet) else part for part in parts}
+        pretrain, train, test = (moved[id(part)] for part in parts)
+        return replace(self, pretrain=pretrain, train=train, test=test)
 
 
 class UnlabelledSplits(Splits):

@@ -420,8 +420,8 @@ def load_folder(name: str, location: str) -> Splits:
     the subfolders of ``<path>`` itself are the classes. Images beside the class folders are unlabelled and are seen in
     pre-training only; if there is no class folder at all, asking the result for ``train`` or ``test`` is refused.
 
-    Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB, resized to
-    256 on the shorter side.
+    Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB: training
+    crops whole pictures, evaluation sees the middle square with the shorter side at 256.
 
     Raises:
         MissingDataError: the folder does not exist or has no images.
@@ -492,7 +492,7 @@ def load_imagenet(name: str, root: Path) -> Splits:
             raise MissingDataError(f"{name}: some synset folders of {folder} are empty. {hint}.")
         label = "train" if split == "train" else "test"
         parts.append(StreamedImages(f"{name}/{label}", folder, listing.paths, listing.labels, listing.classes))
-    note = f"ILSVRC 2012{' (the 100 synsets of CMC)' if only else ''}, shorter side 256, centre square; test is val"
+    note = f"ILSVRC 2012{' (the 100 synsets of CMC)' if only else ''}, training crops of whole pictures; test is val"
     return Splits(name, parts[0], parts[0], parts[1], note)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +13,15 @@ from contrastlab import errors
 from contrastlab.views import colour
 from contrastlab.views.pipeline import augment, center, normalise, standardise
 from contrastlab.views.recipes import Augmentation
+
+
+def _augmented(images: Tensor, a: Augmentation, generator: torch.Generator | None, count: int) -> Iterator[Tensor]:
+    """``count`` random views of whole images, or of crops ``[B, count, C, size, size]``, one for each view."""
+    cropped = images.dim() == 5
+    if cropped and images.shape[1] != count:
+        raise errors.reject("images.shape", tuple(images.shape), f"[B, {count}, C, size, size]: a crop for each view")
+    for k in range(count):
+        yield augment(images[:, k] if cropped else images, a, generator, cropped=cropped)
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,8 @@ class Augmented:
         """Random views.
 
         Args:
-            images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3.
+            images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or crops made where they were decoded,
+                ``[B, count, C, size, size]``, which are flipped, coloured and blurred only.
             augmentation: the recipe.
             generator: source of the draws, on the images' device.
 
@@ -57,7 +68,7 @@ class Augmented:
         Raises:
             ArgumentError: for another dtype or shape.
         """
-        return tuple(normalise(augment(images, augmentation, generator), augmentation) for _ in range(self.count))
+        return tuple(normalise(v, augmentation) for v in _augmented(images, augmentation, generator, self.count))
 
     def plain(self, images: Tensor, augmentation: Augmentation) -> tuple[Tensor, ...]:
         """The test-time view, ``(tensor [B, C, size, size],)``: one per stream, without randomness."""
@@ -132,7 +143,7 @@ class Split:
         """The two halves of ``count`` random views.
 
         Args:
-            images: uint8 ``[B, 3, H, W]``.
+            images: uint8 ``[B, 3, H, W]``, or crops ``[B, count, 3, size, size]`` as for :class:`Augmented`.
             augmentation: the recipe; its mean and std are not used.
             generator: source of the draws, on the images' device.
 
@@ -144,8 +155,9 @@ class Split:
             NotApplicableError: for grey images.
             ArgumentError: for another dtype or shape.
         """
-        self.channels(images.shape[1])
-        return tuple(half for _ in range(self.count) for half in self._split(augment(images, augmentation, generator)))
+        self.channels(images.shape[-3])
+        made = _augmented(images, augmentation, generator, self.count)
+        return tuple(half for view in made for half in self._split(view))
 
     def plain(self, images: Tensor, augmentation: Augmentation) -> tuple[Tensor, ...]:
         """The test-time luminance and chrominance, without randomness; see :meth:`make`."""

@@ -14,13 +14,16 @@ from contrastlab.views.sampling import Draws, sample
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
 
 
-def augment(images: Tensor, a: Augmentation, generator: torch.Generator | None = None) -> Tensor:
+def augment(
+    images: Tensor, a: Augmentation, generator: torch.Generator | None = None, *, cropped: bool = False
+) -> Tensor:
     """One random view of each image, drawn independently, on the images' device.
 
     Args:
         images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3.
         a: the recipe.
         generator: the only source of randomness, on the images' device; None is that device's default.
+        cropped: the images are random resized crops already; everything else is drawn as without it.
 
     Returns:
         float32 ``[B, C, size, size]`` in [0, 1].
@@ -30,16 +33,17 @@ def augment(images: Tensor, a: Augmentation, generator: torch.Generator | None =
     """
     check_images(images, floating=False)
     count, _, height, width = images.shape
-    return apply(images, a, sample(a, count, height, width, generator=generator, device=images.device))
+    return apply(images, a, sample(a, count, height, width, generator=generator, device=images.device), cropped=cropped)
 
 
-def apply(images: Tensor, a: Augmentation, draws: Draws) -> Tensor:
+def apply(images: Tensor, a: Augmentation, draws: Draws, *, cropped: bool = False) -> Tensor:
     """The view of each image that ``draws`` describes.
 
     Args:
         images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3.
         a: the recipe the draws come from.
         draws: parameters for the ``B`` images.
+        cropped: the images are crops already, ``[B, C, size, size]``: the boxes are not used.
 
     Returns:
         float32 ``[B, C, size, size]`` in [0, 1].
@@ -48,10 +52,12 @@ def apply(images: Tensor, a: Augmentation, draws: Draws) -> Tensor:
         ArgumentError: for another dtype or shape.
     """
     check_images(images, floating=False)
+    if cropped and images.shape[2:] != (a.size, a.size):
+        raise errors.reject("images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
     if len(draws.boxes) != len(images):
         raise errors.reject("draws", f"parameters of {len(draws.boxes)} images", f"one row for each of {len(images)}")
     if images.device.type != "cpu":
-        return _apply(images, a, draws)
+        return _apply(images, a, draws, cropped)
     # On a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their
     # order, since a chunk skips the passes that none of its images needs.
     count, channels = images.shape[:2]
@@ -61,12 +67,15 @@ def apply(images: Tensor, a: Augmentation, draws: Draws) -> Tensor:
     for start in range(0, count, step):
         part = rows[start : start + step]
         # index_copy_ moves whole images; assigning to result[part] would move single values
-        result.index_copy_(0, part, _apply(images.index_select(0, part), a, draws[part]))
+        result.index_copy_(0, part, _apply(images.index_select(0, part), a, draws[part], cropped))
     return result
 
 
-def _apply(images: Tensor, a: Augmentation, draws: Draws) -> Tensor:
-    views = crop_resize(images, draws.boxes, a.size, draws.flip).mul_(1 / 255)
+def _apply(images: Tensor, a: Augmentation, draws: Draws, cropped: bool) -> Tensor:
+    if cropped:
+        views = torch.where(draws.flip[:, None, None, None], images.flip(-1), images) / 255
+    else:
+        views = crop_resize(images, draws.boxes, a.size, draws.flip).mul_(1 / 255)
     colour = images.shape[1] == 3
     if a.grayscale > 0 and colour and a.grayscale_first:
         views = photometry.grayscale(views, draws.grayscale)
