@@ -15,16 +15,19 @@ Exit status: 0 all asked for is measured, 1 a row failed, 2 nothing could start,
 
 ``--toy`` makes everything small enough for a CPU: it shows that the script runs, and its numbers mean nothing.
 
-A lease of three calls. ``runs/wheels`` holds the wheels this script names as missing, ``runs/data/cifar10`` the parquet
-files (rewritten with zstd they are a third as large), ``OUT`` is the folder that comes back, and ``runs/gpu`` what
-came back from an earlier lease, if any; a copy without ``.git`` wants ``--commit``:
+A lease of three calls, each one line. ``runs/wheels`` holds the wheels of what this script says is missing,
+``runs/data/cifar10`` the parquet files (written anew with zstd they are a third as large), ``$OUT`` is the folder that
+comes back; a copy without ``.git`` wants ``--commit HASH``. On a machine that is not the one of the call before,
+unpack the last ``gpu.tgz`` into ``runs`` first:
 
 1.  python -m pip install -q --no-index --no-deps --target runs/site runs/wheels/*.whl;
     PYTHONPATH=src:runs/site python benchmarks/gpu.py epoch selection syncs --out runs/gpu --scratch runs/scratch;
     tar -czf "$OUT/gpu.tgz" -C runs gpu
-2.  PYTHONPATH=src:runs/site python benchmarks/gpu.py simclr all --out runs/gpu --scratch runs/scratch --data runs/data;
+2.  python -m pip install -q --no-index --no-deps --upgrade --target runs/site runs/wheels/*.whl;
+    PYTHONPATH=src:runs/site python benchmarks/gpu.py simclr all --out runs/gpu --scratch runs/scratch --data runs/data;
     tar -czf "$OUT/gpu.tgz" -C runs gpu
-3.  PYTHONPATH=src:runs/site python benchmarks/gpu.py all --out runs/gpu --scratch runs/scratch --data runs/data;
+3.  python -m pip install -q --no-index --no-deps --upgrade --target runs/site runs/wheels/*.whl;
+    PYTHONPATH=src:runs/site python benchmarks/gpu.py all --out runs/gpu --scratch runs/scratch --data runs/data;
     tar -czf "$OUT/gpu.tgz" -C runs gpu
 """
 
@@ -88,17 +91,18 @@ give_version()
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from contrastlab import images, methods, papers, probes, reproduce, results
-from contrastlab.candidates import Candidates, Streamed
+from contrastlab.candidates import Stored
 from contrastlab.errors import ArgumentError, ContrastLabError, MissingDataError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.negatives import Draws, Every, Negatives, Ring, Uniform
 from contrastlab.objectives import info_nce
 from contrastlab.papers import TablePlan
-from contrastlab.pretrain import Speed, Trained, pretrain
+from contrastlab.pretrain import Speed, pretrain
 from contrastlab.settings import Settings
 from contrastlab.views import augment, augmentation
 
@@ -189,7 +193,7 @@ class Sheet:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    sittings: dict[str, list[float]] = field(default_factory=dict)
+    sittings: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, lab: Lab, part: str) -> Sheet:
@@ -203,7 +207,7 @@ class Sheet:
             try:
                 raw = json.loads(sheet.path.read_text(encoding="utf-8"))
                 sheet.rows = {row["name"]: row for row in raw["rows"]}
-                sheet.sittings, there = raw["sittings"], raw["toy"]
+                sheet.failed, sheet.sittings, there = raw["failed"], raw["sittings"], raw["toy"]
             except (ValueError, KeyError, TypeError) as error:
                 raise ArgumentError(f"{sheet.path} is no file of this script ({error}); take another --out") from error
             if there != lab.toy:
@@ -280,7 +284,7 @@ def run_part(lab: Lab, part: Part) -> Sheet:
             found = row.measure(lab, sheet)
         except OutOfTime:
             found = None
-        except (MissingDataError, KeyboardInterrupt):
+        except MissingDataError:
             raise
         except Exception as error:  # one row that fails on a lent machine must not take the others with it
             where = "".join(traceback.format_tb(error.__traceback__)[-2:])
@@ -298,8 +302,10 @@ def run_part(lab: Lab, part: Part) -> Sheet:
     return sheet
 
 
-PLAIN = ("repetitions", "warmup_s", "precision", "compile", "channels_last", "fused", "batch", "images", "profile", "protocol",
-         "peak_memory_bytes")  # fmt: skip
+PLAIN = (
+    "repetitions", "warmup_s", "precision", "compile", "channels_last", "fused", "batch", "images", "profile",
+    "protocol", "peak_memory_bytes",
+)  # fmt: skip
 """Fields that every row has; ``None`` where they say nothing."""
 
 
@@ -313,8 +319,9 @@ def record(lab: Lab, row: Row, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def tidy(lab: Lab) -> None:
-    gc.collect()
+    """Give back what a row held of the GPU."""
     if lab.cuda:
+        gc.collect()
         torch.cuda.empty_cache()
 
 
@@ -399,8 +406,9 @@ def train(
     finally:
         handle.remove()
     return {
-        "precision": precision, **switches(speed), "batch": settings.batch_size, "images": len(source), "profile": "toy" if lab.toy else "paper", "protocol": case.protocol,
-        "image_size": settings.image_size, "method": case.method,
+        "precision": precision, **switches(speed), "batch": settings.batch_size, "images": len(source),
+        "profile": "toy" if lab.toy else "paper", "protocol": case.protocol, "image_size": settings.image_size,
+        "method": case.method,
     }  # fmt: skip
 
 
@@ -530,8 +538,10 @@ def select(
     def work() -> None:
         query.grad = None
         q = query / tau
-        candidates = Streamed(q, bank, own) if streamed else Candidates(q @ bank.T, own)
-        if negatives is not None:
+        if negatives is None:
+            q @ bank.T
+        else:
+            candidates = Stored(q, bank, own, dense=not streamed)
             chosen = negatives.select(candidates, draws, step=0, total=1)
             info_nce((q * positive).sum(1), candidates.read(chosen)).mean().backward()
 
@@ -739,19 +749,18 @@ def cifar(lab: Lab) -> images.Splits:
     return images.load("cifar10", lab.data, download=False)
 
 
-def simclr(lab: Lab) -> tuple[Recipe, Settings]:
-    """SimCLR, 200 epochs: f-MICL's encoder, views and optimiser of the peer whose 84.8 % stands beside it."""
-    recipe, settings = SIMCLR.make(lab, "bf16-mixed")
-    settings = settings.override(epochs=200, augmentation="simclr", lr=0.24, weight_decay=5e-4)
-    return recipe, settings.override(epochs=lab.full(200, 2))
-
-
 @contextmanager
 def sitting(lab: Lab, sheet: Sheet, name: str, checkpoint: Path) -> Iterator[None]:
-    """Count the seconds of a training that may take several calls; its end by the clock is :class:`OutOfTime`."""
+    """Note the seconds of a training that may take several calls; its end by the clock is :class:`OutOfTime`."""
     if not checkpoint.exists():
         sheet.sittings[name] = []  # what was trained on another machine is lost
-    began = time.monotonic()
+    began, steps = time.monotonic(), []
+
+    def hook(*_: Any) -> None:
+        if not steps:
+            steps.append(time.monotonic() - began)
+
+    handle = register_optimizer_step_post_hook(hook)
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -759,65 +768,72 @@ def sitting(lab: Lab, sheet: Sheet, name: str, checkpoint: Path) -> Iterator[Non
             raise
         raise OutOfTime from stop
     finally:
-        sheet.sittings.setdefault(name, []).append(time.monotonic() - began)
+        handle.remove()
+        took = time.monotonic() - began
+        sheet.sittings.setdefault(name, []).append({"seconds": took, "first_step_s": steps[0] if steps else took})
         sheet.save()
 
 
-def trained(lab: Lab, splits: images.Splits) -> Trained:
-    """SimCLR's encoders: trained, continued or, where training is over, read."""
-    recipe, settings = simclr(lab)
+def sat(sheet: Sheet, name: str) -> dict[str, Any]:
+    """Minutes over all sittings, and the seconds of them that went before a first step."""
+    noted = sheet.sittings[name]
+    return {
+        "minutes": sum(s["seconds"] for s in noted) / 60, "sittings": len(noted),
+        "warmup_s": sum(s["first_step_s"] for s in noted),
+    }  # fmt: skip
+
+
+def simclr(lab: Lab, sheet: Sheet) -> dict[str, Any]:
+    """SimCLR with f-MICL's encoder, and views and optimiser of lightly, whose number stands beside it."""
+    splits, name, folder = cifar(lab), "training", lab.scratch / "simclr"
+    recipe, settings = SIMCLR.make(lab, "bf16-mixed")
+    settings = settings.override(epochs=lab.full(200, 2), augmentation="simclr", lr=0.24, weight_decay=5e-4)
     fabric = Fabric(accelerator=lab.device, devices=1, precision=settings.precision)
     torch.compiler.reset()
-    return pretrain(
-        recipe, settings, splits.pretrain, folder=lab.scratch / "simclr", fabric=fabric, speed=COMPILED,
-        max_minutes=max(lab.left() - MARGIN, 0) / 60,
-    )  # fmt: skip
-
-
-def about_simclr(lab: Lab, splits: images.Splits) -> dict[str, Any]:
-    settings = simclr(lab)[1]
+    lab.reset_peak()
+    with sitting(lab, sheet, name, folder / "checkpoint.pt"):
+        done = pretrain(
+            recipe, settings, splits.pretrain, folder=folder, fabric=fabric, speed=COMPILED,
+            max_minutes=max(lab.left() - MARGIN, 0) / 60,
+        )  # fmt: skip
+    found = {kind: neighbours(lab, done.encoders, recipe, settings, splits, kind) for kind in ("pooled", "embedding")}
     return {
-        "precision": settings.precision, **switches(COMPILED), "batch": settings.batch_size,
-        "images": len(splits.pretrain), "profile": "toy" if lab.toy else None, "epochs": settings.epochs,
-        "settings": settings.model_dump(mode="json"), "data_note": splits.note,
+        "value": found["pooled"], "embedding": found["embedding"], **sat(sheet, name), "precision": settings.precision,
+        **switches(COMPILED), "batch": settings.batch_size, "images": len(splits.pretrain),
+        "profile": "toy" if lab.toy else None, "epochs": settings.epochs, "settings": settings.model_dump(mode="json"),
+        "s_per_epoch": done.seconds / settings.epochs, "curve": done.history, "data_note": splits.note,
+        "peak_memory_bytes": lab.peak(),
     }  # fmt: skip
 
 
-def simclr_minutes(lab: Lab, sheet: Sheet) -> dict[str, Any]:
-    """Minutes of training, compilation and restarts included."""
-    splits, name = cifar(lab), "training"
-    with sitting(lab, sheet, name, lab.scratch / "simclr" / "checkpoint.pt"):
-        done = trained(lab, splits)
-    about = about_simclr(lab, splits)
-    return {
-        **about, "value": sum(sheet.sittings[name]) / 60, "sittings": len(sheet.sittings[name]),
-        "s_per_epoch": done.seconds / about["epochs"], "curve": done.history,
-    }  # fmt: skip
-
-
-def simclr_knn(lab: Lab, sheet: Sheet, *, kind: probes.Kind) -> dict[str, Any] | None:
-    """Accuracy of 200 weighted neighbours, after training."""
-    if not any(name.startswith("minutes") for name in sheet.rows):
-        return None
-    splits, (recipe, settings) = cifar(lab), simclr(lab)
-    encoders = trained(lab, splits).encoders
+def neighbours(
+    lab: Lab, encoders: nn.ModuleList, recipe: Recipe, settings: Settings, splits: images.Splits, kind: Any
+) -> float:
+    """Percent right of 200 weighted neighbours of the test images."""
     view = augmentation(settings.augmentation, settings.image_size)
-    began = time.monotonic()
-    parts = [
+    parts = (
         probes.encode(encoders, recipe.views, view, part, kind=kind, device=lab.device)
         for part in (splits.train, splits.test)
-    ]
+    )
     (rows, labels), (queries, truth) = [(F.normalize(x, dim=1), y) for x, y in parts]
-    value = probes.knn(rows, labels, queries, truth)
-    return {**about_simclr(lab, splits), "value": value, "probe_s": time.monotonic() - began}
+    return probes.knn(rows, labels, queries, truth)
+
+
+def copied(lab: Lab, sheet: Sheet, *, source: str, key: str) -> dict[str, Any] | None:
+    """What another row found beside its value."""
+    if source not in sheet.rows:
+        return None
+    row = sheet.rows[source]
+    return {**{name: row[name] for name in PLAIN}, "value": row[key], "from": source}
 
 
 def simclr_rows(lab: Lab) -> list[Row]:
-    """Time first, accuracy after it."""
+    """Accuracy and minutes of one training."""
+    main = "200-NN of pooled features"
     return [
-        Row("minutes of 200 epochs", "min", 480, simclr_minutes, "<= 8", least=60),
-        Row("200-NN of pooled features", "%", 30, partial(simclr_knn, kind="pooled"), ">= 84"),
-        Row("200-NN of embeddings", "%", 30, partial(simclr_knn, kind="embedding")),
+        Row(main, "%", 500, simclr, ">= 84", least=60),
+        Row("200-NN of embeddings", "%", 0, partial(copied, source=main, key="embedding")),
+        Row("minutes of 200 epochs", "min", 0, partial(copied, source=main, key="minutes"), "<= 8"),
     ]
 
 
@@ -840,7 +856,8 @@ def cell(lab: Lab, sheet: Sheet, *, table: tuple[str, str], method: str, seed: i
 
     def log(line: str) -> None:
         print(line, flush=True)
-        if lab.left() < MARGIN / 2:  # probes do not look at the clock; training stops before, with a checkpoint
+        # training looks at the clock itself; a probe does not, and starts anew at the next call
+        if line.startswith("linear probe") and lab.left() < MARGIN / 2:
             raise KeyboardInterrupt
 
     torch.compiler.reset()
@@ -855,13 +872,15 @@ def cell(lab: Lab, sheet: Sheet, *, table: tuple[str, str], method: str, seed: i
         )  # fmt: skip
     if isinstance(done, reproduce.Unavailable):
         raise ArgumentError(f"{method}: {done.reason}")
+    if done.provenance.git_commit is None:
+        done = done.model_copy(update={"provenance": done.provenance.model_copy(update={"git_commit": lab.commit})})
     results.save(done, kept)
     return {
         "value": done.metrics[plan.metric], "metric": plan.metric, "metrics": done.metrics, "profile": profile,
         "protocol": f"{table[0]}/table{table[1]}", "precision": done.settings["precision"],
         **switches(COMPILED), "batch": done.settings["batch_size"], "epochs": done.settings["epochs"],
         "published": plan.published_value("cifar10", method), "data_note": done.provenance.data_note,
-        "minutes": sum(sheet.sittings[name]) / 60, "images_per_s": done.provenance.images_per_s,
+        **sat(sheet, name), "images_per_s": done.provenance.images_per_s,
         "peak_memory_bytes": done.provenance.peak_memory_bytes,
     }  # fmt: skip
 
@@ -888,15 +907,15 @@ def ring_rows(lab: Lab) -> list[Row]:
 
 
 PARTS = (
-    Part("epoch", "seconds per epoch in bfloat16, compiled and eager; ring over base", partial(epoch_rows, "bf16-mixed")),
-    Part("selection", "choosing negatives among 50 k, 65 k and 1.28 M keys; a step over the largest bank", selection_rows),
+    Part("epoch", "seconds per epoch, bfloat16, compiled and eager; ring over base", partial(epoch_rows, "bf16-mixed")),
+    Part("selection", "choosing negatives among 50 k, 65 k, 1.28 M keys; a step over the largest bank", selection_rows),
     Part("syncs", "waits of the host for the device in a step, by line", sync_rows),
     Part("profile", "kernels of a step of SimCLR and MoCo", kernel_rows),
     Part("views", "augmented views a second", view_rows),
     Part("probes", "neighbours and linear probe on 50,000 rows", probe_rows),
     Part("simclr", "SimCLR, 200 epochs of CIFAR-10: minutes and neighbours", simclr_rows, data=True),
     Part("fmicl", "f-MICL Table 8, KL and JS at α = 40, as stored results", fmicl_rows, data=True),
-    Part("float32", "seconds per epoch in float32, compiled and eager", partial(epoch_rows, "32-true")),
+    Part("float32", "seconds per epoch, float32, compiled and eager", partial(epoch_rows, "32-true")),
     Part("switches", "seconds per epoch with a switch of speed off", switch_rows),
     Part("ring", "ring Table 1 on CIFAR-10, paired seeds, as stored results", ring_rows, data=True),
 )  # fmt: skip
