@@ -236,12 +236,13 @@ class _Run:
             network = torch.compile(network, dynamic=False)
             for encoder in learner.slow or ():
                 encoder.compile(dynamic=False)
+        self.fused = speed.fused and self.device.type in ("cpu", "cuda")
         self.optimiser = torch.optim.SGD(
             learner.network.parameters(),
             lr=settings.lr,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=speed.fused and self.device.type in ("cpu", "cuda"),
+            fused=self.fused,
         )
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
         module, optimiser = fabric.setup(network, self.optimiser)
@@ -436,8 +437,9 @@ class _Run:
         if self.device.type == "cpu" and not bool(finite):
             self.bad.fill_(self.step)
             self.check_finite()
-        # a fused optimiser skips its step where this is 1, without a host synchronisation
-        self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        if self.fused:
+            # it skips its step where this is 1, and the host need not wait; a plain one takes it, and nothing is stored
+            self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.wrapped_optimiser.step()
         self.learner.commit(rows, out)
         loss = out.loss.detach().double()

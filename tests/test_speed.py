@@ -1,0 +1,253 @@
+"""Switches of speed change no loss, and no step of a GPU makes the host wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from contrastlab import __main__ as command
+from contrastlab import data, methods, reproduce
+from contrastlab import pretrain as loop
+from contrastlab.errors import ArgumentError
+from contrastlab.images import ImageSet
+from contrastlab.learner import Learner
+from contrastlab.pretrain import Speed, pretrain
+from test_pretrain import Streamed, quiet
+
+PLAIN = Speed(channels_last=False, fused=False, compile=False, workers=0)
+FAST = Speed(channels_last=True, fused=True, compile=True, workers=2)
+COMPILE = torch.compile
+COMPILER = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+# --- the same losses
+
+
+@pytest.fixture
+def curve(pictures, tiny, shrink, monkeypatch) -> Iterator[Callable[..., Tensor]]:
+    """``curve(recipe, speed)``: the loss of each of nine steps; ``curve.run`` is the run."""
+    loss, start = Learner.loss, loop._Run.__init__
+
+    def train(
+        name: str, speed: Speed, *, backend: str = "aot_eager", images: Any = None, device: str = "cpu"
+    ) -> Tensor:
+        losses: list[Tensor] = []
+
+        def watch(self, *args):
+            out = loss(self, *args)
+            losses.append(out.loss.detach())
+            return out
+
+        def keep(self, *args):
+            train.run = self
+            start(self, *args)
+
+        monkeypatch.setattr(Learner, "loss", watch)
+        monkeypatch.setattr(loop._Run, "__init__", keep)
+        monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=backend))
+        torch.compiler.reset()
+        counters.clear()
+        fabric = Fabric(accelerator=device, devices=1)
+        settings = tiny.override(epochs=3)
+        pretrain(shrink(methods.get(name)), settings, images or pictures(48), fabric=fabric, speed=speed, log=quiet)
+        assert len(losses) == 9
+        return torch.stack(losses).cpu()
+
+    yield train
+    torch.compiler.reset()
+
+
+def is_on(switch: str, run: loop._Run) -> bool:
+    """Whether the run does what the switch says, not only whether it was told to."""
+    if switch == "channels_last":
+        [*_, weight] = [p for p in run.learner.network.parameters() if p.dim() == 4]
+        return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    if switch == "fused":
+        return bool(run.optimiser.defaults["fused"])
+    return counters["stats"]["unique_graphs"] > 0
+
+
+SWITCHES = [f.name for f in dataclasses.fields(Speed)]
+
+
+@pytest.mark.parametrize("name", ["ring/mocoring", "ring/cmc", "ring/simclr"])
+@pytest.mark.parametrize("switch", ["channels_last", "fused", "compile"])
+def test_a_switch_changes_no_loss(switch: str, name: str, curve) -> None:
+    plain = curve(name, PLAIN)
+    assert not any(is_on(s, curve.run) for s in ("channels_last", "fused", "compile"))
+    fast = curve(name, dataclasses.replace(PLAIN, **{switch: True}))
+    assert [s for s in ("channels_last", "fused", "compile") if is_on(s, curve.run)] == [switch]
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=0)
+    assert len(set(plain.tolist())) == 9
+
+
+def test_compiled_encoders_are_one_graph_each_for_one_shape(curve) -> None:
+    curve("ring/mocoring", FAST)
+    assert counters["stats"]["unique_graphs"] == 2  # the trained one and its slow twin
+    assert not counters["graph_break"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler, and none is here")
+def test_compiling_to_machine_code_changes_no_loss(curve) -> None:
+    plain = curve("ring/mocoring", PLAIN)
+    torch.testing.assert_close(curve("ring/mocoring", FAST, backend="inductor"), plain, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_reading_from_a_stream_changes_no_loss(workers: int, curve, pictures) -> None:
+    resident = curve("ring/mocoring", PLAIN)
+    speed = dataclasses.replace(PLAIN, workers=workers)
+    assert torch.equal(curve("ring/mocoring", speed, images=Streamed(pictures(48))), resident)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=gpu)])
+def test_all_switches_together_change_no_loss(backend: str, curve, pictures) -> None:
+    device = "cuda" if backend == "inductor" else "cpu"
+    plain = curve("ring/mocoring", PLAIN, device=device)
+    fast = curve("ring/mocoring", FAST, backend=backend, images=Streamed(pictures(48)), device=device)
+    assert all(is_on(switch, curve.run) for switch in ("channels_last", "fused", "compile"))
+    # a GPU's convolutions round to ten bits
+    torch.testing.assert_close(fast, plain, rtol=1e-5 if device == "cpu" else 1e-2, atol=0)
+
+
+def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypatch) -> None:
+    assert SWITCHES == ["channels_last", "fused", "compile", "workers"]
+    seen: list[Speed] = []
+
+    def table(*args, speed: Speed, **options):
+        seen.append(speed)
+        raise ArgumentError("enough")
+
+    monkeypatch.setattr(reproduce, "table", table)
+    for given in ([], ["--compile", "--no-fused", "--no-channels-last", "--workers", "3"]):
+        assert command.main(["run", "ring/table1", *given]) == 2
+    assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
+    with pytest.raises(ArgumentError, match="workers=-1"):
+        Speed(workers=-1)
+
+
+# --- no waiting
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses copies between host and device for which the host waits."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        places = {t.device.type for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)}
+        copies = func.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_)
+        if copies and places == {"cpu", "cuda"} and not (kwargs or {}).get("non_blocking"):
+            raise RuntimeError(f"the host waits for {func}")
+        return out
+
+
+class Imagined(SimpleNamespace):
+    """48 pictures on a GPU that is not there."""
+
+    resident, classes, channels, name = True, ("a", "b"), 3, "imagined"
+
+    def __len__(self) -> int:
+        return 48
+
+    def to(self, device: object) -> Imagined:
+        return self
+
+
+@pytest.mark.parametrize("name", [
+    "ring/ir", "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "vince/la_nce", "vince/ir_nce",
+    "vince/ball_sneigh_anneal", "vince/cave_lab_anneal", "jcl/jcl", "fmicl/kl", "fmicl/cosine_kl", "fmicl/au",
+    "fmicl/spectral", "fmicl/moco_v3", "ours/supervised",
+])  # fmt: skip
+def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatch) -> None:
+    # all but the backward pass and the optimiser's kernel, on a device without data: a look at a value is an error
+    recipe = shrink(methods.get(name)).override({"keys.parts": 1})
+    learner = Learner(recipe, tiny, image_channels=3, images=48, classes=2, seed=0)
+    monkeypatch.setattr(nn.Module, "to", lambda self, *args, **options: self)
+    no_draws = {"views/0": None, "draws": torch.Generator(), "order": torch.Generator()}
+    monkeypatch.setattr(loop, "generator", lambda seed, purpose, *where: no_draws[purpose])
+    device = torch.device("cuda")
+
+    def backward(loss: Tensor) -> None:
+        for p in learner.network.parameters():
+            p.grad = torch.zeros_like(p)
+
+    optimiser = SimpleNamespace(step=lambda: None, zero_grad=lambda: None)
+    fabric = SimpleNamespace(
+        device=device, autocast=nullcontext, backward=backward, setup=lambda network, _: (network, optimiser)
+    )
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for module in learner.modules():
+            for key, value in module._parameters.items():
+                if value is not None:
+                    new = torch.empty_like(value, device=device)
+                    module._parameters[key] = nn.Parameter(new, requires_grad=value.requires_grad)
+            for key, value in module._buffers.items():
+                module._buffers[key] = torch.empty_like(value, device=device)
+        images = Imagined(
+            images=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
+        )
+        order = torch.arange(48)
+        run = loop._Run(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]
+        run.learner.train()
+        stream = run.batches()
+        run.train_step(*next(stream))
+        with NoWaiting():
+            run.train_step(*next(stream))
+            for look in (lambda: bool(run.bad < 0), lambda: run.sums.cpu(), lambda: torch.zeros(2).to(device)):
+                with pytest.raises((RuntimeError, DataDependentOutputException)):
+                    look()
+
+
+@contextmanager
+def _sync(mode: str) -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@gpu
+@pytest.mark.parametrize("name", [
+    "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "vince/la_nce", "vince/cave_lab_anneal", "jcl/jcl",
+    "fmicl/kl", "fmicl/au", "ours/supervised",
+])  # fmt: skip
+@pytest.mark.parametrize(("stream", "precision"), [(False, "32-true"), (True, "bf16-mixed")])
+def test_no_step_waits_for_the_gpu(name, stream, precision, pictures, tiny, shrink, monkeypatch) -> None:
+    step, read, strict = loop._Run.train_step, data.batches, []
+
+    def watched(self, *args):
+        with _sync("error" if self.step > 1 else "default"):
+            step(self, *args)
+        strict.append(self.step > 2)
+
+    def reading(*args, **options):
+        batches = read(*args, **options)
+        for count in range(6):
+            with _sync("error" if count > 1 else "default"):
+                batch = next(batches)
+            yield batch
+
+    monkeypatch.setattr(loop._Run, "train_step", watched)
+    monkeypatch.setattr(loop, "batches", reading)
+    whole: ImageSet = pictures(96)
+    fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
+    images = Streamed(whole) if stream else whole
+    settings = tiny.override(epochs=1, precision=precision)
+    pretrain(shrink(methods.get(name)), settings, images, fabric=fabric, speed=Speed(workers=2), log=quiet)
+    assert sum(strict) == 4
