@@ -476,7 +476,8 @@ def ratio(lab: Lab, sheet: Sheet, *, over: str, under: str) -> dict[str, Any] | 
 
 def epoch_rows(precision: str, lab: Lab) -> list[Row]:
     """Parts ``epoch`` and ``float32``."""
-    rows = []
+    rows: list[Row] = []
+    measure: Measure
     pairs = ((IRING, IR), (MOCORING, MOCO), (IRING_WIDE, IR), (MOCORING_WIDE, MOCO))
     for speed, seconds in ((COMPILED, 45), (EAGER, 15)):
         how = f"{precision}, {'compiled' if speed.compile else 'eager'}"
@@ -557,7 +558,8 @@ def select(
 
 def selection_rows(lab: Lab) -> list[Row]:
     """Selection alone, then whole steps over the largest bank."""
-    rows = []
+    rows: list[Row] = []
+    measure: Measure
     for what, keys, k in (("bank", CIFAR, 4095), ("queue", 65_536, None), ("bank", IMAGENET, 4095)):
         place, ring = f"{what} of {keys:,}", Ring(1, 10, k=k)
         ways: dict[str, tuple[Negatives | None, bool]] = {
@@ -754,7 +756,8 @@ def sitting(lab: Lab, sheet: Sheet, name: str, checkpoint: Path) -> Iterator[Non
     """Note the seconds of a training that may take several calls; its end by the clock is :class:`OutOfTime`."""
     if not checkpoint.exists():
         sheet.sittings[name] = []  # what was trained on another machine is lost
-    began, steps = time.monotonic(), []
+    began = time.monotonic()
+    steps: list[float] = []
 
     def hook(*_: Any) -> None:
         if not steps:
@@ -784,10 +787,12 @@ def sat(sheet: Sheet, name: str) -> dict[str, Any]:
 
 
 def simclr(lab: Lab, sheet: Sheet) -> dict[str, Any]:
-    """SimCLR with f-MICL's encoder, and views and optimiser of lightly, whose number stands beside it."""
+    """SimCLR with f-MICL's encoder, and views, head and optimiser of lightly's benchmark, the number beside it."""
     splits, name, folder = cifar(lab), "training", lab.scratch / "simclr"
     recipe, settings = SIMCLR.make(lab, "bf16-mixed")
-    settings = settings.override(epochs=lab.full(200, 2), augmentation="simclr", lr=0.24, weight_decay=5e-4)
+    settings = settings.override(
+        epochs=lab.full(200, 2), dim=lab.full(128, 16), augmentation="simclr", lr=0.24, weight_decay=5e-4
+    )
     fabric = Fabric(accelerator=lab.device, devices=1, precision=settings.precision)
     torch.compiler.reset()
     lab.reset_peak()
@@ -816,7 +821,7 @@ def neighbours(
         for part in (splits.train, splits.test)
     )
     (rows, labels), (queries, truth) = [(F.normalize(x, dim=1), y) for x, y in parts]
-    return probes.knn(rows, labels, queries, truth)
+    return float(probes.knn(rows, labels, queries, truth))
 
 
 def copied(lab: Lab, sheet: Sheet, *, source: str, key: str) -> dict[str, Any] | None:
