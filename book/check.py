@@ -1,22 +1,36 @@
 """Opens every built page in Chromium, without a network, and looks for what a reader would stumble over.
 
-Fails if a page asks another host for anything, raises a JavaScript error, shows TeX that was not set, an image or a
-figure that is not there; or if a slider is moved and its figure stays as it was. Run after ``make book``:
+Fails if a page asks another host for anything, raises a JavaScript error, shows TeX or markup that was not set, an
+image that is not there or has no words for those who do not see it, a link that leads nowhere, or is wider than the
+window; or if a slider is moved, by mouse or by key, and its figure stays as it was. Run after ``make book``:
 ``make check-book``, or ``python book/check.py _build/html``. CHROMIUM names the browser; else it is looked for.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from functools import cache
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import Page, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 UNSET = r"""() => [...document.querySelectorAll('.math')].filter(
   e => !e.querySelector('mjx-container') && e.textContent.trim()).map(e => e.textContent.slice(0, 60))"""
+RAW = r"""() => { const found = [], marks = /\$\$|\\[(\[]|\\begin\{|\$\\[a-z]|:::|\{(ref|math|eq|cite)[:}]/;
+  const walk = document.createTreeWalker(document.querySelector('article'), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode, quoted = node.parentElement.closest('pre, code, script, style, svg, .math');
+    if (!quoted && marks.test(node.data)) found.push(node.data.trim().slice(0, 60));
+  }
+  return found; }"""
+WORDLESS = "() => [...document.images].filter(i => !i.alt.trim()).map(i => i.src.slice(0, 80))"
+LINKS = "() => [...document.querySelectorAll('article a[href]')].map(a => a.href)"
 BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.layout.sliders || []).length)"
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
@@ -25,6 +39,35 @@ STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [
 def foreign(url: str) -> bool:
     """Whether a request leaves the built folder."""
     return not url.startswith(("file:", "data:", "blob:"))
+
+
+@cache
+def places(page: Path) -> frozenset[str]:
+    """The names that a link may lead to on a page."""
+    return frozenset(unescape(name) for name in re.findall(r'\bid="([^"]+)"', page.read_text(encoding="utf-8")))
+
+
+def dead(link: str) -> bool:
+    """Whether a link within the built folder leads to no page, or to no place on it."""
+    url = urlsplit(link)
+    if url.scheme != "file":
+        return False
+    target = Path(unquote(url.path))
+    if not target.is_file():
+        return True
+    return bool(url.fragment) and target.suffix == ".html" and unquote(url.fragment) not in places(target)
+
+
+def keys(page: Page, number: int) -> bool:
+    """Whether the slider of figure ``number`` goes from end to end by the keyboard, and says where it is."""
+    figure = page.query_selector_all(".js-plotly-plot")[number]
+    figure.focus()
+    states = []
+    for key in ("Home", "End"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(300)
+        states.append((figure.evaluate(STATE), figure.get_attribute("aria-valuetext")))
+    return states[0][0] != states[1][0] and states[0][1] != states[1][1]
 
 
 def problems(page: Page, path: Path, width: int) -> list[str]:
@@ -39,7 +82,12 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
         page.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise", timeout=30_000)
         page.evaluate("() => MathJax.startup.promise")
     found += [f"TeX not set: {text}" for text in page.evaluate(UNSET)]
+    found += [f"markup not set: {text}" for text in page.evaluate(RAW)]
     found += [f"image missing: {source}" for source in page.evaluate(BROKEN)]
+    found += [f"image without words: {source}" for source in page.evaluate(WORDLESS)]
+    found += [f"leads nowhere: {link}" for link in sorted(set(page.evaluate(LINKS))) if dead(link)]
+    if not page.title().strip():
+        found.append("no title")
     for number, sliders in enumerate(page.evaluate(SLIDERS)):
         if sliders:
             figure = page.query_selector_all(".js-plotly-plot")[number]
@@ -59,6 +107,8 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
             page.wait_for_timeout(600)
             if figure.evaluate(STATE) == before:
                 found.append(f"figure {number}: the slider moves and the figure does not")
+            if not keys(page, number):
+                found.append(f"figure {number}: the keys do not move the slider")
     if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
         found.append(f"wider than {width} px")
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contrastlab import atlas, methods, papers, results
+from contrastlab import __main__, atlas, methods, papers, reproduce, results
 from contrastlab.errors import UnknownNameError
 
 STORED = results.find(Path(__file__).parents[1] / "results")
@@ -23,7 +23,42 @@ def test_a_card_has_equation_parts_and_a_command_where_there_is_a_table(name) ->
     assert methods.get(name).equation in card
     assert card.count("| views |") == 1
     tables = [p for p in papers.plans() if name in papers.plan(*p).rows]
-    assert ("python -m contrastlab run" in card) == bool(tables)
+    assert card.count("python -m contrastlab run") == len(tables)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_command_is_understood(name) -> None:
+    for command in atlas.commands(name):
+        words = command.replace("\\\n", " ").split()[3:]
+        chosen = __main__._parser().parse_args(words)
+        plan = papers.plan(*reproduce.parse_target(chosen.table))
+        plan.settings(chosen.dataset, plan.resolve(chosen.method))
+
+
+def test_neighbours_differ_in_one_choice() -> None:
+    near = atlas.neighbours("ring/iring")
+    assert "ring/ir" in near["negatives"]
+    for choice, names in near.items():
+        for name in names:
+            one, other = methods.get("ring/iring"), methods.get(name)
+            same = [one.parts()[c] == other.parts()[c] for c in one.parts()] + [one.temperature == other.temperature]
+            assert same.count(False) == 1, (choice, name)
+            assert "ring/iring" in atlas.neighbours(name)[choice]
+
+
+def test_the_table_leads_to_every_card() -> None:
+    html = atlas.table()
+    anchors = [atlas.anchor(name) for name in methods.names()]
+    assert len(set(anchors)) == len(anchors)
+    assert all(f'href="#{anchor}"' in html for anchor in anchors)
+
+
+def test_every_table_has_its_notebook() -> None:
+    assert set(atlas.NOTEBOOKS) == set(papers.plans())
+    for (paper, table), name in atlas.NOTEBOOKS.items():
+        text = (Path(__file__).parents[1] / "nbs" / f"{name}.py").read_text(encoding="utf-8")
+        assert f'"{paper}"' in text
+        assert f'"{table}"' in text
 
 
 def test_numbers_are_those_of_the_method() -> None:

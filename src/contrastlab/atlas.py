@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 import pandas as pd
 
 from contrastlab import methods, papers, report, results
 from contrastlab.results import Result
 
-__all__ = ["card", "grid", "numbers"]
+__all__ = ["NOTEBOOKS", "anchor", "card", "commands", "grid", "neighbours", "numbers", "table"]
+
+NOTEBOOKS: dict[tuple[str, str], str] = {
+    ("fmicl", "2"): "repro_fmicl_table2",
+    ("fmicl", "4"): "repro_fmicl_table4",
+    ("fmicl", "8"): "repro_fmicl_table8",
+    ("fmicl", "10"): "repro_fmicl_table2",
+    ("jcl", "1"): "repro_jcl_table1",
+    ("jcl", "figure2"): "repro_jcl_ablations",
+    ("ring", "1"): "repro_table1",
+    ("ring", "2"): "repro_ring_table2",
+    ("ring", "5b"): "repro_ring_table5",
+    ("ring", "5d"): "repro_ring_table5",
+    ("vince", "1"): "repro_vince_table1",
+}
+"""(paper, table) to the notebook in ``nbs/`` that makes it."""
 
 
 def _part(part: object) -> str:
@@ -33,6 +49,62 @@ def grid(paper: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("method")
 
 
+def anchor(method: str) -> str:
+    """The place of a method's card on the page of the atlas."""
+    return "method-" + "".join(c if c.isalnum() else "-" for c in method)
+
+
+def table() -> str:
+    """The grid as HTML; the name of a method leads to its card, and ``atlas.js`` adds a filter to each choice."""
+    frame = grid().drop(columns="label")
+    head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in ("method", *frame.columns))
+    body = "".join(
+        f'<tr><th scope="row"><a href="#{anchor(str(name))}">{escape(str(name))}</a></th>'
+        + "".join(f"<td>{escape(f'{v:g}' if isinstance(v, float) else str(v))}</td>" for v in row)
+        + "</tr>"
+        for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+    )
+    return f'<table class="atlas"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def neighbours(method: str) -> dict[str, tuple[str, ...]]:
+    """The methods that differ from ``method`` in one choice only, or in the temperature, by what differs.
+
+    Raises:
+        UnknownNameError: no such method.
+    """
+
+    def choices(name: str) -> dict[str, object]:
+        recipe = methods.get(name)
+        return {**recipe.parts(), "temperature": recipe.temperature}
+
+    own = choices(method)
+    found: dict[str, list[str]] = {}
+    for name in methods.names():
+        other = choices(name)
+        different = [choice for choice in own if own[choice] != other[choice]]
+        if len(different) == 1:
+            found.setdefault(different[0], []).append(name)
+    return {choice: tuple(found[choice]) for choice in own if choice in found}
+
+
+def commands(method: str) -> tuple[str, ...]:
+    """What to type for the cell of ``method`` in each table that has it.
+
+    Raises:
+        UnknownNameError: no such method.
+    """
+    name = methods.get(method).name
+    made = []
+    for paper, number in papers.plans():
+        plan = papers.plan(paper, number)
+        if name in plan.rows:
+            dataset = next(iter(plan.datasets), "cifar10")
+            target = f"{paper}/{results.slug(number)}"
+            made.append(f"python -m contrastlab run {target} \\\n  --method {name} --dataset {dataset}")
+    return tuple(made)
+
+
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
     """Published and measured numbers of one method: a row per table, data set and profile.
 
@@ -50,16 +122,17 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
         if recipe.name not in plan.rows:
             continue
         mine = [r for r in stored if (r.paper, r.table, r.method) == (paper, table, recipe.name)]
-        cells = [(dataset, "") for dataset in plan.datasets if plan.published_value(dataset, recipe.name) is not None]
-        cells += sorted({(r.dataset, r.profile) for r in mine})
-        for dataset, profile in cells:
+        for dataset in dict.fromkeys((*plan.datasets, *sorted(r.dataset for r in mine))):
+            printed = plan.published_value(dataset, recipe.name)
             row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": dataset, "metric": plan.metric}
-            if not profile:
-                rows.append(row | {"published": plan.published_value(dataset, recipe.name)})
-                continue
-            values = [r.metrics[plan.metric] for r in mine if (r.dataset, r.profile) == (dataset, profile)]
-            mean, half = report.interval(values)
-            rows.append(row | {"measured": mean, "± (95 %)": half, "seeds": len(values), "profile": profile})
+            row["published"] = printed
+            profiles = sorted({r.profile for r in mine if r.dataset == dataset})
+            for profile in profiles:
+                values = [r.metrics[plan.metric] for r in mine if (r.dataset, r.profile) == (dataset, profile)]
+                mean, half = report.interval(values)
+                rows.append(row | {"measured": mean, "± (95 %)": half, "seeds": len(values), "profile": profile})
+            if not profiles and printed is not None:
+                rows.append(row)
     columns = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -84,16 +157,15 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
         lines += ["", "| " + " | ".join(frame.columns) + " |", "| " + " | ".join("---" for _ in frame.columns) + " |"]
         for values in frame.itertuples(index=False):
             lines.append("| " + " | ".join(_text(value) for value in values) + " |")
-    for paper, table in papers.plans():
-        if recipe.name in papers.plan(paper, table).rows:
-            target = f"{paper}/{results.slug(table)}"
-            command = f"python -m contrastlab run {target} --method {recipe.name} --dataset cifar10"
-            lines += ["", "```sh", command, "```"]
-            break
+    near = neighbours(method)
+    if near:
+        lines += ["", "One choice away:", ""]
+        lines += [f"- {choice}: {', '.join(f'`{name}`' for name in names)}" for choice, names in near.items()]
+    lines += [line for command in commands(method) for line in ("", "```sh", command, "```")]
     return "\n".join(lines)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, float):
-        return "" if value is None else str(value)
-    return "" if pd.isna(value) else f"{value:g}" if value == int(value) else f"{value:.2f}"
+        return "–" if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+    return "–" if pd.isna(value) else f"{value:g}" if value == int(value) else f"{value:.2f}"
