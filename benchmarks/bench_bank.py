@@ -84,6 +84,8 @@ class Sorted:
 
 
 class FullySorted(Sorted):
+    """The same ring by a sort of everything."""
+
     def ranked(self, logits: Tensor) -> Tensor:  # noqa: D102
         first, last = (floor((logits.shape[1] - 1) * share + 1e-9) for share in (0.01, 0.1))
         return logits.sort(1, descending=True).values[:, first:last]

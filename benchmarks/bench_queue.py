@@ -36,20 +36,20 @@ def moco(queue: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return (torch.logaddexp(own, rest) - own).mean()
 
 
-class Ring2:
+class Rolling:
     """A queue by index arithmetic: the reference's way to enqueue."""
 
     def __init__(self, rows: Tensor) -> None:
         self.rows, self.at = rows.clone(), 0
 
-    def put(self, keys: Tensor) -> None:
+    def put(self, keys: Tensor) -> None:  # noqa: D102
         self.rows[(self.at + torch.arange(len(keys))) % len(self.rows)] = keys
         self.at = (self.at + len(keys)) % len(self.rows)
 
 
 def test_moco(contest: Contest, queue: Tensor) -> None:
     views = views_of(ASKING, 2, asked=1)
-    mine, plain = Ours(get("ring/moco"), TAU, queue=queue), Ring2(queue)
+    mine, plain = Ours(get("ring/moco"), TAU, queue=queue), Rolling(queue)
 
     def lightly() -> Way:
         from lightly.loss import NTXentLoss
@@ -175,7 +175,7 @@ def test_enqueue(contest: Contest) -> None:
     whole, odd = rows(QUEUE + 3 * 256, 5).split(256), rows(QUEUE + 200, 6).split(200)  # 200 does not divide 65,536
 
     def by_index() -> Callable[[Tensor], None]:
-        return Ring2(torch.zeros(QUEUE, DIM)).put
+        return Rolling(torch.zeros(QUEUE, DIM)).put
 
     def lightly_bank() -> tuple[Tensor, Callable[[Tensor], None]]:
         from lightly.models.modules.memory_bank import MemoryBankModule
@@ -208,7 +208,7 @@ def test_enqueue(contest: Contest) -> None:
         lost = int((~torch.isin(newest, kept[:, 0])).sum())
         return f"With a batch of 200, lightly's bank lacks {lost} of the newest {QUEUE:,} keys after one wrap."
 
-    mine, plain = KeyQueue(QUEUE, DIM, torch.Generator().manual_seed(0)), Ring2(torch.zeros(QUEUE, DIM))
+    mine, plain = KeyQueue(QUEUE, DIM, torch.Generator().manual_seed(0)), Rolling(torch.zeros(QUEUE, DIM))
     every = torch.cat(whole)
     contest(
         "Enqueue 65,736 keys, 200 at a time, with wrap-around",

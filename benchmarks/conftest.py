@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def contest(benchmark: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
+def contest(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., None]:
     """``contest(title, ours, *others, truth=…)``: assert that the ways agree, then time them in turn.
 
     ``truth`` gives value and gradients in float64. ``note`` is kept with the row.
@@ -64,16 +64,12 @@ def contest(benchmark: Any, request: pytest.FixtureRequest) -> Iterator[Callable
                 same(way.name, way.found(), true)
         assert ours.found is not None, "ours must be compared with the truth"
         budget, least, most = MODES[request.config.getoption("mode")]
-        alone = {}
+        begun = time.process_time()
         for way in ways:  # warm
-            begun = time.perf_counter()
             way.step()
-            alone[way.name] = time.perf_counter() - begun
-        rounds = min(most, max(least, math.floor(budget / sum(alone.values()))))
+        rounds = min(most, max(least, math.floor(budget / (time.process_time() - begun))))
         spent = take_turns(ways, rounds, benchmark)
-        measured = {
-            way.name: summary(spent[way.name], peak_memory(way.step, warm=alone[way.name] < 0.5)) for way in ways
-        }
+        measured = {way.name: summary(spent[way.name], peak_memory(way.step)) for way in ways}
         row = {
             "id": request.node.name.removeprefix("test_"),
             "group": benchmark.group,
@@ -89,7 +85,7 @@ def contest(benchmark: Any, request: pytest.FixtureRequest) -> Iterator[Callable
         request.config.stash[ROWS].append(row)
         benchmark.extra_info.update(row)
 
-    yield run
+    return run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

@@ -129,12 +129,11 @@ def summary(spent: Sequence[tuple[float, float]], peak: float | None) -> dict[st
     return row
 
 
-def peak_memory(step: Callable[[], object], *, warm: bool) -> float | None:
+def peak_memory(step: Callable[[], object]) -> float | None:
     """Megabytes (10⁶ bytes) that one ``step`` holds at its peak above what was there before; ``None`` off Linux.
 
     Args:
-        step: run in a forked child; changes nothing here.
-        warm: run it once before, so that code loaded at its first use is not counted.
+        step: has run before; runs once more, in a forked child, and changes nothing here.
     """
     reset = Path("/proc/self/clear_refs")
     if not reset.exists():
@@ -146,14 +145,12 @@ def peak_memory(step: Callable[[], object], *, warm: bool) -> float | None:
         try:
             libc = ctypes.CDLL(None)
             libc.mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: memory is taken from, and given back to, the system at once
-            if warm:
-                step()
-            gc.collect()
             libc.malloc_trim(0)
             reset.write_text("5")
-            before = _status("VmRSS")
+            before, code = _status("VmRSS"), _status("RssFile")
             step()
-            os.write(write, str(_status("VmHWM") - before).encode())
+            # pages of libraries that the child had not yet touched are no memory of the step
+            os.write(write, str(_status("VmHWM") - before - (_status("RssFile") - code)).encode())
         finally:
             os._exit(0)
     os.close(write)

@@ -1,0 +1,127 @@
+"""The benchmarks' own machinery: unequal values fail, ratios and bars are computed right, the page's file is whole."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import harness  # noqa: E402
+import report  # noqa: E402
+
+
+def way(name: str, median: float, *, peer: bool = False, peak: float | None = 1.0) -> dict[str, Any]:
+    return {
+        "name": name, "peer": peer, "equal": True, "peak_mb": peak, "rounds": 3,
+        "cpu_ms": {"median": median, "min": median}, "wall_ms": {"median": median, "min": median},
+    }  # fmt: skip
+
+
+ROW = {
+    "id": "task", "group": "g", "title": "Task", "note": "",
+    "ways": [
+        way("ours", 10.0, peak=50.0), way("sort", 40.0), way("slow", 30.0, peer=True), way("quick", 20.0, peer=True),
+        {"name": "absent"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bar", "value", "holds"),
+    [
+        ({"against": "sort", "faster": 4.0}, 4.0, True),
+        ({"against": "sort", "faster": 4.1}, 4.0, False),
+        ({"against": "sort", "slower": 0.2}, 0.25, False),
+        ({"against": report.PEERS, "slower": 0.5}, 0.5, True),
+        ({"against": "absent", "faster": 1.0}, None, None),
+        ({"against": "nobody", "faster": 1.0}, None, None),
+        ({"peak_mb": 50}, 50.0, True),
+        ({"peak_mb": 49}, 50.0, False),
+    ],
+)
+def test_a_bar_is_judged(bar: dict[str, Any], value: float | None, holds: bool | None) -> None:
+    found = report.verdict({"what": "w", "row": "task", **bar}, [ROW])
+    assert (found["value"], found["holds"]) == (value, holds)
+
+
+def test_the_table_names_every_way_and_what_is_not_installed() -> None:
+    verdict = report.verdict({"what": "w", "row": "task", "against": "sort", "faster": 5.0}, [ROW])
+    text = "\n".join(report.table([ROW], [verdict]))
+    assert all(name in text for name in ("sort", "slow", "quick", "not installed", "missed", "4.00"))
+
+
+def test_unequal_values_and_gradients_fail() -> None:
+    true = [torch.tensor(2.0), torch.tensor([3.0, 4.0])]
+    harness.same("equal", [true[0] * (1 + 0.9e-5), true[1] * (1 + 0.9e-4)], true)
+    with pytest.raises(AssertionError, match="value"):
+        harness.same("value", [true[0] * (1 + 2e-5), true[1]], true)
+    with pytest.raises(AssertionError, match="gradient"):
+        harness.same("gradient", [true[0], true[1] * (1 + 2e-4)], true)
+    with pytest.raises(AssertionError, match="tensors"):
+        harness.same("missing", true[:1], true)
+
+
+def test_a_missing_peer_is_no_error_and_another_missing_module_is() -> None:
+    def without(module: str) -> harness.Way:
+        raise ModuleNotFoundError(name=module)
+
+    assert harness.peer("it", lambda: without("lightly.loss")) == harness.Missing("it")
+    with pytest.raises(ModuleNotFoundError):
+        harness.peer("it", lambda: without("contrastlab.nothing"))
+
+
+def test_ways_take_turns_and_each_begins_a_round() -> None:
+    order: list[str] = []
+
+    class Benchmark:
+        def pedantic(self, target: Any, rounds: int) -> None:
+            for _ in range(rounds):
+                target()
+
+    ways = [harness.Way(name, lambda name=name: order.append(name)) for name in "abc"]  # type: ignore[misc]
+    spent = harness.take_turns(ways, 3, Benchmark())
+    assert "".join(order) == "abcbcacab"
+    assert {name: len(times) for name, times in spent.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_peak_memory_counts_what_a_step_holds() -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("needs Linux")
+
+    def step() -> None:
+        torch.ones(8_000_000).add(1)  # two tensors of 32 MB
+
+    found = harness.peak_memory(step)
+    assert found is not None
+    assert 60 < found < 80
+
+
+def test_each_task_is_compared_with_a_truth() -> None:
+    calls = [
+        node
+        for file in FOLDER.glob("bench_*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "contest"
+    ]
+    assert len(calls) > 10
+    assert all(any(k.arg == "truth" for k in call.keywords) for call in calls)
+
+
+def test_the_stored_results_answer_every_bar() -> None:
+    stored = json.loads(report.STORED.read_text(encoding="utf-8"))
+    rows = stored["rows"]
+    assert {"batch", "queue", "bank", "views", "training"} == {row["group"] for row in rows}
+    assert all(row["ways"][0]["name"] == "ours" and len(row["ways"]) > 1 for row in rows)
+    assert stored["bars"] == [report.verdict(bar, rows) for bar in report.bars()]
+    assert all(bar["holds"] is not None for bar in stored["bars"])
+    kept = {"git_commit", "cpu", "threads", "versions"}
+    assert kept <= stored["provenance"].keys()
+    assert {"torch", "numpy", "lightly", "pytorch-metric-learning", "python"} <= stored["provenance"]["versions"].keys()
