@@ -111,14 +111,14 @@ def test_larger_costs_more(name: str) -> None:
     batch = cost.work(recipe, TINY.override(batch_size=128), 10_000)
     side = cost.work(recipe, TINY.override(image_size=64), 10_000)
     assert batch.encoder == 2 * base.encoder
-    assert batch.scores >= 2 * base.scores
+    assert batch.pairs >= 2 * base.pairs
     assert batch.steps == base.steps // 2
     assert side.encoder > 3 * base.encoder
     assert side.activations > 3 * base.activations
     assert side.views == 4 * base.views
     if isinstance(recipe.keys, keys.Bank):
         bank = cost.work(recipe, TINY, 20_000)
-        assert (bank.scores, bank.stored, bank.steps) == (2 * base.scores, 2 * base.stored, 2 * base.steps)
+        assert (bank.pairs, bank.stored, bank.steps) == (2 * base.pairs, 2 * base.stored, 2 * base.steps)
 
 
 @pytest.mark.parametrize("images", [4 * 4095, 8 * 4095 + 1, DENSE_BYTES // 4 // 64, DENSE_BYTES // 4 // 64 + 1])
@@ -208,11 +208,10 @@ def test_a_known_law_is_found_again() -> None:
     recipe, rows = methods.get("ring/iring"), []
     law = cost.Fit(0.5, 2e-6, 3e-4)
     for size, batch in ((1000, 8), (5000, 8), (5000, 32), (50_000, 64), (200, 2)):
-        scores, drawn = batch * size, batch * 4095
-        rows.append((recipe, {"keys": size, "batch": batch, "cpu_s": law(scores, drawn)}))
+        rows.append((recipe, {"keys": size, "batch": batch, "cpu_s": law(batch * size, batch * 4095)}))
     fit = cost.calibrate(rows)["region"]
     assert cost.predict({"region": fit}, recipe, 10_000, 16) == pytest.approx(law(160_000, 16 * 4095), rel=1e-6)
-    assert fit.per_score == pytest.approx(law.per_score, rel=1e-6)
+    assert fit.per_pair == pytest.approx(law.per_pair, rel=1e-6)
 
 
 def test_memory_has_its_parts() -> None:

@@ -122,7 +122,8 @@ class Work:
         steps: of an epoch.
         encoder: operations of all encoders.
         product: operations of scores and their gradient.
-        scores: computed, over all directions: queries × keys, or 0 where keys are drawn blindly from many.
+        pairs: queries × keys, over all directions.
+        scores: as many, or 0 where only drawn keys are scored.
         drawn: queries × negatives whose logits enter the loss, likewise.
         drawn_bytes: moved for them: indices, values, gradients, and the keys themselves.
         views: pixels × channels of all views made.
@@ -138,6 +139,7 @@ class Work:
     steps: int
     encoder: float
     product: float
+    pairs: float
     scores: float
     drawn: float
     drawn_bytes: float
@@ -257,6 +259,7 @@ def work(
         steps=images // batch,
         encoder=float(queries * sum(trained * c.training + slow * c.forward for c in counts)),
         product=product,
+        pairs=float(asked * keys),
         scores=float(asked * looked),
         drawn=float(asked * drawn),
         drawn_bytes=float(asked * drawn * drawn_bytes),
@@ -367,20 +370,22 @@ def epoch(step: Work, machine: Machine) -> Epoch:
 
 @dataclass(frozen=True)
 class Fit:
-    """``fixed + per_score · scores + per_drawn · drawn``."""
+    """``fixed + per_pair · pairs + per_drawn · drawn``.
+
+    Where only drawn keys are scored, ``per_pair`` is what a larger bank costs because its rows are not in a cache.
+    """
 
     fixed: float
-    per_score: float
+    per_pair: float
     per_drawn: float
 
-    def __call__(self, scores: float, drawn: float) -> float:
+    def __call__(self, pairs: float, drawn: float) -> float:
         """The value at a size."""
-        return self.fixed + self.per_score * scores + self.per_drawn * drawn
+        return self.fixed + self.per_pair * pairs + self.per_drawn * drawn
 
 
 def _size(recipe: Recipe, keys: int, batch: int) -> tuple[Kind, float, float]:
-    kind, drawn = _kind(recipe, keys, batch), _drawn(recipe, keys, 1.0)
-    return kind, 0.0 if kind == "uniform, few" else float(batch * keys), float(batch * drawn)
+    return _kind(recipe, keys, batch), float(batch * keys), float(batch * _drawn(recipe, keys, 1.0))
 
 
 def calibrate(rows: Iterable[tuple[Recipe, Mapping[str, Any]]], quantity: str = "cpu_s") -> dict[Kind, Fit]:
@@ -396,14 +401,14 @@ def calibrate(rows: Iterable[tuple[Recipe, Mapping[str, Any]]], quantity: str = 
     """
     found: dict[Kind, list[tuple[float, float, float]]] = {}
     for recipe, row in rows:
-        kind, scores, drawn = _size(recipe, row["keys"], row["batch"])
+        kind, pairs, drawn = _size(recipe, row["keys"], row["batch"])
         if row[quantity] > 0:
-            found.setdefault(kind, []).append((scores, drawn, float(row[quantity])))
+            found.setdefault(kind, []).append((pairs, drawn, float(row[quantity])))
     fits: dict[Kind, Fit] = {}
     for kind, measured in found.items():
         table = np.array(measured)
         columns = np.column_stack([np.ones(len(table)), table[:, 0], table[:, 1]]) / table[:, 2:]
-        scale = columns.max(0).clip(min=1e-300)
+        scale = columns.max(0)
         solution, _ = nnls(columns / scale, np.ones(len(table)))
         fits[kind] = Fit(*(float(x) for x in solution / scale))
     return fits
@@ -415,10 +420,10 @@ def predict(fits: Mapping[Kind, Fit], recipe: Recipe, keys: int, batch: int) -> 
     Raises:
         UnknownNameError: a kind that was not measured.
     """
-    kind, scores, drawn = _size(recipe, keys, batch)
+    kind, pairs, drawn = _size(recipe, keys, batch)
     if kind not in fits:
         raise unknown("kind of negatives", kind, fits)
-    return fits[kind](scores, drawn)
+    return fits[kind](pairs, drawn)
 
 
 def memory(step: Work, objective: Mapping[Kind, Fit], activation_bytes: int = FLOAT) -> dict[str, float]:
@@ -435,5 +440,5 @@ def memory(step: Work, objective: Mapping[Kind, Fit], activation_bytes: int = FL
         "networks": step.state,
         "stored keys": step.stored,
         "activations": activation_bytes * step.activations,
-        "objective": objective[step.kind](step.scores, step.drawn),
+        "objective": objective[step.kind](step.pairs, step.drawn),
     }
