@@ -1,0 +1,251 @@
+"""Pictures that do not fit: crops made by workers are torchvision's, whoever makes them, and wherever a run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from torch import Tensor
+from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms.functional import pil_to_tensor
+
+from contrastlab import data, methods, probes, views
+from contrastlab.data import Crops, Pictures, batches
+from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
+from contrastlab.images import Splits, StreamedImages
+from contrastlab.pretrain import Speed, _crop_seed, derive, pretrain
+from contrastlab.views import Augmented, Split, augmentation
+from test_pretrain import Streamed, quiet, run_in_single_steps, same
+
+SIZES = [(40, 30), (33, 50), (64, 64), (20, 20), (90, 21)]
+SIDE = 16
+LONE = Speed(workers=0)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> StreamedImages:
+    """Pictures of several sizes, JPEG and PNG, one of them grey."""
+    folder = tmp_path_factory.mktemp("pictures")
+    generator = np.random.default_rng(0)
+    paths = []
+    for k in range(24):
+        coarse = Image.fromarray(generator.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        image = coarse.resize(SIZES[k % len(SIZES)], Image.Resampling.BICUBIC)
+        paths.append(f"{k:02d}.{'png' if k % 4 == 3 else 'jpg'}")
+        (image.convert("L") if k == 5 else image).save(folder / paths[-1])
+    return StreamedImages("files/train", folder, tuple(paths), torch.arange(24) % 2, ("even", "odd"), resize=32)
+
+
+def crops(count: int = 2, seed: int = 0, name: str = "mocov2") -> Crops:
+    return Crops(augmentation(name, SIDE), count, partial(_crop_seed, seed, 0))
+
+
+# --- the crops
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_crops_are_those_of_torchvision_with_the_same_boxes(channels: int, files, monkeypatch) -> None:
+    source, crop = replace(files, channels=channels), crops(3)
+    for index in range(len(source)):
+        picture = Image.open(source.folder / source.paths[index])
+        boxes = crop.boxes(index, picture.height, picture.width)
+        made = source.crops(index, partial(crop.boxes, index), SIDE)
+        assert (made.dtype, made.shape) == (torch.uint8, (3, channels, SIDE, SIDE))
+        for box, got in zip(boxes.tolist(), made, strict=True):
+            monkeypatch.setattr(RandomResizedCrop, "get_params", staticmethod(lambda *_, box=box: box))
+            theirs = pil_to_tensor(RandomResizedCrop(SIDE)(picture).convert("L" if channels == 1 else "RGB"))
+            assert torch.equal(got, theirs)
+
+
+@pytest.mark.parametrize(("height", "width"), [(375, 500), (60, 200)])
+def test_boxes_counted_by_number_follow_torchvision(height: int, width: int) -> None:
+    crop, many = crops(1), 3000
+    torch.manual_seed(0)
+    image, a = torch.empty(3, height, width), crop.augmentation
+    theirs = np.array([RandomResizedCrop.get_params(image, list(a.scale), list(a.ratio)) for _ in range(many)])
+    ours = torch.cat([crop.boxes(number, height, width) for number in range(many)]).numpy()
+    for column in range(4):
+        assert stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-3
+    for column in range(4):  # one picture's draw tells nothing of the next one's
+        assert stats.spearmanr(ours[:-1, column], ours[1:, column]).pvalue > 1e-3
+
+
+def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
+    made = [tuple(row) for c in (crops(4), crops(4, seed=1)) for n in range(5) for row in c.boxes(n, 375, 500).tolist()]
+    assert len(set(made)) == 40
+    assert _crop_seed(3, 7, 2) == _crop_seed(3, 0, 9) == derive(3, "crops", 9)
+    assert crops(1).seed(0) != derive(0, "views/0", 0)
+
+
+def test_a_file_that_is_no_picture_is_named(files, tmp_path) -> None:
+    (tmp_path / "torn.jpg").write_bytes((files.folder / files.paths[0]).read_bytes()[:200])
+    torn = StreamedImages("torn", tmp_path, ("torn.jpg",), torch.tensor([0]), ("a",))
+    with pytest.raises(CorruptFileError, match=r"torn\.jpg"):
+        torn.crops(0, partial(crops().boxes, 0), SIDE)
+
+
+# --- batches of them
+
+
+def read(source, orders, crop=None, **options) -> list[tuple[Tensor, Tensor]]:
+    options = {"drop_last": True, "workers": 0, **options}
+    return list(batches(source, orders, options.pop("batch", 4), "cpu", crop=crop, **options))
+
+
+def equal(one: list[tuple[Tensor, Tensor]], two: list[tuple[Tensor, Tensor]]) -> None:
+    assert len(one) == len(two) > 0
+    for (i, x), (j, y) in zip(one, two, strict=True):
+        assert torch.equal(i, j)
+        assert torch.equal(x, y)
+
+
+def epochs(count: int = 3) -> list[Tensor]:
+    return [torch.randperm(22, generator=torch.Generator().manual_seed(e)) for e in range(count)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_makes_the_same_pictures(workers: int, files) -> None:
+    equal(read(files, epochs(), crops(), workers=workers), read(files, epochs(), crops()))
+
+
+def test_batches_of_crops_are_the_pictures_crops_counted_through_the_run(files) -> None:
+    found, crop = read(files, epochs(), crops()), crops()
+    assert len(found) == 15  # five whole batches in each of three epochs of 22
+    for number, (indices, pixels) in enumerate(found):
+        assert pixels.shape == (4, 2, 3, SIDE, SIDE)
+        for k, index in enumerate(indices.tolist()):
+            assert index == epochs()[number // 5][4 * (number % 5) + k]
+            assert torch.equal(pixels[k], files.crops(index, partial(crop.boxes, 4 * number + k), SIDE))
+    first, second = (dict(zip(i.tolist(), x, strict=True)) for i, x in (found[0], found[5]))
+    assert all(not torch.equal(first[i], second[i]) for i in first.keys() & second.keys())  # fresh in each epoch
+
+
+@pytest.mark.parametrize("start", [0, 1, 4, 5])
+def test_a_stream_goes_on_where_it_was_cut_off(start: int, files) -> None:
+    whole = read(files, epochs(), crops())
+    later = replace(crops(), seed=partial(_crop_seed, 0, 20))  # twenty pictures were in the first epoch
+    equal(read(files, epochs(), crops(), start=start), whole[start:])
+    equal(read(files, epochs()[1:], later, start=start), whole[5 + start :])
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_two_processes_read_what_one_reads(drop_last: bool, files) -> None:
+    orders = [torch.cat([order, torch.tensor([22])]) for order in epochs()]  # the last batch is of three
+    one = read(files, orders, crops(), drop_last=drop_last)
+    ranks = [read(files, orders, crops(), batch=2, world=2, rank=r, drop_last=drop_last, workers=r) for r in (0, 1)]
+    equal([tuple(torch.cat(both) for both in zip(*parts, strict=True)) for parts in zip(*ranks, strict=True)], one)
+
+
+def test_resident_and_streamed_sets_are_read_alike_over_epochs(pictures) -> None:
+    whole = pictures(22)
+    equal(read(Streamed(whole), epochs(), start=2), read(whole, epochs(), start=2))
+
+
+@dataclass(frozen=True)
+class Told(Streamed):
+    """Tells which process reads it, and is interrupted as a terminal interrupts all of its processes."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        return torch.tensor([os.getpid()])
+
+
+def test_workers_live_through_the_epochs_and_through_ctrl_c(pictures) -> None:
+    found = read(Told(pictures(22)), epochs(), workers=2)
+    assert len(found) == 15
+    pids = {pid for _, batch in found for pid in batch.flatten().tolist()}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+
+
+# --- views of them
+
+
+def resident_twin(made: Tensor, part: Augmented | Split, a: views.Augmentation) -> list[Tensor]:
+    """Each crop as a whole picture, through the crop that takes all of it."""
+    draw, out = torch.Generator().manual_seed(4), []
+    for k in range(made.shape[1]):
+        draws = views.sample(a, len(made), SIDE, SIDE, generator=draw)
+        draws = replace(draws, boxes=torch.tensor([0, 0, SIDE, SIDE]).expand(len(made), 4))
+        view = views.apply(made[:, k], a, draws)
+        out += [views.normalise(view, a)] if isinstance(part, Augmented) else part._split(view)
+    return out
+
+
+@pytest.mark.parametrize("name", ["mocov2", "instdisc", "cmc_jitter"])
+@pytest.mark.parametrize("part", [Augmented(1), Augmented(3), Split("lab"), Split("ydbdr", 2)])
+def test_crops_are_flipped_coloured_and_blurred_as_whole_pictures_are(part, name: str, files) -> None:
+    [(_, made), *_] = read(files, epochs(1), crops(part.count), batch=12)
+    a = augmentation(name, SIDE)
+    ours = part.make(made, a, torch.Generator().manual_seed(4))
+    for view, twin in zip(ours, resident_twin(made, part, a), strict=True):
+        torch.testing.assert_close(view, twin, rtol=0, atol=2e-5)
+    flat = part.make(made, augmentation("none", SIDE))
+    assert any(not torch.allclose(x, y, atol=0.1) for x, y in zip(ours, flat, strict=True))
+
+
+def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
+    made = torch.zeros(2, 2, 3, SIDE, SIDE, dtype=torch.uint8)
+    for part in (Augmented(3), Split(count=1)):
+        with pytest.raises(ArgumentError, match=rf"images.shape=.*{part.count}, C, size, size"):
+            part.make(made, augmentation("cmc", SIDE))
+    with pytest.raises(ArgumentError, match="crops of 8 by 8"):
+        Augmented(2).make(made, augmentation("cmc", 8))
+    with pytest.raises(NotApplicableError, match="chrominance"):
+        Split(count=2).make(made[:, :, :1], augmentation("cmc", SIDE))
+
+
+# --- runs on them
+
+
+@pytest.fixture(autouse=True)
+def _probes_without_workers(monkeypatch) -> None:
+    monkeypatch.setattr(probes, "batches", partial(data.batches, workers=0))
+
+
+@pytest.mark.parametrize("name", ["ring/moco", "ring/cmc", "jcl/jcl"])
+def test_a_run_on_files_stopped_after_every_step_ends_as_one_never_stopped(name, files, tiny, shrink, tmp_path) -> None:
+    recipe = shrink(methods.get(name)).override({"keys.parts": 1})
+    settings = tiny.override(batch_size=8, knn_every=1)
+    whole = pretrain(recipe, settings, files, files, seed=5, speed=Speed(workers=2), log=quiet)
+    pieces, stops = run_in_single_steps(recipe, settings, files, files, seed=5, folder=tmp_path, speed=LONE)
+    assert stops == 6
+    same(pieces, whole)
+
+
+def test_training_crops_whole_pictures_and_evaluation_sees_the_middle(files, tiny, shrink, monkeypatch) -> None:
+    seen: dict[str, set[tuple[int, ...]]] = {"make": set(), "plain": set()}
+    for what in seen:
+        original = getattr(Augmented, what)
+
+        def watch(self, images, *args, what=what, original=original):
+            seen[what].add(tuple(images.shape[1:]))
+            return original(self, images, *args)
+
+        monkeypatch.setattr(Augmented, what, watch)
+    settings = tiny.override(batch_size=8, knn_every=1)
+    pretrain(shrink(methods.get("ring/moco")), settings, files, files, speed=LONE, log=quiet)
+    assert seen == {"make": {(2, 3, 16, 16)}, "plain": {(3, 32, 32)}}
+
+
+def test_only_sets_with_larger_pictures_are_cropped_by_workers(files, pictures) -> None:
+    assert isinstance(files, Pictures)
+    assert not isinstance(pictures(4), Pictures)
+    assert not isinstance(Streamed(pictures(4)), Pictures)
+
+
+def test_moving_splits_moves_what_is_resident_once(files, pictures) -> None:
+    train, test = pictures(4), pictures(4, seed=1)
+    moved = Splits("x", train, train, test, "note").to("cpu")
+    assert moved.pretrain is moved.train is not train
+    assert torch.equal(moved.test.images, test.images)
+    assert (moved.name, moved.note, moved.train.name) == ("x", "note", train.name)
+    assert Splits("x", files, files, files, "note").to("cpu").train is files
+    assert data.place(files, "cpu") is files
