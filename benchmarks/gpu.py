@@ -15,20 +15,12 @@ Exit status: 0 all asked for is measured, 1 a row failed, 2 nothing could start,
 
 ``--toy`` makes everything small enough for a CPU: it shows that the script runs, and its numbers mean nothing.
 
-A lease of three calls, each one line. ``runs/wheels`` holds the wheels of what this script says is missing,
-``runs/data/cifar10`` the parquet files (written anew with zstd they are a third as large), ``$OUT`` is the folder that
-comes back; a copy without ``.git`` wants ``--commit HASH``. On a machine that is not the one of the call before,
-unpack the last ``gpu.tgz`` into ``runs`` first:
+On a machine that is there for a few minutes at a time, call it again until it exits with 0, say in these three steps.
+Keep ``runs`` between them; a copy without ``.git`` wants ``--commit HASH``.
 
-1.  python -m pip install -q --no-index --no-deps --target runs/site runs/wheels/*.whl;
-    PYTHONPATH=src:runs/site python benchmarks/gpu.py epoch selection syncs --out runs/gpu --scratch runs/scratch;
-    tar -czf "$OUT/gpu.tgz" -C runs gpu
-2.  python -m pip install -q --no-index --no-deps --upgrade --target runs/site runs/wheels/*.whl;
-    PYTHONPATH=src:runs/site python benchmarks/gpu.py simclr all --out runs/gpu --scratch runs/scratch --data runs/data;
-    tar -czf "$OUT/gpu.tgz" -C runs gpu
-3.  python -m pip install -q --no-index --no-deps --upgrade --target runs/site runs/wheels/*.whl;
-    PYTHONPATH=src:runs/site python benchmarks/gpu.py all --out runs/gpu --scratch runs/scratch --data runs/data;
-    tar -czf "$OUT/gpu.tgz" -C runs gpu
+1.  PYTHONPATH=src python benchmarks/gpu.py epoch selection syncs --out runs/gpu --scratch runs/scratch
+2.  PYTHONPATH=src python benchmarks/gpu.py simclr all --out runs/gpu --scratch runs/scratch --data DATA
+3.  PYTHONPATH=src python benchmarks/gpu.py all --out runs/gpu --scratch runs/scratch --data DATA
 """
 
 # ruff: noqa: E402  (what is missing is said before anything is imported)
@@ -44,7 +36,6 @@ import statistics
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 import warnings
 from collections import Counter
@@ -72,22 +63,8 @@ def missing() -> list[str]:
     return [f"{name} ({wheel})" for name, wheel in NEEDED.items() if importlib.util.find_spec(name) is None]
 
 
-def give_version() -> None:
-    # contrastlab asks for its version as an installed package has it; run from src it has none.
-    try:
-        importlib.metadata.version("contrastlab")
-    except importlib.metadata.PackageNotFoundError:
-        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        folder = Path(tempfile.mkdtemp())
-        about = folder / f"contrastlab-{project['version']}.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: contrastlab\nVersion: {project['version']}\n")
-        sys.path.append(str(folder))
-
-
 if absent := missing():
     sys.exit(f"gpu.py: missing here, bring wheels: {', '.join(absent)}")
-give_version()
 
 import torch
 from lightning_fabric import Fabric

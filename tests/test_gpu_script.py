@@ -229,16 +229,3 @@ def test_what_is_missing_is_said_with_its_wheel(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lightning_fabric" else real(name))
     assert gpu.missing() == ["lightning_fabric (lightning-fabric)"]
-
-
-def test_run_from_source_the_package_has_a_version(monkeypatch):
-    def none(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before, known = len(sys.path), importlib.metadata.version("contrastlab")
-    with monkeypatch.context() as patch:
-        patch.setattr(importlib.metadata, "version", none)
-        gpu.give_version()
-    (given,) = importlib.metadata.distributions(name="contrastlab", path=sys.path[before:])
-    assert given.version == known

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def test_environment_yml_is_in_step_with_pyproject() -> None:
     editable, *pip = last["pip"]
     assert editable == "-e ."
     wanted: dict[str, str] = {}
-    for group in GROUPS:
+    for group in GROUPS.keys() - {"peers"}:  # rivals of the benchmarks, for those who measure them
         wanted |= flat(group)
     assert dict(map(split, pip)) == wanted
     assert len(pip) == len(wanted)
@@ -167,3 +168,12 @@ def test_pre_commit_runs_the_tools_that_make_runs() -> None:
 def test_licence_is_the_one_declared() -> None:
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
     assert PROJECT["project"]["license"] == "MIT"
+
+
+def test_the_package_can_be_imported_from_a_copy_of_src_that_is_not_installed() -> None:
+    # -S: no installed packages
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", "import contrastlab; print(contrastlab.__version__)"],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert run.stdout.strip() == "unknown"

@@ -6,6 +6,9 @@ the recipes of the five papers as rows of data, and :mod:`contrastlab.pretrain` 
 one loop that trains all of them.
 """
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-__version__ = version("contrastlab")
+try:
+    __version__ = version("contrastlab")
+except PackageNotFoundError:  # run from a copy of `src`, not installed
+    __version__ = "unknown"

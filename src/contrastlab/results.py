@@ -25,6 +25,7 @@ from typing import Any, Literal, Self
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, field_validator, model_validator
 
+from contrastlab import __version__
 from contrastlab.errors import CorruptFileError, reject
 
 __all__ = [
@@ -279,7 +280,7 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     return {
         "git_commit": commit,
         "git_dirty": dirty,
-        "package": version("contrastlab"),
+        "package": __version__,
         "versions": {"python": platform.python_version(), **_versions()},
         "cpu": _cpu(),
         "cores": os.cpu_count() or 1,
