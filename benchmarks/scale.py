@@ -35,7 +35,7 @@ def points() -> Iterator[Point]:
     """What is measured; ``quick`` marks the small ones."""
     for curve in ("product", "pass", "decode"):
         yield {"curve": curve, "quick": True}
-    for size in (50_000, 200_000, 1_281_167, 10_000_000):
+    for size in (50_000, 200_000, 500_000, 1_281_167, 10_000_000):
         for method in ("ring/ir", "ring/iring", "vince/ball"):
             yield {"curve": "bank", "method": method, "keys": size, "batch": BATCH, "quick": size < 100_000}
     for size in (4_096, 16_384, 65_536, 262_144):
