@@ -13,6 +13,9 @@ SYNC := $(UV) sync --frozen --inexact $(if $(wildcard .venv/bin/python),--quiet)
 ONE_THREAD := OMP_NUM_THREADS=1
 WORKERS ?= 2
 MODE ?= quick
+# How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
+PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
+KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
 NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 TABLE1 = runs/table1.ipynb
@@ -66,15 +69,17 @@ notebooks: setup ## run every notebook at smoke size and compare with its stored
 	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
 
-chapters: setup ## run every page of the book as a notebook
+chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
+	@:$(KNOWN_PROFILE)
 	@rm -f book/.*.ipynb
 	@for page in $(PAGES); do $(RUN) jupytext --quiet --to ipynb -o "book/.$$(basename "$$page" .md).ipynb" "$$page"; done
-	@$(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env book/.*.ipynb
+	@CONTRASTLAB_PROFILE=$(PROFILE) $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env book/.*.ipynb
 	@rm -f book/.*.ipynb
 
-book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error
+book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error; PROFILE=laptop for longer experiments
+	@:$(KNOWN_PROFILE)
 	@$(SYNC) --group book
-	@$(ONE_THREAD) $(RUN) jupyter-book build . --toc _toc.yml --config book/_config.yml -W -n --keep-going --all
+	@CONTRASTLAB_PROFILE=$(PROFILE) $(ONE_THREAD) $(RUN) jupyter-book build . --toc _toc.yml --config book/_config.yml -W -n --keep-going --all
 	@echo "Open _build/html/index.html"
 
 check-book: setup ## open every built page in Chromium, offline, drag its sliders and look for errors

@@ -33,11 +33,23 @@ def test_there_are_chapters() -> None:
 @pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
 def test_cells_are_short(page: Path) -> None:
     code = [[line for line in cell.source.splitlines() if line.strip()] for cell in cells(page, "code")]
-    assert len(code) <= 40
+    assert len(code) <= 25
     assert max(map(len, code)) <= 30
     for cell in cells(page, "code"):
         hidden = {"hide-input", "hide-cell", "remove-input"} & set(cell.metadata.get("tags", []))
-        assert max(map(len, cell.source.splitlines())) <= (140 if hidden else 110)
+        assert max(map(len, cell.source.splitlines())) <= (140 if hidden else 80)
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_a_larger_build_is_one_switch_away(page: Path) -> None:
+    first = [i for i, cell in enumerate(cells(page, "code")) if "size = sizes[profile]" in cell.source]
+    assert first
+    assert first[0] <= 1
+    switch = cells(page, "code")[first[0]].source
+    assert 'profile = os.environ.get("CONTRASTLAB_PROFILE", "smoke")' in switch
+    assert '"laptop": {' in switch
+    assert "built with profile {profile}" in switch
+    assert "make book PROFILE=laptop" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
