@@ -33,7 +33,7 @@ Point = dict[str, Any]
 
 def points() -> Iterator[Point]:
     """What is measured; ``quick`` marks the small ones."""
-    for curve in ("product", "pass", "decode"):
+    for curve in ("product", "decode"):
         yield {"curve": curve, "quick": True}
     for size in (50_000, 200_000, 500_000, 1_281_167, 10_000_000):
         for method in ("ring/ir", "ring/iring", "vince/ball"):
@@ -152,15 +152,6 @@ def product_of() -> dict[str, Any]:
     return {**timed(lambda: a @ b), "flops": 2 * BATCH * QUEUE * DIM}
 
 
-def pass_of() -> dict[str, Any]:
-    """Bytes a second that one read and one write of the scores move."""
-    import torch
-
-    a = torch.ones(BATCH, QUEUE)
-    b = torch.empty_like(a)
-    return {**timed(lambda: torch.mul(a, 2.0, out=b)), "bytes": 2 * a.nbytes}
-
-
 def decode_of(count: int = 24) -> dict[str, Any]:
     """Decoding and resizing one JPEG of the usual size of ImageNet's, as the streaming path does; made-up content."""
     import numpy as np
@@ -222,7 +213,7 @@ def child(point: Point) -> dict[str, Any]:
             if line.startswith("MemAvailable:"):
                 free = int(line.split()[1]) * 1024
         resource.setrlimit(resource.RLIMIT_DATA, (int(0.9 * free), resource.RLIM_INFINITY))
-    others = {"product": product_of, "pass": pass_of, "decode": decode_of}
+    others = {"product": product_of, "decode": decode_of}
     if point["curve"] == "launch":
         row = launch_of(point["launch"])
     elif point["curve"] in others:
