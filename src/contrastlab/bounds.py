@@ -247,7 +247,7 @@ def f_information(positives: Tensor, independents: Tensor, divergence: Divergenc
     Args:
         positives: ``[B]`` s at pairs from p(x, y).
         independents: s at pairs from p(x) p(y), any shape.
-        divergence: f.
+        divergence: the divergence, by its f.
 
     Raises:
         ArgumentError: a score outside the domain of f*; :func:`f_information_of_ratio` has no such domain.
@@ -265,7 +265,7 @@ def f_information_of_ratio(positives: Tensor, independents: Tensor, divergence: 
     Args:
         positives: ``[B]`` v at pairs from p(x, y).
         independents: v at pairs from p(x) p(y), any shape.
-        divergence: f.
+        divergence: the divergence, by its f.
     """
     _check_positives(positives)
     _check_independents(independents)

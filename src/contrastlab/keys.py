@@ -43,7 +43,8 @@ class Bank:
     @property
     def latex(self) -> str:
         """Where the keys are."""
-        return rf"\text{{memory bank, }}m_i\leftarrow\overline{{{self.rate:g}\,m_i+{1 - self.rate:g}\,q_i}}"
+        moved = rf"\overline{{{self.rate:g}\,m_i+{1 - self.rate:g}\,q_i}}" if self.rate else "q_i"
+        return rf"\text{{memory bank, }}m_i\leftarrow {moved}"
 
 
 @dataclass(frozen=True)

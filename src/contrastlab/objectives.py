@@ -25,7 +25,7 @@ from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
 
 ABSENT = -1e30
-"""Logit of an absent entry: weight exactly 0 in every sum. Finite, because a row that holds nothing
+"""The logit of an absent entry, with weight exactly 0 in every sum. Finite, because a row that holds nothing
 else would otherwise give ``-inf − -inf`` in the gradient of logsumexp."""
 
 KAPPA = 2876934.2 / 1281167
@@ -173,7 +173,7 @@ def f_micl(
         own: ``[B]`` or ``[B, M]`` log u of the positives.
         negatives: ``[B, K]`` log u of the negatives.
         present: ``[B, K]`` which of them are there; at least one per query.
-        divergence: f.
+        divergence: the divergence, by its f.
         weight: α.
         similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u) (the paper's cosine
             similarity), which must lie in the domain of f*.
@@ -416,9 +416,9 @@ class AlignUniform:
     a = b = 1 and t = 2 are the released defaults.
 
     Args:
-        align: a.
-        uniform: b.
-        t: t.
+        align: the weight a of the alignment.
+        uniform: the weight b of the uniformity.
+        t: the rate of the exponential.
 
     Raises:
         ArgumentError: a number that is not positive.

@@ -62,7 +62,7 @@ class Neighbours:
     @property
     def latex(self) -> str:
         """The set."""
-        return rf"\mathcal P=\{{+\}}\cup\text{{{{}}}}{schedules.latex(self.inner)}\%\text{{ closest}}"
+        return rf"\mathcal P=\{{+\}}\cup{schedules.latex(self.inner)}\%\text{{ closest}}"
 
 
 @dataclass(frozen=True)
