@@ -95,11 +95,17 @@ def decode(source: str | Path | bytes) -> Image.Image:
     name = "an image" if isinstance(source, bytes) else str(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            return image.convert("L" if image.mode in ("1", "L") else "RGB")
+            return in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
     except FileNotFoundError:
         raise
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
         raise CorruptFileError(f"{name} cannot be decoded: {error}") from error
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """``image``, decoded, in a mode of Pillow; Pillow would copy one that has it already."""
+    image.load()
+    return image if image.mode == mode else image.convert(mode)
 
 
 def square(image: Image.Image, side: int) -> Image.Image:
@@ -125,7 +131,7 @@ def cropped(image: Image.Image, box: tuple[int, int, int, int], side: int) -> Im
 
 def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Pixels as uint8 ``[channels, H, W]``, contiguous."""
-    pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    pixels = np.asarray(in_mode(image, "L" if channels == 1 else "RGB"))
     return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
 
 
