@@ -51,10 +51,12 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, piece, sample,
         logits = queries @ keys.T
         whole, stream = Candidates(logits.clone(), *extra), Stored(queries, keys, *extra, dense=False)
         assert whole.left(own_is) == stream.left(own_is) == len(keys) - (own_is == "excluded") - ban
-        found, streamed = whole.region(first, last, own_is), stream.region(first, last, own_is)
+        found, streamed = (c.region(first, last, own_is).indices for c in (whole, stream))
         picks = torch.randint(last - first, (len(queries), 7), generator=torch.Generator().manual_seed(1))
-        assert torch.equal(stream.region(first, last, own_is, picks), streamed.gather(1, picks))
-        assert torch.equal(whole.region(first, last, own_is, picks), found.gather(1, picks))
+        drawn = stream.region(first, last, own_is, picks)
+        assert torch.equal(drawn.indices, streamed.gather(1, picks))
+        assert torch.equal(drawn.values, logits.gather(1, drawn.indices))
+        assert torch.equal(whole.region(first, last, own_is, picks).indices, found.gather(1, picks))
         outside = whole.outside(first, last, own_is)
     assert torch.equal(whole.logits, logits)
     for r in range(len(queries)):
@@ -70,13 +72,24 @@ def test_a_row_that_the_sample_misleads_is_selected_from_all_of_its_scores(monke
     monkeypatch.setattr(candidates, "_SAMPLE", 50)
     monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(1950, 2000))
     found = Stored(torch.ones(2, 1), keys, dense=False).region(10, 200, "ranked")
-    assert torch.equal(found, torch.arange(1800, 1990).expand(2, -1))
+    assert torch.equal(found.indices, torch.arange(1800, 1990).expand(2, -1))
+    assert torch.equal(found.values, found.indices.float())
 
 
 def test_ties_go_to_the_lower_index() -> None:
     row = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
     assert ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
     assert ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("bad", [[3], list(range(40))], ids=["one", "all"])
+def test_scores_that_are_not_numbers_reach_the_loss_and_break_nothing_before(dense: bool, bad: list[int]) -> None:
+    keys = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
+    keys[bad] = torch.nan
+    asked = Stored(torch.ones(2, 5), keys, torch.tensor([0, 1]), dense=dense)
+    assert asked.region(0, 90, "excluded").indices.shape == (2, 90)
+    assert asked.region(5, 350, "excluded", torch.full((2, 3), 7)).indices.shape == (2, 3)
 
 
 def test_a_selection_leaves_no_copy_of_the_scores_behind() -> None:

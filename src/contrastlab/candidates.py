@@ -30,10 +30,12 @@ Array = np.ndarray[Any, Any]
 DENSE_BYTES = 2**28
 """Scores of a global batch that take more than this are never held at once."""
 
+FEW = 8
+"""A key scored by itself costs about as much as so many in a product with all of them."""
+
 _PIECE = 8192  # keys scored at a time: their scores stay in the cache
 _SAMPLE = 8192  # keys whose scores tell where the edge of a region may lie
 _KEPT_BYTES = 2**29  # what may be kept of a pass before the queries are split
-_FEW = 8  # a key scored by itself costs as much as so many in a product with all of them
 _SIGMAS = 5  # of the sampled edge; a row in which it fails is selected from all of its scores
 
 
@@ -46,12 +48,14 @@ class Chosen:
         absent: bool of the same shape (``[B, N]`` where ``indices`` is ``None``), entries that are not chosen.
         size: keys chosen per query, where ``absent`` leaves the same number in every row.
         columns: ``[B, E]`` the few keys that are not chosen where all others are (``indices`` is ``None``).
+        values: ``[B, K]`` scores of the keys, without gradient, where the selection had them and nobody keeps them.
     """
 
     indices: Tensor | None
     absent: Tensor | None = None
     size: int | None = None
     columns: Tensor | None = None
+    values: Tensor | None = None
 
     def count(self, keys: int) -> int:
         """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
@@ -108,8 +112,8 @@ class Candidates:
         """How many keys are candidates of each query."""
         return self.shape[1] - _width(_out(self, own))
 
-    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Tensor:
-        """Indices of the keys at ranks ``first`` to ``last − 1`` among the candidates.
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
+        """The keys at ranks ``first`` to ``last − 1`` among the candidates.
 
         Args:
             first: ranks skipped, from the most similar key.
@@ -118,11 +122,11 @@ class Candidates:
             picks: ``[B, k]`` positions 0 to ``last − first − 1`` in the region, or ``None`` for all of it.
 
         Returns:
-            ``[B, k]`` or ``[B, last − first]`` int64.
+            Indices ``[B, k]`` or ``[B, last − first]``.
         """
         with _Sunk(self.logits, _out(self, own)) as ranking:
             indices = ring_indices(ranking, first, last)
-        return indices if picks is None else indices.gather(1, picks)
+        return Chosen(indices if picks is None else indices.gather(1, picks))
 
     def outside(self, first: int, last: int, own: Own) -> Tensor:
         """Bool ``[B, N]``: all but the keys at ranks ``first`` to ``last − 1``. On a CPU.
@@ -185,13 +189,14 @@ class Stored:
         return self.shape[1] - _width(_out(self, own))
 
     @torch.no_grad()
-    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Tensor:
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """As :meth:`Candidates.region`."""
         if self.dense:
             return self._whole.region(first, last, own, picks)
         rows, count = self.shape
+        width = last - first if picks is None else picks.shape[1]
+        indices, values = self.keys.new_empty(rows, width, dtype=torch.int64), self.keys.new_empty(rows, width)
         out = _out(self, own)
-        chosen = self.keys.new_empty(rows, last - first if picks is None else picks.shape[1], dtype=torch.int64)
         sparse = self.device.type == "cpu" and last < count / 4
         # score and place of what may lie inside; or all scores and, on a device, the indices chosen
         bytes_per_row = 8 * 1.2 * last if sparse else 4 * count if self.device.type == "cpu" else 4 * count + 16 * last
@@ -201,8 +206,8 @@ class Stored:
             gone = None if out is None else out[part]
             wanted = None if picks is None else picks[part]
             pick = _from_pass if sparse else _from_scores
-            chosen[part] = pick(self.queries[part], self.keys, first, last, gone, wanted)
-        return chosen
+            indices[part], values[part] = pick(self.queries[part], self.keys, first, last, gone, wanted)
+        return Chosen(indices, values=values)
 
     def outside(self, first: int, last: int, own: Own) -> Tensor:
         """As :meth:`Candidates.outside`; all scores are computed."""
@@ -210,13 +215,17 @@ class Stored:
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
-        known = self.__dict__.get("_scores")  # if a region needed them
+        scores = self.__dict__.get("_scores")  # if a region needed them
         if chosen.indices is None:
-            every: Tensor = self.queries @ self.keys.T if known is None else _All.apply(self.queries, self.keys, known)
+            every: Tensor = (
+                self.queries @ self.keys.T if scores is None else _All.apply(self.queries, self.keys, scores)
+            )
             return chosen.gather(every)
-        if known is None and self.dense and _FEW * chosen.indices.shape[1] >= self.shape[1]:
-            known = self._scores
-        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known)
+        size, count = chosen.indices.shape[1], self.shape[1]
+        if scores is None and self.dense and FEW * size >= count:
+            scores = self._scores
+        known = chosen.values if scores is None else scores.gather(1, chosen.indices)
+        values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known, self.dense and 3 * size > count)
         return chosen.without_absent(values)
 
 
@@ -252,30 +261,37 @@ class _All(torch.autograd.Function):
 
 
 class _Dots(torch.autograd.Function):
-    """``[B, K]`` products of each query with its own K keys; neither way is ``[B, K, d]`` in memory."""
+    """``[B, K]`` products of each query with its own K keys; no way of it has ``[B, K, d]`` in memory."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, indices: Tensor, known: Tensor | None, many: bool) -> Tensor:
         ctx.save_for_backward(keys, indices)
-        ctx.many = known is not None and 3 * indices.shape[1] > len(keys)
-        if known is not None:
-            return known.gather(1, indices)
-        # one query's keys at a time stay in the cache of a CPU; a device wants more at once
-        step = 1 if keys.device.type == "cpu" else max(1, _KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
-        products = []
-        for q, i in zip(queries.split(step), indices.split(step), strict=True):
-            rows = keys.index_select(0, i.flatten()).view(*i.shape, -1)  # several times faster than keys[i]
-            products.append(torch.bmm(rows, q[:, :, None])[:, :, 0])
-        return torch.cat(products)
+        ctx.many = many
+        return _dots(queries, keys, indices) if known is None else known.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None, None, None]:
         keys, indices = ctx.saved_tensors
         if ctx.many:
-            every = weights.new_zeros(len(weights), len(keys)).scatter_add_(1, indices, weights)
-            return every @ keys, None, None, None
-        return F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum"), None, None, None
+            gradient = weights.new_zeros(len(weights), len(keys)).scatter_add_(1, indices, weights) @ keys
+        else:
+            gradient = F.embedding_bag(indices, keys, per_sample_weights=weights, mode="sum")
+        return gradient, None, None, None, None
+
+
+def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
+    # index_select is several times faster than keys[indices]
+    if keys.device.type == "cpu":  # the keys of one query at a time stay in the cache
+        products, rows = queries.new_empty(indices.shape), keys.new_empty(indices.shape[1], keys.shape[1])
+        for q, i, product in zip(queries, indices, products, strict=True):
+            torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)
+        return products
+    step = max(1, _KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
+    parts = zip(queries.split(step), indices.split(step), strict=True)
+    return torch.cat(
+        [torch.einsum("bkd,bd->bk", keys.index_select(0, i.flatten()).unflatten(0, i.shape), q) for q, i in parts]
+    )
 
 
 def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
@@ -306,25 +322,38 @@ def _inside(scores: Array, first: int, last: int) -> Array:
     # bool [B, N], last − first in each row. A partition at one rank is vectorised in numpy, at two it is not.
     keys = scores.shape[1]
     inside: Array = np.ones(scores.shape, bool)
-    exact, top = np.ones(len(scores), bool), scores
+    top = scores
     if last < keys:
         split = np.partition(scores, keys - last, axis=1)
-        np.greater_equal(scores, split[:, keys - last, None], out=inside)
-        exact = np.count_nonzero(inside, axis=1) == last
+        _at_least(scores, split[:, keys - last], last, inside)
         top = split[:, keys - last :]
     if first:
-        inside &= scores < np.partition(top, last - first, axis=1)[:, last - first, None]
-        exact &= np.count_nonzero(inside, axis=1) == last - first
-    for row in np.flatnonzero(~exact):  # ties at an edge
-        inside[row] = False
-        inside[row, np.argsort(-scores[row], kind="stable")[first:last]] = True
+        skipped: Array = np.empty(scores.shape, bool)
+        _at_least(scores, np.partition(top, last - first, axis=1)[:, last - first], first, skipped)
+        inside &= ~skipped
     return inside
+
+
+def _at_least(scores: Array, edge: Array, count: int, out: Array) -> None:
+    # the `count` scores of each row that reach its edge; of those equal to it, the first
+    np.greater_equal(scores, edge[:, None], out=out)
+    for row in np.flatnonzero(_counts(out) != count):
+        equal = np.flatnonzero(scores[row] == edge[row])
+        out[row, equal[count - np.count_nonzero(out[row]) :]] = False
+
+
+def _counts(inside: Array) -> Array:
+    # row by row: a count along an axis is an order of magnitude slower
+    return np.array([np.count_nonzero(row) for row in inside])
 
 
 def _members(scores: Array, first: int, last: int) -> Array:
     # [B, last − first] ascending. A flat search is several times faster than one in two dimensions.
     rows, keys = scores.shape
-    flat: Array = np.flatnonzero(_inside(scores, first, last).ravel()).reshape(rows, last - first)
+    flat: Array = np.flatnonzero(_inside(scores, first, last).ravel())
+    if len(flat) != rows * (last - first):  # NaN has no rank; the loss will be NaN whatever is chosen
+        return np.arange(last - first)[None].repeat(rows, 0)
+    flat = flat.reshape(rows, last - first)
     flat -= np.arange(rows)[:, None] * keys
     return flat
 
@@ -348,8 +377,8 @@ def _width(out: Tensor | None) -> int:
 
 def _from_scores(
     queries: Tensor, keys: Tensor, first: int, last: int, out: Tensor | None, picks: Tensor | None
-) -> Tensor:
-    """The region from all scores of a few queries."""
+) -> tuple[Tensor, Tensor]:
+    """The region from all scores of a few queries, and its scores."""
     scores = queries @ keys.T
     if out is not None:
         scores.scatter_(1, out, -math.inf)
@@ -358,13 +387,14 @@ def _from_scores(
     indices = [ring_indices(part, first, last) for part in parts]
     if picks is not None:
         indices = [part.gather(1, wanted) for part, wanted in zip(indices, picks.split(len(parts[0])), strict=True)]
-    return torch.cat(indices)
+    chosen = torch.cat(indices)
+    return chosen, scores.gather(1, chosen)
 
 
 def _from_pass(
     queries: Tensor, keys: Tensor, first: int, last: int, out: Tensor | None, picks: Tensor | None
-) -> Tensor:
-    """The region from one pass that keeps the scores above a floor told by a sample."""
+) -> tuple[Tensor, Tensor]:
+    """The region from one pass that keeps the scores above a floor told by a sample, and its scores."""
     rows, count = len(queries), len(keys)
     floor = _floor(queries, keys, last)
     starts = np.arange(0, count, _PIECE)
@@ -383,27 +413,36 @@ def _from_pass(
         found = np.flatnonzero(above[: rows * width])
         if used + len(found) > len(values):
             grown = max(2 * used, int(1.1 * len(found) * len(starts)))
-            values, places = (np.concatenate([a[:used], np.empty(grown, a.dtype)]) for a in (values, places))
+            values, places = _grown(values, used, grown), _grown(places, used, grown)
         np.take(_numpy(buffer), found, out=values[used : used + len(found)], mode="clip")
         places[used : used + len(found)] = found
         begin[p] = used + np.searchsorted(found, np.arange(rows + 1) * width)
         used += len(found)
     chosen = np.empty((rows, last - first if picks is None else picks.shape[1]), np.int64)
+    scored = np.empty(chosen.shape, np.float32)
     for row in range(rows):
         sizes = begin[:, row + 1] - begin[:, row]
         ends = sizes.cumsum()
-        wanted = None if picks is None else picks[row].numpy()
+        wanted = None if picks is None else picks[row]
         if ends[-1] < last:  # the sample misled
             gone = None if out is None else out[row : row + 1]
-            inside = _from_scores(queries[row : row + 1], keys, first, last, gone, None)[0].numpy()
-            chosen[row] = inside if wanted is None else inside[wanted]
+            again = None if wanted is None else wanted[None]
+            place, score = _from_scores(queries[row : row + 1], keys, first, last, gone, again)
+            chosen[row], scored[row] = place[0].numpy(), score[0].numpy()
             continue
         kept = np.concatenate([values[a : a + n] for a, n in zip(begin[:, row], sizes, strict=True)])
         inside = _members(kept[None], first, last)[0]
-        inside = inside if wanted is None else inside[wanted]
+        inside = inside if wanted is None else inside[wanted.numpy()]
         p = np.searchsorted(ends, inside, side="right")
         chosen[row] = places[begin[p, row] + inside - (ends - sizes)[p]] - row * widths[p] + starts[p]
-    return torch.from_numpy(chosen)
+        scored[row] = kept[inside]
+    return torch.from_numpy(chosen), torch.from_numpy(scored)
+
+
+def _grown(array: Array, used: int, size: int) -> Array:
+    larger = np.empty(used + size, array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 def _floor(queries: Tensor, keys: Tensor, last: int) -> Array:

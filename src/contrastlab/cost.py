@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from contrastlab import encoders, schedules
-from contrastlab.candidates import _FEW, DENSE_BYTES
+from contrastlab.candidates import DENSE_BYTES, FEW
 from contrastlab.errors import NotApplicableError, reject, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe
@@ -158,7 +158,7 @@ def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
         return "every"
     many = FLOAT * batch * keys > DENSE_BYTES
     if isinstance(part, Uniform):
-        return "uniform" if in_batch or (_FEW * part.k >= keys and not many) else "uniform, few"
+        return "uniform" if in_batch or (FEW * part.k >= keys and not many) else "uniform, few"
     return "region, streamed" if many and not in_batch else "region"
 
 

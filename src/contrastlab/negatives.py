@@ -16,7 +16,7 @@ Sources: vince §4 and C.2; ring §3–4.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -144,7 +144,7 @@ class Uniform:
         (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
             left = candidates.left(self.own)
-            return Chosen(candidates.region(0, left, self.own, picks(left, self.k, rows, draws, device)))
+            return candidates.region(0, left, self.own, picks(left, self.k, rows, draws, device))
         if candidates.own is None or self.own == "ranked":
             return Chosen(draws.below(keys, rows, self.k, device))
         if keys < 2:
@@ -202,7 +202,7 @@ class Ring:
         (rows, count), size, device = candidates.shape, last - first, candidates.device
         if self.k is None and 3 * size > 2 * count and device.type == "cpu" and candidates.dense:
             return Chosen(None, candidates.outside(first, last, self.own), size)  # cheaper than to list most keys
-        return Chosen(candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device)))
+        return candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device))
 
     @property
     def latex(self) -> str:
@@ -249,7 +249,7 @@ class Ball:
         """``[B, k]`` draws, or the whole ball."""
         size = self.size(candidates, step, total)
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
-        return Chosen(candidates.region(0, size, self.own, drawn))
+        return candidates.region(0, size, self.own, drawn)
 
     @property
     def latex(self) -> str:
@@ -286,10 +286,12 @@ class Cave:
 
     def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
-        ball = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
+        whole = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
+        ball = whole.indices
+        assert ball is not None
         inside = same_cluster(candidates, ball)
         if self.k is None:
-            return Chosen(ball, inside)
+            return replace(whole, absent=inside)
         # the d-th of the m keys left in a row, d uniform: found in the running count of those left
         left = (~inside).cumsum(1)
         m = left[:, -1:]

@@ -57,7 +57,7 @@ class Neighbours:
         if not close:
             return None
         drawn = picks(close, self.k, candidates.shape[0], draws, candidates.device)
-        return Chosen(candidates.region(0, close, "excluded", drawn))
+        return candidates.region(0, close, "excluded", drawn)
 
     @property
     def latex(self) -> str:
