@@ -158,7 +158,7 @@ def test_jcl_part(contest: Contest) -> None:
         return (own + spread).mean()
 
     def closed(query: Tensor, keys: Tensor) -> Tensor:
-        own, lift = part.pair((keys @ query[:, :, None]).squeeze(2), 0, 1)
+        own, lift = part.pair((keys * query[:, None]).sum(2), 0, 1)
         assert lift is not None
         return (own + lift).mean()
 

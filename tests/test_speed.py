@@ -173,7 +173,8 @@ class Imagined(SimpleNamespace):
 
 
 @pytest.mark.parametrize("name", [
-    "ring/ir", "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "vince/la_nce", "vince/ir_nce",
+    "ring/ir", "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "ring/la", "vince/la",
+    "vince/ir", "vince/la_nce", "vince/ir_nce",
     "vince/ball_sneigh_anneal", "vince/cave_lab_anneal", "jcl/jcl", "fmicl/kl", "fmicl/cosine_kl", "fmicl/au",
     "fmicl/spectral", "fmicl/moco_v3", "ours/supervised",
 ])  # fmt: skip

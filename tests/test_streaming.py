@@ -16,11 +16,12 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
-from contrastlab import data, methods, probes, views
+from contrastlab import data, encoders, methods, probes, views
 from contrastlab.data import Crops, Pictures, batches
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.images import Splits, StreamedImages
 from contrastlab.pretrain import Speed, _crop_seed, derive, pretrain
+from contrastlab.settings import LinearProbe
 from contrastlab.views import Augmented, Split, augmentation
 from test_pretrain import Streamed, quiet, run_in_single_steps, same
 
@@ -233,6 +234,20 @@ def test_training_crops_whole_pictures_and_evaluation_sees_the_middle(files, tin
     settings = tiny.override(batch_size=8, knn_every=1)
     pretrain(shrink(methods.get("ring/moco")), settings, files, files, speed=LONE, log=quiet)
     assert seen == {"make": {(2, 3, 16, 16)}, "plain": {(3, 32, 32)}}
+
+
+@pytest.mark.parametrize("part", [Augmented(2), Split("lab")], ids=["augmented", "split"])
+def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monkeypatch) -> None:
+    nets = encoders.build_for(part, 3, arch="tiny", stem="cifar", head="linear", dim=8)
+    probe = LinearProbe(solver="sgd", features="pooled", epochs=2, batch_size=8, lr=0.1)
+    boxes: list[Tensor] = []
+    original = Crops.boxes
+    monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
+    monkeypatch.setattr(probes, "batches", partial(batches, workers=0))
+    score = probes.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
+    assert 0 <= score <= 100
+    assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test
+    assert len({tuple(box.flatten().tolist()) for box in boxes}) > 24
 
 
 def test_only_sets_with_larger_pictures_are_cropped_by_workers(files, pictures) -> None:

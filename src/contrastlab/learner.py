@@ -247,7 +247,7 @@ class Learner(nn.Module):
                 others = positives.select(candidates, negatives, draws, step, total)
                 positive = d.positive.float()
                 if isinstance(positives, Many | Joint):
-                    own, lift = positives.pair((positive @ q[:, :, None]).squeeze(2), step, total)
+                    own, lift = positives.pair((positive * q[:, None]).sum(2), step, total)
                 else:
                     own, lift = (q * positive).sum(1), None
                 scores = Scores(

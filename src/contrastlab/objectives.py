@@ -221,7 +221,7 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
         ``[B]``.
     """
     log_ratio = _logsumexp(members) - _logsumexp(background)
-    return -torch.logaddexp(log_ratio, log_ratio.new_tensor(math.log(floor)))
+    return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class BinaryNCE:
 
     def offset(self, scores: Scores) -> Tensor:
         """``log(κK)``, a scalar; κ from ``scores`` (positives included) where it is not given."""
-        count = scores.own.new_tensor(float(scores.size))
+        count = scores.own.new_full((), float(scores.size))
         if self.kappa is not None:
             return count.log() + math.log(self.kappa)
         every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from contrastlab import encoders as enc
-from contrastlab.data import Source, batches, subset_order
+from contrastlab.data import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import LinearProbe
 from contrastlab.views import Augmentation, Augmented, Split
@@ -190,9 +191,13 @@ def linear_sgd(
     _check(chosen, train.labels[chosen])
     classes = len(train.classes)
     classifier: nn.Linear | None = None
+    known, size = train.labels.to(device), min(probe.batch_size, len(chosen))
     for epoch in range(probe.epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        for index, images in batches(train, shuffled, min(probe.batch_size, len(chosen)), device, drop_last=True):
+        crop = None
+        if isinstance(train, Pictures):
+            crop = Crops(augmentation, single.count, partial(_crop_seed, seed, epoch * len(chosen)))
+        for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
             with frozen(encoders):
                 x = represent(encoders, single.make(images, augmentation, generator), kind).float()
             if classifier is None:
@@ -203,7 +208,7 @@ def linear_sgd(
                     classifier.parameters(), lr=probe.lr, momentum=probe.momentum, weight_decay=probe.weight_decay
                 )
                 schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, list(probe.milestones), probe.gamma)
-            loss = F.cross_entropy(classifier(x), train.labels[index].to(device))
+            loss = F.cross_entropy(classifier(x), known[index])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -217,6 +222,10 @@ def linear_sgd(
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
             scores.append(classifier(represent(encoders, single.plain(images, augmentation), kind).float()))
     return accuracy(torch.cat(scores), labels)
+
+
+def _crop_seed(seed: int, before: int, number: int) -> int:
+    return (seed << 40) + before + number
 
 
 def linear(
