@@ -86,8 +86,8 @@ check-book: setup ## open every built page in Chromium, offline, drag its slider
 	@$(SYNC) --group book
 	@$(RUN) python book/check.py _build/html
 
-lab: setup ## JupyterLab on this folder
-	@$(RUN) jupyter lab
+lab: setup ## JupyterLab, opened at chapter 2
+	@JUPYTER_CONFIG_PATH=book/_lab $(RUN) jupyter lab --LabApp.default_url=/lab/tree/book/infonce.md
 
 bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes more rounds; the book draws it
 	@$(SYNC) --group bench --group peers

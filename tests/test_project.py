@@ -144,7 +144,7 @@ def test_ci_calls_make_test_with_data_only_where_there_is_some(tmp_path: Path) -
 def test_toc_lists_what_exists_and_every_notebook() -> None:
     toc = read_yaml("_toc.yml")
     assert toc["format"] == "jb-book"
-    listed = {toc["root"], *(chapter["file"] for chapter in toc["chapters"])}
+    listed = {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
     for page in listed:
         assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
     assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
