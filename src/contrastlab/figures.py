@@ -10,6 +10,7 @@ that a figure reads in black and white. Values outside their range are refused b
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -63,10 +64,11 @@ def _check_integer(name: str, value: int, low: int) -> None:
 
 
 def _figure(title: str, x: str, y: str, **layout: Any) -> go.Figure:
+    lines = "<br>".join(textwrap.wrap(title, 46))  # plotly breaks none, and a phone shows some 46 characters
     figure = go.Figure()
     figure.update_layout(
         template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 70, "b": 50}, xaxis_title=x, yaxis_title=y,
-        title={"text": title, "font": {"size": 15}, "x": 0.02, "y": 0.97, "yanchor": "top"},
+        title={"text": lines, "font": {"size": 14}, "x": 0.02, "y": 0.96, "yanchor": "top"},
         legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
     )  # fmt: skip
     return figure
@@ -122,7 +124,7 @@ def sliding(
         "currentvalue": {"prefix": f"{label or knob} = "},
     }  # fmt: skip
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
-    figure.update_layout(sliders=[slider], height=500, legend=legend, margin_t=110, margin_b=90)
+    figure.update_layout(sliders=[slider], height=530, legend=legend, margin_t=140, margin_b=90)
     return figure
 
 
@@ -474,8 +476,8 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
     found = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
     figure = _figure(
         f"Of six views it shares {' and '.join(parts) or 'none'}: {nats[step]:.2f} nats{found}",
-        "mutual information of two views (nats)", "nearest neighbour of the same class (%)", yaxis_range=[0, 104],
-        xaxis={"domain": [0.5, 1], "range": [-0.15, 4.4]},
+        "information (nats)", "neighbours of the same class (%)", yaxis_range=[0, 104],
+        xaxis={"domain": [0.6, 1], "range": [-0.15, 4.4]},
         xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},
         yaxis2={"title": "item", "autorange": "reversed", "anchor": "x2"},
     )  # fmt: skip
