@@ -906,6 +906,48 @@ def test_equal_features_are_the_worst_for_the_negative_term():
             assert top - alpha * h(divergence, squares(spread)).mean() > top - alpha * h(divergence, 0.0)
 
 
+def two_views(rng: np.random.Generator, items: int = 4, views: int = 5) -> exact.Joint:
+    """Two views of one law given the item."""
+    law = rng.dirichlet(np.full(views, rng.choice([0.2, 1.0, 5.0])), size=items) + 1e-3
+    law /= law.sum(1, keepdims=True)
+    return exact.Joint.of(law.T @ np.diag(rng.dirichlet(np.full(items, 3.0))) @ law)
+
+
+def curvatures(joint: exact.Joint, divergence: Divergence, mu: float, c: float, alpha: float) -> np.ndarray:
+    """Second derivatives of the loss at equal features, on the sphere of 3 dimensions, by how far views move."""
+    together, apart = torch.from_numpy(joint.table), torch.from_numpy(joint.product)
+    views = len(together)
+
+    def loss(moved: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([torch.ones(views, 1, dtype=torch.float64), moved.reshape(views, 2)], 1)
+        x = x / x.norm(dim=1, keepdim=True)
+        log_u = math.log(mu) - c * (2 - 2 * x @ x.T)
+        return alpha * (apart * divergence.composition(log_u)).sum() - (together * divergence.derivative(log_u)).sum()
+
+    bent = torch.autograd.functional.hessian(loss, torch.zeros(2 * views, dtype=torch.float64)).numpy()
+    scale = np.repeat(joint.x, 2) ** -0.5
+    return np.linalg.eigvalsh(scale[:, None] * bent * scale)
+
+
+def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest():
+    rng = np.random.default_rng(0)
+    for mu, c in ((1.0, 1.0), (0.4, 2.0), (1.7, 0.5)):
+        joint = two_views(rng)
+        correlations = np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))[:-1]  # the largest, 1, is a constant's
+        rho = correlations[-1]
+        assert 0 <= rho < 1
+        for divergence in EVERY:
+            push = 4 * c * float(slope(divergence.composition, np.array(math.log(mu)))) / mu  # 4 c μ f″(μ)
+            assert push > 0
+            for alpha in (0.5 * (1 - rho) / mu, 0.99 * (1 - rho) / mu, 1.01 * (1 - rho) / mu, 40.0 / mu):
+                found = curvatures(joint, divergence, mu, c, alpha)
+                right = push * np.repeat([0.0, *(1 - correlations - alpha * mu)], 2)  # 0: all views move alike
+                np.testing.assert_allclose(found, np.sort(right), atol=1e-10 * push * (1 + alpha * mu))
+                assert (found.min() < -1e-4 * push * (1 - rho)) == (alpha * mu > 1 - rho)
+    settings = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
+    assert (settings["mu"] * settings["alpha"] > 1).all()  # above 1 − ρ for every ρ ≥ 0
+
+
 def test_imagenet_has_more_samples_than_dimensions_allow():
     table = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
     fits = (table["N batch"] <= table["d"] + 1).to_dict()

@@ -420,6 +420,28 @@ def test_the_error_of_the_variance_falls_in_the_end():
     assert first @ (variances - variance) ** 2 == pytest.approx(squared[0], abs=1e-14)
 
 
+# ------------------------------------------------------------------------------------------------------------ Figure 3
+
+
+def test_similarity_and_variance_of_unit_features_mirror_each_other():
+    rng = np.random.default_rng(0)
+    panels = []
+    for views, d, noise in ((32, 128, 0.3), (32, 128, 3.0), (2, 5, 1.0), (7, 3, 0.1), (1, 4, 1.0)):
+        k = rng.standard_normal(d) + noise * rng.standard_normal((views, d))
+        k /= np.linalg.norm(k, axis=1, keepdims=True)
+        cosines = [float(x @ y) for x in k for y in k]
+        diagonal = [float(np.mean((column - column.mean()) ** 2)) for column in k.T]
+        assert np.mean(diagonal) == pytest.approx((1 - np.mean(cosines)) / d, abs=1e-14)
+        panels.append((np.mean(cosines), np.mean(diagonal)))
+        if views > 1:  # no view with itself and the divisor M − 1: the same
+            apart = [float(k[i] @ k[j]) for i in range(views) for j in range(views) if i != j]
+            assert k.var(0, ddof=1).mean() == pytest.approx((1 - np.mean(apart)) / d, abs=1e-14)
+    assert panels[0][0] > panels[1][0] + 0.1  # more alike
+    assert panels[0][1] < panels[1][1]  # so with less variance
+    longer = 2 * k  # the length matters
+    assert longer.var(0).mean() != pytest.approx((1 - (longer @ longer.T).mean()) / d, abs=0.1)
+
+
 # ---------------------------------------------------------------------------------------------------------- Appendix C
 
 
