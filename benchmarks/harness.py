@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 import torch
@@ -148,7 +149,10 @@ def peak_memory(step: Callable[[], object]) -> float | None:
             libc.malloc_trim(0)
             reset.write_text("5")
             before, code = _status("VmRSS"), _status("RssFile")
-            step()
+            # in a thread of its own, so that room that a thread keeps for its next step is counted
+            thread = Thread(target=step)
+            thread.start()
+            thread.join()
             # pages of libraries that the child had not yet touched are no memory of the step
             os.write(write, str(_status("VmHWM") - before - (_status("RssFile") - code)).encode())
         finally:

@@ -12,6 +12,7 @@ choose the same keys.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -36,7 +37,7 @@ FEW = 8
 _PIECE = 8192  # keys scored at a time: their scores stay in the cache
 _SAMPLE = 8192  # keys whose scores tell where the edge of a region may lie
 _KEPT_BYTES = 2**29  # what may be kept of a pass before the queries are split
-_SIGMAS = 5  # of the sampled edge; a row in which it fails is selected from all of its scores
+_SIGMAS = 4  # of the sampled edge; a row in which it fails is selected from all of its scores
 
 
 @dataclass(frozen=True)
@@ -391,6 +392,22 @@ def _from_scores(
     return chosen, scores.gather(1, chosen)
 
 
+class _Kept(threading.local):
+    """Room for what a pass keeps, used again by the next one: new pages every step would cost a fifth of it."""
+
+    def __init__(self) -> None:
+        self.values, self.places = np.empty(0, np.float32), np.empty(0, np.int32)
+
+    def grow(self, used: int, by: int) -> None:
+        for name in ("values", "places"):
+            old = getattr(self, name)
+            setattr(self, name, np.empty(used + by, old.dtype))
+            getattr(self, name)[:used] = old[:used]
+
+
+_KEPT = _Kept()
+
+
 def _from_pass(
     queries: Tensor, keys: Tensor, first: int, last: int, out: Tensor | None, picks: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -398,10 +415,11 @@ def _from_pass(
     rows, count = len(queries), len(keys)
     floor = _floor(queries, keys, last)
     starts = np.arange(0, count, _PIECE)
+    order = np.arange(len(starts), dtype=np.int32)
     widths = np.minimum(_PIECE, count - starts)
     # what is kept lies piece by piece, in each row by row; row r of piece p ends where row r + 1 begins
     begin = np.zeros((len(starts), rows + 1), np.int64)
-    values, places, used = np.empty(0, np.float32), np.empty(0, np.int32), 0
+    kept, used = _KEPT, 0
     buffer, above = queries.new_empty(rows * _PIECE), np.empty(rows * _PIECE, bool)
     for p, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
         scores = buffer[: rows * width].view(rows, width)
@@ -411,11 +429,10 @@ def _from_pass(
             scores[row, out[row, column] - start] = -math.inf
         np.greater_equal(_numpy(scores), floor, out=above[: rows * width].reshape(rows, width))
         found = np.flatnonzero(above[: rows * width])
-        if used + len(found) > len(values):
-            grown = max(2 * used, int(1.1 * len(found) * len(starts)))
-            values, places = _grown(values, used, grown), _grown(places, used, grown)
-        np.take(_numpy(buffer), found, out=values[used : used + len(found)], mode="clip")
-        places[used : used + len(found)] = found
+        if used + len(found) > len(kept.values):
+            kept.grow(used, max(2 * used, int(1.1 * len(found) * len(starts))))
+        np.take(_numpy(buffer), found, out=kept.values[used : used + len(found)], mode="clip")
+        kept.places[used : used + len(found)] = found
         begin[p] = used + np.searchsorted(found, np.arange(rows + 1) * width)
         used += len(found)
     chosen = np.empty((rows, last - first if picks is None else picks.shape[1]), np.int64)
@@ -430,19 +447,13 @@ def _from_pass(
             place, score = _from_scores(queries[row : row + 1], keys, first, last, gone, again)
             chosen[row], scored[row] = place[0].numpy(), score[0].numpy()
             continue
-        kept = np.concatenate([values[a : a + n] for a, n in zip(begin[:, row], sizes, strict=True)])
-        inside = _members(kept[None], first, last)[0]
+        above_floor = np.concatenate([kept.values[a : a + n] for a, n in zip(begin[:, row], sizes, strict=True)])
+        inside = _members(above_floor[None], first, last)[0]
         inside = inside if wanted is None else inside[wanted.numpy()]
-        p = np.searchsorted(ends, inside, side="right")
-        chosen[row] = places[begin[p, row] + inside - (ends - sizes)[p]] - row * widths[p] + starts[p]
-        scored[row] = kept[inside]
+        p = np.repeat(order, sizes)[inside]
+        chosen[row] = kept.places[begin[p, row] + inside - (ends - sizes)[p]] - row * widths[p] + starts[p]
+        scored[row] = above_floor[inside]
     return torch.from_numpy(chosen), torch.from_numpy(scored)
-
-
-def _grown(array: Array, used: int, size: int) -> Array:
-    larger = np.empty(used + size, array.dtype)
-    larger[:used] = array[:used]
-    return larger
 
 
 def _floor(queries: Tensor, keys: Tensor, last: int) -> Array:
