@@ -1,8 +1,10 @@
 // Plotly's sliders answer to the mouse alone. Here a figure with a slider takes the focus, and the arrow keys, Home and
-// End move it; every figure is announced by its title.
+// End move it; every figure is announced by its title. A figure may be drawn before the page has its width, so each is fitted
+// once more.
 window.addEventListener("load", () => {
-  const words = (html) => new DOMParser().parseFromString(html || "", "text/html").body.textContent.trim();
+  const words = (html) => new DOMParser().parseFromString((html || "").replaceAll("<br>", " "), "text/html").body.textContent.trim();
   for (const graph of document.querySelectorAll(".js-plotly-plot")) {
+    Plotly.Plots.resize(graph);
     const slider = (graph.layout.sliders || [])[0];
     const title = () => words((graph.layout.title || {}).text) || "figure";
     if (!slider) {
