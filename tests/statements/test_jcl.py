@@ -258,9 +258,10 @@ def test_the_slopes_of_the_loss(drawn, scale):
 def test_the_loss_falls_with_the_mean_and_rises_with_negatives_and_variance(drawn, step, scale):
     mean, variance, c, tau = drawn
     here = closed(mean, variance, c, tau, scale)
-    assert closed(mean + step, variance, c, tau, scale) <= here
-    assert closed(mean, variance, c - step, tau, scale) <= here
-    assert closed(mean, variance + step, c, tau, scale) >= here
+    rounding = 1e-14 * (100 + abs(here))  # where the positive has all of the denominator the mean cancels
+    assert closed(mean + step, variance, c, tau, scale) <= here + rounding
+    assert closed(mean, variance, c - step, tau, scale) <= here + rounding
+    assert closed(mean, variance + step, c, tau, scale) >= here - rounding
 
 
 @some
