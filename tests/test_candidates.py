@@ -149,6 +149,21 @@ def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_many_keys_are_passed_over_and_those_of_another_type_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = torch.randn(40_000, 4, generator=torch.Generator().manual_seed(0))
+    passes, original = [], candidates._from_pass
+    monkeypatch.setattr(candidates, "_from_pass", lambda *args: passes.append(1) or original(*args))
+    for count, dtype, last, expected in (
+        (40_000, torch.float32, 4000, 1), (30_000, torch.float32, 3000, 0), (40_000, torch.float64, 4000, 0),
+        (40_000, torch.float32, 20_000, 0),
+    ):  # fmt: skip
+        passes.clear()
+        asked = Stored(torch.ones(2, 4, dtype=dtype), keys[:count].to(dtype))
+        found = asked.region(10, last, "ranked").indices
+        assert torch.equal(found, ring_indices(torch.ones(2, 4, dtype=dtype) @ keys[:count].to(dtype).T, 10, last))
+        assert len(passes) == expected
+
+
 PARTS = {
     "uniform": Uniform(9), "uniform, ranked": Uniform(9, own="ranked"), "ring": Ring(1, 10, k=9),
     "whole ring": Ring(1, 10, k=None), "wide ring": Ring(1, 90, k=9), "ball": Ball(5, k=9),

@@ -34,6 +34,7 @@ DENSE_BYTES = 2**28
 FEW = 8
 """A key scored by itself costs about as much as so many in a product with all of them."""
 
+_MANY = 32_768  # keys from which on, on a CPU, a pass is faster than all scores at once
 _PIECE = 8192  # keys scored at a time: their scores stay in the cache
 _SAMPLE = 8192  # keys whose scores tell where the edge of a region may lie
 _KEPT_BYTES = 2**29  # what may be kept of a pass before the queries are split
@@ -147,8 +148,8 @@ class Stored:
     """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
     The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. With ``dense`` all
-    scores are computed when a region first needs them. Without, a region costs one pass over the keys, and memory is
-    linear in what is selected: about 0.6 GiB beside it at most, whatever the number of keys.
+    scores may be computed at once. Without, and wherever it is faster, a region costs one pass over the keys, and
+    memory is linear in what is selected: about 0.6 GiB beside it at most, whatever the number of keys.
 
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
@@ -192,13 +193,13 @@ class Stored:
     @torch.no_grad()
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """As :meth:`Candidates.region`."""
-        if self.dense:
-            return self._whole.region(first, last, own, picks)
         rows, count = self.shape
+        sparse = self.device.type == "cpu" and self.queries.dtype == torch.float32 and last < count / 4
+        if self.dense and not (sparse and count >= _MANY):
+            return self._whole.region(first, last, own, picks)
         width = last - first if picks is None else picks.shape[1]
         indices, values = self.keys.new_empty(rows, width, dtype=torch.int64), self.keys.new_empty(rows, width)
         out = _out(self, own)
-        sparse = self.device.type == "cpu" and last < count / 4
         # score and place of what may lie inside; or all scores and, on a device, the indices chosen
         bytes_per_row = 8 * 1.2 * last if sparse else 4 * count if self.device.type == "cpu" else 4 * count + 16 * last
         step = max(1, int(_KEPT_BYTES // bytes_per_row))
