@@ -93,15 +93,15 @@ def test_ways_take_turns_and_each_begins_a_round() -> None:
 
 
 def test_peak_memory_counts_what_a_step_holds() -> None:
-    if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("needs Linux")
-
     def step() -> None:
         torch.ones(8_000_000).add(1)  # two tensors of 32 MB
 
     found = harness.peak_memory(step)
-    assert found is not None
-    assert 60 < found < 80
+    if Path("/proc/self/clear_refs").exists():
+        assert found is not None
+        assert 60 < found < 80
+    else:
+        assert found is None
 
 
 def test_each_task_is_compared_with_a_truth() -> None:

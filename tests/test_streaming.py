@@ -17,10 +17,10 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
 from contrastlab import data, encoders, methods, probes, views
-from contrastlab.data import Crops, Pictures, batches
+from contrastlab.data import Crops, Pictures, batches, derive, generator
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.images import Splits, StreamedImages
-from contrastlab.pretrain import Speed, _crop_seed, derive, pretrain
+from contrastlab.pretrain import Speed, pretrain
 from contrastlab.settings import LinearProbe
 from contrastlab.views import Augmented, Split, augmentation
 from test_pretrain import Streamed, quiet, run_in_single_steps, same
@@ -45,7 +45,7 @@ def files(tmp_path_factory) -> StreamedImages:
 
 
 def crops(count: int = 2, seed: int = 0, name: str = "mocov2") -> Crops:
-    return Crops(augmentation(name, SIDE), count, partial(_crop_seed, seed, 0))
+    return Crops(augmentation(name, SIDE), count, seed)
 
 
 # --- the crops
@@ -81,8 +81,12 @@ def test_boxes_counted_by_number_follow_torchvision(height: int, width: int) -> 
 def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
     made = [tuple(row) for c in (crops(4), crops(4, seed=1)) for n in range(5) for row in c.boxes(n, 375, 500).tolist()]
     assert len(set(made)) == 40
-    assert _crop_seed(3, 7, 2) == _crop_seed(3, 0, 9) == derive(3, "crops", 9)
-    assert crops(1).seed(0) != derive(0, "views/0", 0)
+    run, resumed = crops(seed=3), replace(crops(seed=3), before=7)
+    assert torch.equal(resumed.boxes(2, 375, 500), run.boxes(9, 375, 500))
+    a = run.augmentation
+    drawn = views.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
+    assert torch.equal(run.boxes(9, 375, 500), drawn)
+    assert derive(0, "crops", 0) != derive(0, "views/0", 0)
 
 
 def test_a_file_that_is_no_picture_is_named(files, tmp_path) -> None:
@@ -131,7 +135,7 @@ def test_batches_of_crops_are_the_pictures_crops_counted_through_the_run(files) 
 @pytest.mark.parametrize("start", [0, 1, 4, 5])
 def test_a_stream_goes_on_where_it_was_cut_off(start: int, files) -> None:
     whole = read(files, epochs(), crops())
-    later = replace(crops(), seed=partial(_crop_seed, 0, 20))  # twenty pictures were in the first epoch
+    later = replace(crops(), before=20)  # twenty pictures were in the first epoch
     equal(read(files, epochs(), crops(), start=start), whole[start:])
     equal(read(files, epochs()[1:], later, start=start), whole[5 + start :])
 

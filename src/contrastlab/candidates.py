@@ -149,7 +149,7 @@ class Stored:
 
     The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. With ``dense`` all
     scores may be computed at once. Without, and wherever it is faster, a region costs one pass over the keys, and
-    memory is linear in what is selected: about 0.6 GiB beside it at most, whatever the number of keys.
+    memory is linear in what is selected; the queries are split so that what a pass keeps stays within ``_KEPT_BYTES``.
 
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
@@ -297,7 +297,7 @@ def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
 
 
 def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
-    """Indices of ranks ``first`` to ``last − 1``, largest first.
+    """Indices of ranks ``first`` to ``last − 1``, counted from the largest score.
 
     Args:
         ranking: ``[B, N]`` scores without gradient.

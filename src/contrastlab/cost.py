@@ -152,7 +152,7 @@ class Work:
 
 
 def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
-    # as Learner and candidates.Stored decide it
+    # as Learner decides it; a CPU passes over fewer keys already, which is faster there but no other count
     part, in_batch = recipe.negatives, isinstance(recipe.keys, InBatch)
     if isinstance(part, Every):
         return "every"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,6 +18,17 @@ from contrastlab.views import Augmentation, sample_boxes
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
+
+
+def derive(seed: int, purpose: str, step: int = 0) -> int:
+    """A seed for one purpose at one step; different purposes and steps are independent."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator seeded by :func:`derive`."""
+    return torch.Generator(device=device).manual_seed(derive(seed, purpose, step))
 
 
 class Source(Protocol):
@@ -61,17 +73,19 @@ class Crops:
     Attributes:
         augmentation: its ``size``, ``scale`` and ``ratio`` are read.
         count: crops of each picture.
-        seed: of the crops of the n-th picture of the order; a function of a module, as workers are sent it.
+        seed: of the run.
+        before: pictures that the run has seen before the first one of the order.
     """
 
     augmentation: Augmentation
     count: int
-    seed: Callable[[int], int]
+    seed: int
+    before: int = 0
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
         """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
-        a, generator = self.augmentation, torch.Generator().manual_seed(self.seed(number))
-        return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=generator)
+        a, draws = self.augmentation, generator(self.seed, "crops", self.before + number)
+        return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=draws)
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:

@@ -7,7 +7,6 @@ and N processes agree on the draws of the global batch without talking.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import signal
@@ -18,7 +17,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from contrastlab import checkpoint, keys, probes
-from contrastlab.data import WORKERS, Crops, Pictures, Source, batches, place, subset_order
+from contrastlab.data import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.learner import Learner
 from contrastlab.methods import Recipe
@@ -89,17 +87,6 @@ class Trained:
     images: int = 0
 
 
-def derive(seed: int, purpose: str, step: int = 0) -> int:
-    """A seed for one purpose at one step; different purposes and steps are independent."""
-    digest = hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
-
-
-def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator seeded by :func:`derive`."""
-    return torch.Generator(device=device).manual_seed(derive(seed, purpose, step))
-
-
 def cpu_fabric(precision: Any = "32-true") -> Fabric:
     """One process on the CPU."""
     return Fabric(accelerator="cpu", devices=1, precision=precision)
@@ -128,11 +115,6 @@ def bottleneck(waiting: float, seconds: float) -> str:
     """
     share = waiting / seconds if seconds > 0 else 0.0
     return f"data-bound {100 * share:.0f} %" if share > 0.5 else "compute-bound"
-
-
-def _crop_seed(seed: int, before: int, number: int) -> int:
-    # a function of the module, because workers are sent it; counted over the run
-    return derive(seed, "crops", before + number)
 
 
 def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
@@ -379,7 +361,7 @@ class _Run:
         crop = None
         if isinstance(self.images, Pictures):
             before = self.epoch * self.steps * self.settings.batch_size
-            crop = Crops(self.augmentation, self.recipe.views.count, partial(_crop_seed, self.seed, before))
+            crop = Crops(self.augmentation, self.recipe.views.count, self.seed, before)
         orders = (
             self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", epoch))]
             for epoch in range(self.epoch, self.settings.epochs)

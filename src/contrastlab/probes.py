@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Literal
 
 import torch
@@ -196,7 +195,7 @@ def linear_sgd(
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
         crop = None
         if isinstance(train, Pictures):
-            crop = Crops(augmentation, single.count, partial(_crop_seed, seed, epoch * len(chosen)))
+            crop = Crops(augmentation, single.count, seed, epoch * len(chosen))
         for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
             with frozen(encoders):
                 x = represent(encoders, single.make(images, augmentation, generator), kind).float()
@@ -222,10 +221,6 @@ def linear_sgd(
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
             scores.append(classifier(represent(encoders, single.plain(images, augmentation), kind).float()))
     return accuracy(torch.cat(scores), labels)
-
-
-def _crop_seed(seed: int, before: int, number: int) -> int:
-    return (seed << 40) + before + number
 
 
 def linear(

@@ -20,10 +20,10 @@ import torch
 from lightning_fabric import Fabric
 
 from contrastlab import images, methods, papers, probes, report, results
-from contrastlab.data import subset_order
+from contrastlab.data import derive, subset_order
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.pretrain import Speed, derive, pretrain
+from contrastlab.pretrain import Speed, pretrain
 from contrastlab.report import Report, Unavailable
 from contrastlab.results import Result
 from contrastlab.settings import Settings

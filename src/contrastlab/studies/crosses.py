@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from contrastlab import images, methods, papers, probes, reproduce
-from contrastlab.data import subset_order
+from contrastlab.data import derive, subset_order
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Prototypes, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
 from contrastlab.positives import Joint, Many, Neighbours, One, SameCluster
-from contrastlab.pretrain import Log, cpu_fabric, derive, pretrain
+from contrastlab.pretrain import Log, cpu_fabric, pretrain
 from contrastlab.schedules import Linear
 from contrastlab.settings import Settings
 from contrastlab.studies import Row, Study, measure

@@ -29,8 +29,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastlab.data import generator
 from contrastlab.errors import reject, unknown
-from contrastlab.pretrain import generator
 from contrastlab.studies import Row, Study, location, measure, read
 from contrastlab.toys import Handedness, shifted, spirals
 
