@@ -202,7 +202,7 @@ def test_crops_are_flipped_coloured_and_blurred_as_whole_pictures_are(part, name
 def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
     made = torch.zeros(2, 2, 3, SIDE, SIDE, dtype=torch.uint8)
     for part in (Augmented(3), Split(count=1)):
-        with pytest.raises(ArgumentError, match=r"images.shape=.*V, C, size, size"):
+        with pytest.raises(ArgumentError, match=rf"images.shape=.*{part.count}, C, size, size"):
             part.make(made, augmentation("cmc", SIDE))
     with pytest.raises(ArgumentError, match="crops of 8 by 8"):
         Augmented(2).make(made, augmentation("cmc", 8))

@@ -6,6 +6,7 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -26,6 +27,13 @@ class Augmentation(Protocol):
 
     def normalise(self, view: Tensor) -> Tensor:
         """The view as an encoder reads it."""
+
+
+def _random(batch: Any, augmentation: Augmentation, rng: torch.Generator | None, count: int) -> Iterator[Tensor]:
+    """``count`` random views of each item."""
+    if isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[1] != count:
+        raise errors.reject("images.shape", tuple(batch.shape), f"[B, {count}, C, size, size]: a crop for each view")
+    return (augmentation.random(batch, rng, view=k) for k in range(count))
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Augmented:
         Raises:
             ArgumentError: the batch does not fit the augmentation.
         """
-        return tuple(augmentation.normalise(augmentation.random(batch, rng, view=k)) for k in range(self.count))
+        return tuple(augmentation.normalise(view) for view in _random(batch, augmentation, rng, self.count))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         """The evaluation's view of each item: one tensor, without randomness."""
@@ -171,7 +179,7 @@ class Split:
             NotApplicableError: for grey images.
             ArgumentError: for another dtype or shape.
         """
-        made = (augmentation.random(batch, rng, view=k) for k in range(self.count))
+        made = _random(batch, augmentation, rng, self.count)
         return tuple(half for view in made for half in self._split(view))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
