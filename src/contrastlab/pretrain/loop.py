@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from contrastlab import keys, tasks
-from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
+from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
@@ -88,9 +88,30 @@ class Trained:
     images: int = 0
 
 
-def cpu_fabric(precision: Any = "32-true") -> Fabric:
+def cpu_fabric(asked: str = "32-true") -> Fabric:
     """One process on the CPU."""
-    return Fabric(accelerator="cpu", devices=1, precision=precision)
+    return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
+
+
+def precision(asked: str, accelerator: str = "auto") -> Any:
+    """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
+
+    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32.
+
+    Args:
+        asked: a precision of :class:`contrastlab.settings.Settings`.
+        accelerator: ``cpu``, ``cuda`` or ``auto``, which is CUDA where there is a device.
+    """
+    if asked != "auto":
+        return asked
+    if accelerator != "cpu" and torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+    return "bf16-mixed" if _cpu_has_bf16() else "32-true"
+
+
+def _cpu_has_bf16() -> bool:
+    known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
+    return any(ask is not None and ask() for ask in known)
 
 
 def learning_rate(settings: Settings, epoch: int) -> float:
@@ -205,7 +226,7 @@ class _Run:
         self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log
         self.rank, self.world = keys.world()
         self.folder = None if folder is None else Path(folder)
-        self.augmentation = augmentation(settings.augmentation, settings.image_size)
+        self.augmentation = modality(images).augmentation(settings)
         self.device = fabric.device
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
@@ -249,7 +270,7 @@ class _Run:
 
     @property
     def file(self) -> Path | None:
-        return None if self.folder is None else self.folder / "checkpoint.pt"
+        return None if self.folder is None else self.folder / checkpoint.FILE
 
     def config(self) -> dict[str, Any]:
         return {
@@ -491,7 +512,7 @@ class _Run:
         test, truth = tasks.encode(
             encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
         )  # fmt: skip
-        return tasks.nearest_neighbour(rows, labels[known], test, truth)
+        return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
 
     def last(self, name: str) -> str:
         values = [row[name] for row in self.history if name in row]
