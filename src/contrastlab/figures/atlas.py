@@ -43,7 +43,7 @@ def grid(paper: str | None = None) -> pd.DataFrame:
     """
     recipes = [methods.get(name) for name in methods.names(paper)]
     rows = [
-        {"method": r.name, "label": r.label, **{k: _part(v) for k, v in r.parts().items()}, "τ": r.temperature}
+        {"method": r.name, "label": r.label, **{k: _part(v) for k, v in r.choices().items()}, "τ": r.temperature}
         for r in recipes
     ]
     return pd.DataFrame(rows).set_index("method")
@@ -76,7 +76,7 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
 
     def choices(name: str) -> dict[str, object]:
         recipe = methods.get(name)
-        return {**recipe.parts(), "temperature": recipe.temperature}
+        return {**recipe.choices(), "temperature": recipe.temperature}
 
     own = choices(method)
     found: dict[str, list[str]] = {}
@@ -149,7 +149,7 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
     """
     recipe = methods.get(method)
     lines = [f"$$ {recipe.equation} $$", "", "| choice | part |", "| --- | --- |"]
-    lines += [f"| {name} | `{part!r}` |" for name, part in recipe.parts().items()]
+    lines += [f"| {name} | `{part!r}` |" for name, part in recipe.choices().items()]
     if recipe.note:
         lines += ["", recipe.note]
     frame = numbers(method, stored)

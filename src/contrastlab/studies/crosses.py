@@ -166,7 +166,7 @@ def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
     if recipe.keys is None or isinstance(recipe.keys, Prototypes):
         return None
-    parts = recipe.parts()
+    parts = recipe.choices()
     kinds = ["augmented" if isinstance(recipe.views, Augmented) else "L and ab"]
     for part in ("keys", "negatives", "positives", "objective"):
         kinds += [name for name, example in CHOICES[part].items() if type(example) is type(parts[part])]
@@ -216,9 +216,9 @@ def protocol(dataset: str, profile: str) -> Settings:
     if profile == "smoke":
         return settings.override(
             train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
-            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.parts": 2, "negatives.k": 127},
+            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
         )  # fmt: skip
-    parts = {"keys.parts": 4} if profile == "laptop" else {}
+    parts = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
     return settings.override(knn_every=0, parts=parts)
 
 
