@@ -117,7 +117,7 @@ def step_of(point: Point) -> dict[str, Any]:
             return x
 
     def stepper(keys: int, batch: int) -> Any:
-        recipe = get(point["method"]).override({"keys.size": 1, "keys.parts": 1})
+        recipe = get(point["method"]).override({"keys.size": 1, "keys.shuffle_groups": 1})
         if "count" in point:
             many = replace(recipe.positives, count=point["count"])
             recipe = replace(recipe, views=replace(recipe.views, count=1 + point["count"]), positives=many)

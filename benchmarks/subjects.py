@@ -60,7 +60,7 @@ class Ours:
         images: int = 512, queue: Tensor | None = None, indices: Tensor | None = None,
     ) -> None:  # fmt: skip
         size = 1 if queue is None else len(queue)
-        recipe = recipe.override({"keys.size": size, "keys.parts": 1, "temperature": temperature})
+        recipe = recipe.override({"keys.size": size, "keys.shuffle_groups": 1, "temperature": temperature})
         settings = Settings(arch="tiny", stem="cifar", dim=DIM)
         self.learner = Learner(recipe, settings, image_channels=3, images=images, classes=2, seed=0)
         encoder = nn.ModuleList([Normalise()])

@@ -29,7 +29,7 @@ SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
 RECIPES = {
     r.name: r.override({
         "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
-        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.parts": 1,
+        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.shuffle_groups": 1,
     })
     for r in (
         *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
@@ -46,7 +46,7 @@ RECIPES = {
     )
 }  # fmt: skip
 for _name in ("x/moco_shuffled", "x/jcl_shuffled"):
-    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, parts=2))
+    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, shuffle_groups=2))
 
 
 class Plain(nn.Module):

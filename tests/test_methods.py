@@ -48,7 +48,7 @@ def test_a_recipe_shows_its_equation_and_every_choice(name: str) -> None:
     assert recipe.equation in shown
     assert recipe.equation.count("{") == recipe.equation.count("}")
     assert recipe.note in shown
-    for part in methods._PARTS:
+    for part in methods.CHOICES:
         assert f"| {part} |" in shown
 
 
@@ -125,7 +125,7 @@ def test_description_is_plain_and_tells_recipes_apart() -> None:
     ring = methods.get("ring/iring").describe()
     assert ring["temperature"] == 0.07
     assert ring["negatives"]["type"] == "Ring"
-    assert ring["negatives"]["outer"] == {"start": 100, "end": 10, "until": 0.5, "begin": 0.0}
+    assert ring["negatives"]["outer"] == {"type": "Linear", "start": 100, "end": 10}
 
 
 def base(**parts) -> methods.Recipe:
@@ -316,7 +316,7 @@ def test_published_choices_are_the_papers() -> None:
     assert {methods.get(n).temperature for n in table1} == {0.07}
     jcl = methods.get("jcl/jcl")
     assert (jcl.positives, jcl.temperature, jcl.views.count) == (positives.Joint(5, 4.0), 0.2, 6)
-    assert jcl.keys == keys.Queue(65536, 0.999, parts=8)
+    assert jcl.keys == keys.Queue(65536, 0.999, shuffle_groups=8)
     fmicl = methods.get("fmicl/js")
     assert (fmicl.objective, fmicl.temperature) == (objectives.FMICL("js", weight=40.0, mu=1.0), 0.5)
     assert fmicl.keys == keys.InBatch("within", symmetric=False)
@@ -327,7 +327,7 @@ def test_published_choices_are_the_papers() -> None:
 
 
 def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monkeypatch) -> None:
-    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 3, "views.count": 4}
+    changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 3, "views.count": 4}
     state = learner(methods.get("jcl/jcl").override(changes), tiny, monkeypatch)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3, 4)]
     queue = state.stores[0].rows.clone()
@@ -343,7 +343,7 @@ def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monk
 
 
 def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch) -> None:
-    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 2, "views.count": 3}
+    changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 2, "views.count": 3}
     state = learner(methods.get("jcl/vanilla").override(changes), tiny, monkeypatch)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3)]
     queue = state.stores[0].rows.clone()
@@ -425,7 +425,7 @@ CROSSES = {
 
 @pytest.mark.parametrize("name", [name for name, recipe in CROSSES.items() if recipe is not None])
 def test_a_cross_nobody_tried_trains_two_steps(name, pictures, tiny) -> None:
-    changes = {"keys.size": 32, "keys.parts": 1, "negatives.inner": 5}
+    changes = {"keys.size": 32, "keys.shuffle_groups": 1, "negatives.inner": 5}
     recipe = replace(CROSSES[name].override(changes), name=f"x/{name}")
     done = pretrain(recipe, tiny.override(epochs=1), pictures(32), seed=1, log=quiet)
     assert done.history[-1]["step"] == 2

@@ -179,7 +179,7 @@ class Imagined(SimpleNamespace):
 ])  # fmt: skip
 def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatch) -> None:
     # all but the backward pass and the optimiser's kernel, on a device without data: a look at a value is an error
-    recipe = shrink(methods.get(name)).override({"keys.parts": 1})
+    recipe = shrink(methods.get(name)).override({"keys.shuffle_groups": 1})
     learner = Learner(recipe, tiny, image_channels=3, images=48, classes=2, seed=0)
     monkeypatch.setattr(nn.Module, "to", lambda self, *args, **options: self)
     no_draws = {"views/0": None, "draws": torch.Generator(), "order": torch.Generator()}

@@ -229,7 +229,7 @@ def work(
         slow = 1 if count == 1 else count - 1
         keys = choice.size
         gathered = batch * streams * row
-        if choice.parts > 1:
+        if choice.shuffle_groups > 1:
             gathered += sum(batch * slow * (FLOAT * channels * pixels + row) for channels in inputs)
     elif isinstance(choice, InBatch):
         slow = trained if choice.momentum is not None else 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -54,28 +54,29 @@ class Queue:
     Args:
         size: keys held; need not be a multiple of the batch.
         momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
-        parts: batch-norm of both encoders sees the global batch in so many parts, the keys' parts drawn anew each
-            step (MoCo's shuffled batch-norm: one part per GPU, 8 of them). With 1 query and key share statistics,
-            which tell the key from the queue.
+        shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
+            anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
+            share batch-norm statistics, which leak which key is the positive.
     """
 
     size: int = 65536
     momentum: float = 0.999
-    parts: int = field(default=1, metadata={"quiet": True})
+    shuffle_groups: int = 1
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise reject("size", self.size, "a positive number of keys")
         if not 0 <= self.momentum <= 1:
             raise reject("momentum", self.momentum, "a number from 0 to 1")
-        if self.parts < 1:
-            raise reject("parts", self.parts, "an integer of at least 1")
+        if self.shuffle_groups < 1:
+            raise reject("shuffle_groups", self.shuffle_groups, "an integer of at least 1")
 
     @property
     def latex(self) -> str:
         """Where the keys are."""
-        parts = "" if self.parts == 1 else rf"\text{{, batch-norm in {self.parts} shuffled parts}}"
-        return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{parts}"
+        groups = self.shuffle_groups
+        shuffled = "" if groups == 1 else rf"\text{{, batch-norm in {groups} shuffled groups}}"
+        return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Stored results: one JSON file per run, task and seed, whole or not there at all.
 
-``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the number:
-recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field orphans nothing.
-A file is read back only if its content still has that hash. Files of schema 1, one per table and seed, are read, too.
+``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the
+number: recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field
+orphans nothing. A file is read back only if its content still has that hash. Files of schema 1, one per table and seed,
+are read, too.
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from contrastlab.data.images.augment import Augmentation
 from contrastlab.data.images.sampling import sample_boxes
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -82,7 +81,7 @@ class Crops:
         before: pictures that the run has seen before the first one of the order.
     """
 
-    augmentation: Augmentation
+    augmentation: Any
     count: int
     seed: int
     before: int = 0

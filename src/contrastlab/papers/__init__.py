@@ -461,3 +461,33 @@ def plan(paper: str, table: int | str) -> TablePlan:
     if str(table) not in known:
         raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
     return _plan(paper, str(table))
+
+
+class Entry(_Data):
+    """A published table or figure, and the notebook that makes it."""
+
+    paper: str
+    table: str
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
+
+    @property
+    def name(self) -> str:
+        """``ring/table1``."""
+        return f"{self.paper}/{slug(self.table)}"
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
+    raw = tomllib.loads((_HERE / "notebooks.toml").read_text(encoding="utf-8"))
+    notebooks = {(paper, table): name for paper, entries in raw.items() for table, name in entries.items()}
+    known = {**dict.fromkeys(_stems("tables", "csv")), **dict.fromkeys(plans()), **dict.fromkeys(notebooks)}
+    order = {name: k for k, name in enumerate(PAPERS)}
+    keys = sorted(known, key=lambda key: (order[key[0]], key[1].startswith("figure")))
+    return tuple(
+        Entry(
+            paper=paper,
+            table=table,
+            notebook=f"nbs/{notebooks[paper, table]}.ipynb" if (paper, table) in notebooks else "",
+        )
+        for paper, table in keys
+    )

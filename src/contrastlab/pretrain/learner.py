@@ -184,7 +184,7 @@ class Learner(nn.Module):
     def _queue(self, views: tuple[Tensor, ...], choice: key.Queue, draws: BatchRandom, step: int, total: int) -> Step:
         assert self.slow is not None
         streams, size = len(self.network.encoders), len(views[0])
-        parts = key.local_parts(choice.parts)
+        parts = key.local_parts(choice.shuffle_groups)
         if parts == 1:
             queries = self._forward(*views[:streams])
         else:
@@ -200,7 +200,7 @@ class Learner(nn.Module):
                 seen = views[first + j :: streams]
                 # image by image, so that the order is that of the global batch; one view keeps its memory format
                 flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
-                embedded = key.in_parts(encoder, flat, choice.parts, draws.generator)
+                embedded = key.in_parts(encoder, flat, choice.shuffle_groups, draws.generator)
                 slow.append(embedded.view(size, len(seen), -1))
         others = [self._other(i) for i in range(streams)]
         many = isinstance(self.recipe.positives, Many | Joint)

@@ -1,8 +1,8 @@
 """Published beside measured: a table, a figure and plain sentences from stored results.
 
 Intervals are 95 % and in the metric's unit. A mean over seeds carries a Student t interval over the seeds. One seed
-carries none; what is shown instead is the sampling error of the test items. Effects such as IRing − IR are taken seed by
-seed, because both runs share data order and initialisation.
+carries none; what is shown instead is the sampling error of the test items. Effects such as IRing − IR are taken seed
+by seed, because both runs share data order and initialisation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
 from contrastlab.report.numbers import Estimate, interval, machine, origin
-from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, shared_note
+from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.show import Report, Sentences, Several
 from contrastlab.results import Result
 
@@ -28,6 +28,7 @@ __all__ = [
     "interval",
     "machine",
     "origin",
+    "scores",
     "table",
 ]
 

@@ -108,7 +108,7 @@ def join(*parts: str) -> str:
 
 
 def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: str, profile: str) -> Scores | None:
-    """One row's results: those of today's protocol, whichever table they were computed for; else the newest of this table.
+    """One row's results: those of today's protocol, for whichever table, else the newest made for this one.
 
     Never two configurations together: the mean of two protocols is the number of neither.
     """

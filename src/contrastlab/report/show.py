@@ -116,8 +116,8 @@ class Report:
             out.append(f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval.")
         if any(row.versus_random is not None for row in shown):
             out.append(
-                f"Against random: {gap} above the random encoder (two for a method with two encoders); ▲ by more than the"
-                f" sampling error of the {self.metric.items}, ▽ not."
+                f"Against random: {gap} above the random encoder (two for a method with two encoders); ▲ by more than"
+                f" the sampling error of the {self.metric.items}, ▽ not."
             )
         if any(row.kind == "difference" for row in shown):
             out.append(f"Against base: {gap} above the method built on, seed by seed (paired).")

@@ -1,4 +1,4 @@
-"""Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores, reports show them."""
+"""Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores."""
 
 from contrastlab.reproduce.cell import Cell, Where, cell, first_process
 from contrastlab.reproduce.jobs import Cluster

@@ -15,6 +15,7 @@ import torch
 from lightning_fabric import Fabric
 
 from contrastlab import data, files, methods, results, tasks
+from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError, DeviceError, NotApplicableError, reject
@@ -132,12 +133,12 @@ class Cell:
         """Hash of what decides the number beside data and seed; see :func:`contrastlab.results.setup`."""
         return self.plan.setup(self.column, self.method, self.profile)
 
-    def data(self, where: Where) -> tuple[data.Splits, data.Splits]:
+    def data(self, where: Where) -> tuple[Splits, Splits]:
         """Pre-training data, and the data the task scores on; the same object where they are the same."""
         own = data.load(self.column.data, where.data_root)
         return own, data.load(self.column.on, where.data_root) if self.column.on else own
 
-    def stored(self, where: Where, splits: tuple[data.Splits, data.Splits] | None = None) -> Result | None:
+    def stored(self, where: Where, splits: tuple[Splits, Splits] | None = None) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
         own, on = splits or self.data(where)
         hash_ = results.digest({"setup": self.setup, "data": data_hash(own, on)})
@@ -176,8 +177,10 @@ class Cell:
         own, on = splits
         try:
             recipe.views.channels(own.pretrain.channels)
-            if task.modality not in ("any", on.modality):
-                raise NotApplicableError(f"{task.name} is a task for {task.modality}s; {on.name} has {on.modality}s")
+            if task.modality not in ("any", on.test.modality):
+                raise NotApplicableError(
+                    f"{task.name} is a task for {task.modality}s; {on.name} has {on.test.modality}s"
+                )
         except NotApplicableError as reason:
             return Unavailable(self.method, str(reason))
         if where.resume and (known := self.stored(where, splits)) is not None:
@@ -213,7 +216,7 @@ class Cell:
             raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
         return done
 
-    def _compute(self, run: Run, on: data.Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
+    def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
         # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
         torch.set_float32_matmul_precision("high")
         began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
@@ -267,7 +270,7 @@ class Cell:
         return f"{metric.label} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
 
 
-def data_hash(own: data.Splits, on: data.Splits) -> str:
+def data_hash(own: Splits, on: Splits) -> str:
     """Hash of the data a number comes from."""
     return fingerprint(own) if on is own else f"{fingerprint(own)}+{fingerprint(on)}"
 

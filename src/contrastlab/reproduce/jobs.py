@@ -151,7 +151,7 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
                     future.cancel()
                 for process in list((pool._processes or {}).values()):
                     with suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGTERM)
+                        os.kill(process.pid or 0, signal.SIGTERM)
     return done
 
 
@@ -167,7 +167,12 @@ def _begin(lines: Any, numbers: Any, where: Where) -> None:
     _STATE.update(lines=lines, number=number, where=where)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
@@ -210,13 +215,16 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
             if terminal and " epoch " in line:
                 bars[number].set_description_str(line)
             else:
-                with tqdm.external_write_mode(nolock=False) if terminal else suppress():
+                with tqdm.external_write_mode():
                     log(line)
+
+    def finished(count: int) -> None:
+        every.update(count)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        yield lambda n: every.update(n) and None
+        yield finished
     finally:
         lines.put(None)
         reader.join(timeout=5)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from contrastlab import encoders, files, results
@@ -25,7 +26,7 @@ from contrastlab.errors import CorruptFileError
 from contrastlab.methods import Recipe
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
-from contrastlab.pretrain.loop import Fabric, Log, precision
+from contrastlab.pretrain.loop import Log, precision
 from contrastlab.settings import Settings
 
 RECORD = "run.json"

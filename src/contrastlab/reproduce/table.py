@@ -65,7 +65,7 @@ def parse_target(target: str) -> tuple[str, str]:
 
 
 def references(names: Iterable[str], profile: str) -> list[str]:
-    """The reference rows that rows ask for: two encoders see more than one, so two streams have a floor of their own."""
+    """The reference rows that rows ask for: two streams see more than one and have a floor of their own."""
     streams = {len(methods.get(name).views.streams) for name in names}
     random, random_lab, supervised = REFERENCES
     return [random] + [random_lab] * (2 in streams) + [supervised] * (profile != "paper")
@@ -96,7 +96,7 @@ def table(
     cluster: pool.Cluster | None = None,
     log: Log = say,
     **where: Any,
-) -> Report:
+) -> Report | report.Several:
     """Run what is missing of a table and give it published beside measured.
 
     Args:
@@ -172,7 +172,9 @@ def _loads(name: str, where: Where) -> bool:
     return True
 
 
-def assemble(plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]) -> Report:
+def assemble(
+    plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
+) -> Report | report.Several:
     """The report of cells that have been run."""
     reports = []
     for name, column in dict.fromkeys((cell.name, cell.column) for cell in every):

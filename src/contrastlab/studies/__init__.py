@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from contrastlab import results
+from contrastlab import files, results
 from contrastlab.errors import CorruptFileError
 
 __all__ = ["Study", "location", "measure", "read"]
@@ -105,5 +105,5 @@ def measure(
         "cpu_s": time.process_time() - cpu,
     }
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
-    results.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
+    files.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
     return measured

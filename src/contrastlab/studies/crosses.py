@@ -18,7 +18,7 @@ import torch
 
 from contrastlab import data, methods, papers, reproduce, tasks
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import derive, subset_order
+from contrastlab.data.loading import derive
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Prototypes, Queue
 from contrastlab.methods import Recipe, get
@@ -166,7 +166,7 @@ def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
     if recipe.keys is None or isinstance(recipe.keys, Prototypes):
         return None
-    parts = recipe.parts()
+    parts = recipe.choices()
     kinds = ["augmented" if isinstance(recipe.views, Augmented) else "L and ab"]
     for part in ("keys", "negatives", "positives", "objective"):
         kinds += [name for name, example in CHOICES[part].items() if type(example) is type(parts[part])]
@@ -216,31 +216,28 @@ def protocol(dataset: str, profile: str) -> Settings:
     if profile == "smoke":
         return settings.override(
             train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
-            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.parts": 2, "negatives.k": 127},
+            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
         )  # fmt: skip
-    parts = {"keys.parts": 4} if profile == "laptop" else {}
-    return settings.override(knn_every=0, parts=parts)
+    overrides = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
+    return settings.override(knn_every=0, overrides=overrides)
 
 
 def _trained(recipe: Recipe, settings: Settings, splits: data.Splits, seed: int, log: Log) -> list[Row]:
     done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
     view = augmentation(settings.augmentation, settings.image_size)
-    test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
-    chosen = subset_order(splits.train.labels, settings.train_images, seed=0)
-    rows, labels = tasks.encode(done.encoders, recipe.views, view, splits.train, indices=chosen)
-    queries, truth = tasks.encode(done.encoders, recipe.views, view, test)
-    linear = tasks.linear_probe(
-        done.encoders, recipe.views, view, splits.train, test, settings.linear, seed=derive(seed, "probe") % 2**31
-    )
+    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    measured: dict[str, tasks.Measured] = {}
+    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
+        measured |= task.score(done.encoders, setting)
     return [
         {
             "name": recipe.name,
             "seed": seed,
-            "linear": linear,
-            "knn200": tasks.knn(rows, labels, queries, truth),
+            "linear": measured["linear"].value,
+            "knn200": measured["knn200"].value,
             "loss": done.history[-1]["loss"] if done.history else None,
             "train_s": done.seconds,
-            "test_images": len(test),
+            "test_images": measured["linear"].items,
         }
     ]
 
@@ -263,7 +260,7 @@ def run(
         NotApplicableError: L and ab of grey images.
     """
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.parts)
+    recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
     return _trained(recipe, settings, splits, seed, log)
@@ -275,7 +272,7 @@ def study(
 ) -> Study:  # fmt: skip
     """:func:`run`, stored: one file for each name and seed."""
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.parts)
+    recipe = recipe_of(name).override(settings.overrides)
     config = {
         "dataset": dataset,
         "data": reproduce.fingerprint(data.load(dataset, data_root)),

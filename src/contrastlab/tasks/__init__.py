@@ -1,6 +1,7 @@
 """What an encoder is asked to do, and how it is scored: a file for each family of tasks.
 
-A task knows nothing of how an encoder was trained. A new one is a file here, its name in :data:`TASKS`, and rows of TOML.
+A task knows nothing of how an encoder was trained. A new one is a file here, its name in :data:`TASKS`, and rows of
+TOML.
 """
 
 from collections.abc import Mapping

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.data.images.augment import Augmentation
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting
 from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent
-from contrastlab.views import Views
+from contrastlab.views import Augmentation, Views
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
@@ -67,7 +66,7 @@ def linear_sgd(
     encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
     probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Scores of test images ``[M, C]`` by a linear classifier trained with SGD on augmented images (ring §5, vince C.3).
+    """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
 
@@ -132,7 +131,7 @@ class Linear(Described):
         test_images: at most so many test images; ``None`` is all.
     """
 
-    probe: LinearProbe = LinearProbe()
+    probe: LinearProbe = field(default_factory=LinearProbe)
     test_images: int | None = None
 
     name: ClassVar[str] = "linear"

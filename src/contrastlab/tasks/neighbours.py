@@ -37,7 +37,9 @@ def knn(
     train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1,
     chunk: int = 2048,
 ) -> Tensor:  # fmt: skip
-    """Whether the ``k`` closest training rows vote for a test row's label by ``exp(cosine/temperature)`` (Wu et al. 2018).
+    """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
+
+    Source: Wu et al. 2018.
 
     Args:
         train: ``[N, d]`` unit rows.
