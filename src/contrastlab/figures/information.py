@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from contrastlab.errors import reject
 from contrastlab.figures.base import COLOURS, canvas, require, require_integer
-from contrastlab.studies import looseness as loose
-from contrastlab.theory import bounds, exact
+from contrastlab.theory import bounds, exact, gaussians
 from contrastlab.theory.toys import JointGaussian
 
 
@@ -78,11 +77,11 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 25) -> g
     """
     require("percent", percent, 0, 100, open_low=True)
     require("rho", rho, -0.999, 0.999)
-    information = loose.information(rho)
+    information = gaussians.information(rho)
     a = np.linspace(0, 1.2, scales)
     # a constant critic is worth nothing
-    value = np.array([0.0, *(loose.population(percent, scale=float(s), rho=rho).value for s in a[1:])])
-    good = loose.population(percent, rho=rho)
+    value = np.array([0.0, *(gaussians.population(percent, scale=float(s), rho=rho).value for s in a[1:])])
+    good = gaussians.population(percent, rho=rho)
     figure = canvas(
         f"Closest {percent:g} %: {good.value:+.4f} nats at the good critic, at most {good.best:.4f}",
         "size a of the critic", "nats",
