@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,14 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contrastlab import cost, encoders, keys, methods
+from contrastlab import encoders, keys, methods
 from contrastlab.candidates import DENSE_BYTES, Chosen
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner, _Direction
 from contrastlab.settings import Settings
 
-STORED = Path(__file__).parents[1] / "benchmarks" / "results" / "scale.json"
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import cost  # noqa: E402
+
+STORED = FOLDER / "results" / "scale.json"
 TINY = Settings(arch="tiny", stem="cifar", image_size=32, batch_size=64, dim=16)
 NAMES = ("ring/ir", "ring/iring", "ring/cmc", "ring/moco", "ring/mocoring", "ring/simclr", "jcl/jcl", "fmicl/moco_v3")
 

@@ -1,7 +1,7 @@
 """What a run costs: operations, bytes and messages counted, seconds by dividing through stated rates.
 
 Counts are of the algorithms as this package computes them. Rates are arguments, each with where it comes from: a
-measurement (``benchmarks/scale.py``) or an assumption. Seconds that come of assumptions are estimates.
+measurement (``scale.py``) or an assumption. Seconds that come of assumptions are estimates. ``book/scale.md`` reads it.
 
 Left out: evaluations, k-means (LA, CAVE), the messages that carry a few bytes, the batch-norm buffers that DDP
 broadcasts (thousandths of the parameters), and that a small batch of one device uses it badly.
@@ -392,8 +392,7 @@ def calibrate(rows: Iterable[tuple[Recipe, Mapping[str, Any]]], quantity: str = 
     """Constants of the objective's cost from measured steps: least squares of the relative error, none below 0.
 
     Args:
-        rows: recipe, and a measurement with ``keys``, ``batch`` and the quantity, as ``benchmarks/scale.py`` stores
-            it.
+        rows: recipe, and a measurement with ``keys``, ``batch`` and the quantity, as ``scale.py`` stores it.
         quantity: ``cpu_s``, ``wall_s`` (seconds a step) or ``peak_bytes``.
 
     Returns:
