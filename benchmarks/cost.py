@@ -153,7 +153,8 @@ class Work:
 
 def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
     # as Learner decides it; a CPU passes over fewer keys already, which is faster there but no other count
-    part, in_batch = recipe.negatives, isinstance(recipe.keys, InBatch)
+    part: Any = recipe.negatives
+    in_batch = isinstance(recipe.keys, InBatch)
     if isinstance(part, Every):
         return "every"
     many = FLOAT * batch * keys > DENSE_BYTES
@@ -163,11 +164,11 @@ def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
 
 
 def _drawn(recipe: Recipe, keys: int, progress: float) -> int:
-    part = recipe.negatives
+    part: Any = recipe.negatives
     if isinstance(part, Every):
         return keys
     if part.k is not None:
-        return part.k
+        return int(part.k)
     if isinstance(part, Ball) and part.nearest is not None:
         return min(part.nearest, keys)
     outer = _at(part.outer, progress)

@@ -190,11 +190,9 @@ class Fixed(torch.nn.Module):
         return x * self.scale
 
 
-def learner(recipe: methods.Recipe, tiny, monkeypatch, images: int = 30) -> Learner:
-    streams = 2 if isinstance(recipe.views, Split) else 1
-    encoders = torch.nn.ModuleList(Fixed() for _ in range(streams))
-    monkeypatch.setattr("contrastlab.encoders.build_for", lambda *parts, **settings: encoders)
-    return Learner(recipe, tiny, image_channels=3, images=images, classes=2, seed=0)
+def learner(recipe: methods.Recipe, tiny, images: int = 30) -> Learner:
+    encoders = torch.nn.ModuleList(Fixed() for _ in recipe.views.streams)
+    return Learner(recipe, tiny, images=images, classes=2, seed=0, encoders=encoders)
 
 
 def rows(count: int, seed: int) -> torch.Tensor:
@@ -209,10 +207,10 @@ NO_LABELS = torch.zeros(5, dtype=torch.int64)
 
 
 def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
-    state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny, monkeypatch)
+    state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
     step = state.loss((q,), indices, NO_LABELS, draws(), 0, 1)
-    bank = state.stores[0].rows.double()
+    bank = state.keys.stores[0].rows.double()
     expected = 0.0
     for b, own in enumerate(indices.tolist()):
         scores = [math.exp(float(q[b].double() @ bank[j]) / 0.07) for j in range(30)]
@@ -223,34 +221,34 @@ def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
 
 def test_two_streams_are_compared_with_each_others_bank(tiny, monkeypatch) -> None:
     recipe = replace(methods.get("ring/cmc"), negatives=negatives.Every())
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     q, indices = (rows(5, 1), rows(5, 2)), torch.tensor([3, 29, 0, 7, 8])
     step = state.loss(q, indices, NO_LABELS, draws(), 0, 1)
     expected = 0.0
     for stream in (0, 1):
-        logits = q[stream] @ state.stores[1 - stream].rows.T / 0.07
+        logits = q[stream] @ state.keys.stores[1 - stream].rows.T / 0.07
         expected += float(F.cross_entropy(logits, indices))
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
     state.commit(indices, step)
     for stream in (0, 1):  # rate 0: the row is the embedding
-        torch.testing.assert_close(state.stores[stream].rows[indices], q[stream])
+        torch.testing.assert_close(state.keys.stores[stream].rows[indices], q[stream])
 
 
 def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny, monkeypatch) -> None:
-    state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny, monkeypatch)
+    state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny)
     q, k = rows(5, 1), rows(5, 2)
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, k), torch.arange(5), NO_LABELS, draws(), 0, 1)
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.07
     assert step.loss.item() == pytest.approx(float(F.cross_entropy(logits, NO_LABELS)), rel=1e-5)
     assert step.terms == 13
-    assert torch.equal(state.stores[0].rows, queue)  # the loss changes nothing, commit does
+    assert torch.equal(state.keys.stores[0].rows, queue)  # the loss changes nothing, commit does
     state.commit(torch.arange(5), step)
-    assert torch.equal(state.stores[0].rows[:5], k)
+    assert torch.equal(state.keys.stores[0].rows[:5], k)
 
 
 def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(tiny, monkeypatch) -> None:
-    state = learner(SIMCLR, tiny, monkeypatch)
+    state = learner(SIMCLR, tiny)
     a, b = rows(5, 1), rows(5, 2)
     both = torch.cat([a, b])
     logits = (both @ both.T / 0.07).fill_diagonal_(-math.inf)
@@ -261,15 +259,15 @@ def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(ti
 
 
 def test_the_supervised_reference_is_softmax_over_class_vectors(tiny, monkeypatch) -> None:
-    state = learner(methods.get("supervised"), tiny, monkeypatch)
+    state = learner(methods.get("supervised"), tiny)
     q, labels = rows(5, 1), torch.tensor([0, 1, 1, 0, 1])
-    logits = q @ F.normalize(state.network.prototypes, dim=1).T / 0.1
+    logits = q @ F.normalize(state.network.learnt_keys, dim=1).T / 0.1
     step = state.loss((q,), torch.arange(5), labels, draws(), 0, 1)
     assert step.loss.item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
 
 def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
-    state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny, monkeypatch)
+    state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny)
     assert bool(state.offsets.isnan().all())
     indices = torch.arange(5)
     state.loss((rows(5, 1), rows(5, 2)), indices, NO_LABELS, draws(), 0, 2)
@@ -283,9 +281,9 @@ def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
 
 def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch) -> None:
     recipe = base(negatives=negatives.Ball(100, k=None, own="ranked"), positives=positives.Neighbours(10))
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
-    logits = q @ state.stores[0].rows.T / 0.07
+    logits = q @ state.keys.stores[0].rows.T / 0.07
     own = logits.gather(1, indices[:, None])
     others = logits.scatter(1, indices[:, None], -math.inf)
     near = others.topk(int(29 * 0.1), dim=1).values
@@ -295,8 +293,8 @@ def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch
 
 
 @pytest.mark.parametrize("part", [negatives.Every(), negatives.Uniform(6), negatives.Ring(10, 80, k=None)])
-def test_the_loss_is_float32_under_autocast(part, tiny, monkeypatch) -> None:
-    state = learner(replace(methods.get("ring/ir"), negatives=part), tiny, monkeypatch)
+def test_the_loss_is_float32_under_autocast(part, tiny) -> None:
+    state = learner(replace(methods.get("ring/ir"), negatives=part), tiny)
     q, indices = rows(5, 1), torch.arange(5)
     plain = state.loss((q,), indices, NO_LABELS, draws(), 0, 1).loss
     with torch.autocast("cpu", torch.bfloat16):
@@ -328,9 +326,9 @@ def test_published_choices_are_the_papers() -> None:
 
 def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monkeypatch) -> None:
     changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 3, "views.count": 4}
-    state = learner(methods.get("jcl/jcl").override(changes), tiny, monkeypatch)
+    state = learner(methods.get("jcl/jcl").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3, 4)]
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
     keys_ = torch.stack(ks, 1).double()
     own = (keys_ @ q.double()[:, :, None]).squeeze(2) / 0.2
@@ -339,19 +337,19 @@ def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monk
     expected = float((torch.logsumexp(logits, 1) - own.mean(1)).mean())
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
     state.commit(torch.arange(5), step)
-    torch.testing.assert_close(state.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
+    torch.testing.assert_close(state.keys.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
 
 
 def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch) -> None:
     changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 2, "views.count": 3}
-    state = learner(methods.get("jcl/vanilla").override(changes), tiny, monkeypatch)
+    state = learner(methods.get("jcl/vanilla").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3)]
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
     losses = [F.cross_entropy(torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.2, NO_LABELS) for k in ks]
     assert step.loss.item() == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
     state.commit(torch.arange(5), step)
-    assert torch.equal(state.stores[0].rows[:5], ks[0])
+    assert torch.equal(state.keys.stores[0].rows[:5], ks[0])
 
 
 def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, monkeypatch) -> None:
@@ -359,9 +357,9 @@ def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, m
         methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 3), positives=positives.Joint(2, 4.0),
         keys=keys.Queue(12, 0.9),
     )  # fmt: skip
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     views = tuple(rows(5, seed) for seed in range(6))  # L, ab; L, ab; L, ab
-    queues = [store.rows.clone() for store in state.stores]
+    queues = [store.rows.clone() for store in state.keys.stores]
     step = state.loss(views, torch.arange(5), NO_LABELS, draws(), 0, 1)
     expected = 0.0
     for stream in (0, 1):
@@ -374,7 +372,7 @@ def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, m
 
 
 def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/kl"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/kl"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
     gaussian = torch.exp(-(torch.cdist(x, x) ** 2))
@@ -384,7 +382,7 @@ def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
 
 
 def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/au"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/au"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
     uniform = [torch.pdist(z).pow(2).mul(-2).exp().mean().log() for z in (x, y)]
@@ -393,7 +391,7 @@ def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
 
 
 def test_keys_of_a_momentum_encoder_in_the_batch_carry_no_gradient(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/moco_v3"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/moco_v3"), tiny)
     a, b = (rows(5, seed).requires_grad_() for seed in (1, 2))
     step = state.loss((a, b), torch.arange(5), NO_LABELS, draws(), 0, 1)
     expected = sum(F.cross_entropy(q @ k.detach().T / 0.2, torch.arange(5)) for q, k in ((a, b), (b, a))) / 2

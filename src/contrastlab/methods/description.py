@@ -19,15 +19,18 @@ CHOICES: Mapping[str, Any] = {
     "positives": positives.Positives,
     "objective": objectives.Objective,
 }
-"""The five choices and what each is chosen from."""
+"""The five choices and what each is chosen from: a union of types, or the base class of all of them."""
 
 RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
 """Names of fields in older stored descriptions: (type, old name) to today's name."""
 
 
 def types_of(choice: str) -> dict[str, type]:
-    """The parts of a choice by the names of their types."""
-    return {kind.__name__: kind for kind in get_args(CHOICES[choice])}
+    """The parts of a choice by the names of their types, those included that are defined outside this package."""
+    kinds: list[type] = list(get_args(CHOICES[choice])) or [CHOICES[choice]]
+    for kind in kinds:  # grows while it is walked
+        kinds += kind.__subclasses__()
+    return {kind.__name__: kind for kind in kinds if "__dataclass_fields__" in vars(kind)}
 
 
 def plain(value: Any) -> Any:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
+from contrastlab.choices import Part, view_count
 from contrastlab.errors import reject
-from contrastlab.keys import InBatch, Keys, Queue
+from contrastlab.keys import Keys
 from contrastlab.methods.description import CHOICES, plain, types_of
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
-from contrastlab.views import Augmented, Split, Views
+from contrastlab.views import Augmented, Views
 
 
 @dataclass(frozen=True)
@@ -48,64 +49,17 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise reject("temperature", self.temperature, "a positive number")
-        cave = isinstance(self.negatives, negatives.Cave)
-        same = isinstance(self.positives, positives.SameCluster)
-        if (cave or same) and not isinstance(self.keys, keys.Bank):
-            raise errors.NotApplicableError(
-                f"{self.name}: clusters are those of a memory bank; keys={self.keys!r} holds no row per image"
-            )
-        if same and (not isinstance(self.negatives, negatives.Ball) or self.negatives.k is not None):
-            raise errors.NotApplicableError(
-                f"{self.name}: SameCluster picks positives from the background neighbours, so negatives must be"
-                f" a whole Ball(k=None); given is {self.negatives!r}"
-            )
-        if isinstance(self.objective, objectives.LocalAggregation) and not same:
-            raise errors.NotApplicableError(f"{self.name}: LocalAggregation needs positives=SameCluster()")
-        if isinstance(self.views, Augmented) and isinstance(self.keys, keys.Bank) and self.views.count != 1:
-            raise errors.NotApplicableError(
-                f"{self.name}: a memory bank takes one view of each image (it holds the other); given: {self.views!r}"
-            )
-        several = isinstance(self.positives, positives.Many | positives.Joint)
-        if several and not isinstance(self.keys, keys.Queue):
-            raise errors.NotApplicableError(
-                f"{self.name}: positives={self.positives!r} are keys of a momentum encoder, so keys must be a Queue;"
-                f" given: {self.keys!r}"
-            )
-        if isinstance(self.keys, keys.Queue | keys.InBatch):
-            self._check_views(self.keys)
-        if isinstance(self.positives, positives.Joint) and not isinstance(self.objective, objectives.InfoNCE):
-            raise errors.NotApplicableError(
-                f"{self.name}: Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
-                f" objective={self.objective!r} take positives=Many({self.positives.count})"
-            )
-        alone = isinstance(self.positives, positives.One)
-        if isinstance(self.objective, objectives.BinaryNCE) and not alone:
-            raise errors.NotApplicableError(
-                f"{self.name}: {self.objective!r} decides about one positive key per image; given:"
-                f" positives={self.positives!r}"
-            )
-        pairwise = isinstance(self.objective, objectives.FMICL | objectives.AlignUniform | objectives.Spectral)
-        if pairwise and not (alone or isinstance(self.positives, positives.Many)):
-            raise errors.NotApplicableError(
-                f"{self.name}: {self.objective!r} averages over pairs; neighbours in a numerator have no place in it"
-            )
-        if isinstance(self.objective, objectives.FMICL):
-            self.objective.check(self.temperature)
-        if isinstance(self.keys, keys.InBatch) and self.keys.against == "within" and not alone:
-            raise errors.NotApplicableError(f"{self.name}: neighbours within the query's own view are not positives")
+        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
+        for part in self._parts():
+            for need in part.needs(self):
+                if need.offer not in offers:
+                    raise errors.NotApplicableError(f"{self.name}: {need.reason}")
+        self.objective.check(self.temperature)
 
-    def _check_views(self, choice: Queue | InBatch) -> None:
-        many = self.positives if isinstance(self.positives, positives.Many | positives.Joint) else None
-        asked = 1 if many is None else many.count
-        if isinstance(self.views, Split) and many is None:
-            if self.views.count != 1:
-                raise errors.NotApplicableError(f"{self.name}: {self.views!r} has views that nothing asks for")
-        elif self.views.count != 1 + asked:
-            number = {2: "two", 3: "three"}.get(1 + asked, str(1 + asked))
-            raise errors.NotApplicableError(
-                f"{self.name}: keys={choice!r} with positives={self.positives!r} needs {number} views of each image;"
-                f" given: {self.views!r}"
-            )
+    def _parts(self) -> tuple[Part, ...]:
+        """The choices that have needs, in the order in which they are looked at; views are asked for by the others."""
+        every = (self.negatives, self.positives, self.objective)
+        return every if self.keys is None else (*every, self.keys)
 
     @property
     def bounds_information(self) -> bool:
@@ -113,16 +67,12 @@ class Recipe:
 
         Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only.
         """
-        plain = isinstance(self.positives, positives.One | positives.Many)
-        return plain and isinstance(self.objective, objectives.InfoNCE) and not isinstance(self.keys, keys.Prototypes)
+        return all(part.bounds_information for part in (self.keys, self.positives, self.objective) if part is not None)
 
     @property
-    def clusters(self) -> tuple[int, int]:
+    def k_means(self) -> tuple[int, int]:
         """Clusters and runs of the k-means the recipe needs; (0, 0) if none."""
-        for part in (self.negatives, self.positives):
-            if isinstance(part, negatives.Cave | positives.SameCluster):
-                return part.clusters, part.runs
-        return 0, 0
+        return max(part.k_means for part in self._parts())
 
     def choices(self) -> dict[str, Any]:
         """The five choices by name."""

@@ -204,7 +204,7 @@ def pretrain(
     steps = len(order) // settings.batch_size
     if steps == 0:
         raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
-    if isinstance(recipe.keys, keys.Prototypes) and int(images.labels[order].min()) < 0:
+    if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
     learner = Learner(
         recipe, settings, image_channels=images.channels, images=len(order), classes=len(images.classes), seed=seed
@@ -234,11 +234,11 @@ class _Run:
         self.layout = torch.channels_last if speed.channels_last else torch.contiguous_format
         learner.network.to(memory_format=self.layout)
         network: Any = learner.network
-        if learner.slow is not None:
-            learner.slow.to(memory_format=self.layout)
+        if learner.keys.slow is not None:
+            learner.keys.slow.to(memory_format=self.layout)
         if speed.compile:
             network = torch.compile(network, dynamic=False)
-            for encoder in learner.slow or ():
+            for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
         self.optimiser = torch.optim.SGD(
@@ -462,7 +462,6 @@ class _Run:
         loss, count = keys.gather(self.sums[None]).sum(0).tolist()
         self.sums.zero_()
         self.epoch += 1
-        directions = len(self.learner.network.encoders)
         row = {
             "epoch": float(self.epoch), "step": float(self.step), "loss": loss / count,
             "lr": self.optimiser.param_groups[0]["lr"], "seconds": self.seconds,
@@ -471,7 +470,7 @@ class _Run:
         }  # fmt: skip
         bound_by = bottleneck(self.waited, self.seconds - self.since)
         self.waited, self.since = 0.0, self.seconds
-        bound = self.recipe.objective.bound(row["loss"] / directions, self.terms)
+        bound = self.recipe.objective.bound(row["loss"] / len(self.recipe.views.pairs), self.terms)
         if bound is not None and self.recipe.bounds_information:
             row["mi_bound"] = bound
         every = self.settings.knn_every
@@ -499,9 +498,9 @@ class _Run:
         known = labels >= 0
         if not bool(known.any()):
             return math.nan
-        if isinstance(self.recipe.keys, keys.Bank):
+        if self.learner.keys.row_per_item:
             rows = nn.functional.normalize(
-                torch.cat([self.learner.rows(i) for i in range(len(self.learner.stores))], 1), dim=1
+                torch.cat([self.learner.keys.rows(i) for i in range(len(encoders))], 1), dim=1
             )[known]
         else:
             rows, _ = tasks.encode(
