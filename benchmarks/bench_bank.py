@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from contrastlab.candidates import Candidates
 from contrastlab.keys import MemoryBank
 from contrastlab.methods import Recipe, get
-from contrastlab.negatives import Draws, Ring, Uniform
+from contrastlab.negatives import BatchRandom, Ring, Uniform
 
 BATCH, BANK, IMAGENET, DRAWN, TAU = 256, 50_000, 1_281_167, 4096, 0.07
 pytestmark = pytest.mark.benchmark(group="bank")
@@ -39,7 +39,7 @@ def test_ir(contest: Contest) -> None:
     bank = mine.bank
     # the same negatives; drawing them is not in the rival's time
     scores = torch.empty(1).expand(BATCH, BANK)
-    chosen = part.select(Candidates(scores, numbers), Draws(torch.Generator().manual_seed(0)), 1, 1).indices
+    chosen = part.select(Candidates(scores, numbers), BatchRandom(torch.Generator().manual_seed(0)), 1, 1).indices
 
     def embeddings(q: Tensor) -> Tensor:
         q = F.normalize(q, dim=1)

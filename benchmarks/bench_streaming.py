@@ -22,10 +22,10 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.data import Crops, batches
-from contrastlab.images import StreamedImages
-from contrastlab.images.sets import decode
-from contrastlab.views import augmentation
+from contrastlab.data import StreamedImages
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.images.sets import decode
+from contrastlab.data.loading import Crops, batches
 
 pytestmark = pytest.mark.benchmark(group="streaming")
 COUNT, SIDE, BATCH, ROUNDS = 64, 224, 32, 5

@@ -14,12 +14,13 @@ from subjects import rows, unit
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import probes
-from contrastlab.learner import Learner
+from contrastlab import tasks
+from contrastlab.data.images.augmentations import augmentation
 from contrastlab.methods import get
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
+from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from contrastlab.views import Augmented, augmentation
+from contrastlab.views import Augmented
 
 STEPS, IMAGES = 20, 64
 pytestmark = pytest.mark.benchmark(group="training")
@@ -44,7 +45,7 @@ class Ours:
         """The losses of ``steps`` steps from the same start, then the gradients of the last one."""
         self.learner.network.load_state_dict(self.start)
         optimiser, losses, indices = sgd(self.learner.network), [], torch.arange(IMAGES)
-        draws = Draws(torch.Generator().manual_seed(0))
+        draws = BatchRandom(torch.Generator().manual_seed(0))
         for number in range(steps):
             step = self.learner.loss(batches(number), indices, indices[:0], draws, number, steps)
             optimiser.zero_grad()
@@ -167,7 +168,7 @@ def test_knn(contest: Contest) -> None:
         return [torch.tensor(100 * right / test)]
 
     def ours() -> list[Tensor]:
-        return [torch.tensor(probes.knn(bank, labels, query, asked, k=200, temperature=0.1))]
+        return [torch.tensor(tasks.knn(bank, labels, query, asked, k=200, temperature=0.1))]
 
     def lightly() -> Way:
         from lightly.utils.benchmarking import knn_predict

@@ -13,7 +13,8 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
-from contrastlab.views import Augmentation, Augmented, augmentation
+from contrastlab.data.images.augmentations import Augmentation, augmentation
+from contrastlab.views import Augmented
 
 pytestmark = pytest.mark.benchmark(group="views")
 Contest = Callable[..., None]

@@ -72,16 +72,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from contrastlab import images, methods, papers, probes, reproduce, results
+from contrastlab import data, methods, papers, reproduce, results, tasks
 from contrastlab.candidates import Stored
+from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import ArgumentError, ContrastLabError, MissingDataError, reject, unknown
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws, Every, Negatives, Ring, Uniform
+from contrastlab.negatives import BatchRandom, Every, Negatives, Ring, Uniform
 from contrastlab.objectives import info_nce
 from contrastlab.papers import TablePlan
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.settings import Settings
-from contrastlab.views import augment, augmentation
 
 CIFAR, IMAGENET = 50_000, 1_281_167
 PACKAGE = Path(methods.__file__).parent
@@ -346,12 +346,12 @@ BARS = {SIMCLR.label: "<= 2.0", IR.label: "<= 4", MOCO.label: "<= 6"}
 
 
 @cache
-def random_images(count: int) -> images.ImageSet:
+def random_images(count: int) -> data.ImageSet:
     """``count`` random pictures of 32 px; of a very large set all rows are one picture, which takes no memory."""
     distinct = count if count <= CIFAR else 1
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (distinct, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return images.ImageSet("random", pixels.expand(count, -1, -1, -1), torch.arange(count) % 10, tuple("0123456789"))
+    return data.ImageSet("random", pixels.expand(count, -1, -1, -1), torch.arange(count) % 10, tuple("0123456789"))
 
 
 def train(
@@ -511,7 +511,7 @@ def select(
     bank = F.normalize(torch.randn(keys, dim, generator=generator, device=lab.device), dim=1)
     query = F.normalize(torch.randn(batch, dim, generator=generator, device=lab.device), dim=1).requires_grad_()
     rows = torch.arange(batch, device=lab.device)
-    own, positive, draws = None if queue else rows, bank[rows], Draws(generator)
+    own, positive, draws = None if queue else rows, bank[rows], BatchRandom(generator)
 
     def work() -> None:
         query.grad = None
@@ -670,7 +670,7 @@ def views(lab: Lab, sheet: Sheet, *, name: str, size: int, batch: int) -> dict[s
     batch, size = lab.full((batch, size), (16, 16))
     recipe, generator = augmentation(name, size), torch.Generator(lab.device).manual_seed(0)
     pixels = torch.randint(0, 256, (batch, 3, 32, 32), generator=generator, device=lab.device, dtype=torch.uint8)
-    times, warmup = clock(lab, lambda: augment(pixels, recipe, generator))
+    times, warmup = clock(lab, lambda: recipe.random(pixels, generator))
     values = [batch / s for s in times]
     return {
         "value": statistics.median(values), "repetitions": repeated(values), "warmup_s": warmup,
@@ -694,7 +694,7 @@ def probe(lab: Lab, sheet: Sheet, *, name: str) -> dict[str, Any]:
     truth = torch.arange(count + tests, device=lab.device) % 10
     rows = centres[truth] + 4 * torch.randn(count + tests, dim, generator=generator, device=lab.device)
     rows = F.normalize(rows, dim=1)
-    work = {"weighted 200-NN": probes.knn, "1-NN": probes.nearest_neighbour, "linear, L-BFGS": probes.linear_lbfgs}
+    work = {"weighted 200-NN": tasks.knn, "1-NN": tasks.nearest_neighbour, "linear, L-BFGS": tasks.linear_lbfgs}
     times, warmup = clock(
         lab, lambda: work[name](rows[:count], truth[:count], rows[count:], truth[count:]), inner=1, reps=3
     )
@@ -717,15 +717,15 @@ MARGIN = 15.0
 """Seconds kept for the checkpoint and for leaving in good order."""
 
 
-def cifar(lab: Lab) -> images.Splits:
+def cifar(lab: Lab) -> data.Splits:
     """CIFAR-10, or a few generated pictures.
 
     Raises:
         MissingDataError: it is not under the folder of data.
     """
     if lab.toy:
-        return images.load("shapes", n_train=64, n_test=32)
-    return images.load("cifar10", lab.data, download=False)
+        return data.load("shapes", n_train=64, n_test=32)
+    return data.load("cifar10", lab.data, download=False)
 
 
 @contextmanager
@@ -789,16 +789,16 @@ def simclr(lab: Lab, sheet: Sheet) -> dict[str, Any]:
 
 
 def neighbours(
-    lab: Lab, encoders: nn.ModuleList, recipe: Recipe, settings: Settings, splits: images.Splits, kind: Any
+    lab: Lab, encoders: nn.ModuleList, recipe: Recipe, settings: Settings, splits: data.Splits, kind: Any
 ) -> float:
     """Percent right of 200 weighted neighbours of the test images."""
     view = augmentation(settings.augmentation, settings.image_size)
     parts = (
-        probes.encode(encoders, recipe.views, view, part, kind=kind, device=lab.device)
+        tasks.encode(encoders, recipe.views, view, part, kind=kind, device=lab.device)
         for part in (splits.train, splits.test)
     )
     (rows, labels), (queries, truth) = [(F.normalize(x, dim=1), y) for x, y in parts]
-    return float(probes.knn(rows, labels, queries, truth))
+    return float(tasks.knn(rows, labels, queries, truth))
 
 
 def copied(lab: Lab, sheet: Sheet, *, source: str, key: str) -> dict[str, Any] | None:
@@ -935,7 +935,7 @@ def chosen(names: Sequence[str]) -> list[Part]:
 def prepared(args: argparse.Namespace) -> Lab:
     """Folders and device as asked for."""
     scratch = Path(args.scratch) if args.scratch else Path(tempfile.gettempdir()) / "contrastlab-gpu"
-    return Lab(args.device, Path(args.out or "."), scratch, images.data_root(args.data), args.toy, args.minutes,
+    return Lab(args.device, Path(args.out or "."), scratch, data.data_root(args.data), args.toy, args.minutes,
                args.commit)  # fmt: skip
 
 

@@ -101,9 +101,9 @@ def step_of(point: Point) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from contrastlab.learner import Learner
     from contrastlab.methods import get
-    from contrastlab.negatives import Draws
+    from contrastlab.negatives import BatchRandom
+    from contrastlab.pretrain.learner import Learner
     from contrastlab.settings import Settings
 
     class Through(nn.Module):
@@ -130,7 +130,7 @@ def step_of(point: Point) -> dict[str, Any]:
         views = [unit(batch, 2 + i) for i in range(recipe.views.count)]
         views[0].requires_grad_()
         rows, labels = torch.arange(batch), torch.zeros(0, dtype=torch.int64)
-        draws = Draws(torch.Generator().manual_seed(0))
+        draws = BatchRandom(torch.Generator().manual_seed(0))
 
         def step() -> None:
             views[0].grad = None
@@ -158,7 +158,7 @@ def decode_of(count: int = 24) -> dict[str, Any]:
     import torch
     from PIL import Image
 
-    from contrastlab.images.sets import StreamedImages
+    from contrastlab.data.images.sets import StreamedImages
 
     height, width, draw = 375, 500, np.random.default_rng(0)
     # amplitudes that fall as one over the frequency, as in photographs

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.learner import Learner, Step
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
+from contrastlab.pretrain.learner import Learner, Step
 from contrastlab.settings import Settings
 
 DIM = 128
@@ -76,7 +76,7 @@ class Ours:
     def loss(self, *views: Tensor) -> Tensor:
         """The loss of a batch; the draws are the same at every call."""
         batch = torch.arange(len(views[0])) if self.indices is None else self.indices
-        draws = Draws(torch.Generator().manual_seed(0))
+        draws = BatchRandom(torch.Generator().manual_seed(0))
         self.last = self.learner.loss(tuple(views), batch, batch[:0], draws, 1, 1)
         return self.last.loss
 

@@ -38,12 +38,14 @@ import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from contrastlab import flows, images, papers, reproduce
-from contrastlab.data import batches, subset_order
+from contrastlab import data, papers, reproduce
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import batches, generator, subset_order
 from contrastlab.methods import get
-from contrastlab.pretrain import cpu_fabric, generator, pretrain
-from contrastlab.probes import frozen, represent
-from contrastlab.views import Augmented, augmentation
+from contrastlab.pretrain import cpu_fabric, pretrain
+from contrastlab.tasks import frozen, represent
+from contrastlab.theory import flows
+from contrastlab.views import Augmented
 
 reproduce.check_parameters(globals())
 torch.set_num_threads(1)
@@ -66,7 +68,7 @@ pd.options.display.float_format = "{:.3g}".format
 
 # %% tags=["nbval-ignore-output"]
 DIM, PAIRS, EPOCHS = {"smoke": (8, 4, 30), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
-splits = images.load(dataset, data_root or None)
+splits = data.load(dataset, data_root or None)
 encoders = {}
 for name in asked:
     settings = plan.settings(dataset, name, profile).override(dim=DIM, knn_every=0)

@@ -41,11 +41,12 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from contrastlab import images, papers, report, reproduce, results
+from contrastlab import data, papers, report, reproduce, results
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import generator
 from contrastlab.methods import get
-from contrastlab.pretrain import generator, pretrain
-from contrastlab.probes import frozen
-from contrastlab.views import augmentation
+from contrastlab.pretrain import pretrain
+from contrastlab.tasks import frozen
 
 reproduce.check_parameters(globals())
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
@@ -211,7 +212,7 @@ plt.show()
 
 # %%
 settings = plan.settings("shapes", "kl", "smoke").override(epochs=4, knn_every=0)
-shapes = images.load("shapes")
+shapes = data.load("shapes")
 
 
 def train(name, lr=settings.lr, seed=0):

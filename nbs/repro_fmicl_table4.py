@@ -37,12 +37,12 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from contrastlab import divergences, images, objectives, papers, report, reproduce
+from contrastlab import data, divergences, objectives, papers, report, reproduce
+from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import ArgumentError
 from contrastlab.methods import get
 from contrastlab.pretrain import pretrain
-from contrastlab.probes import encode
-from contrastlab.views import augmentation
+from contrastlab.tasks import encode
 
 reproduce.check_parameters(globals())
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
@@ -139,7 +139,7 @@ plt.show()
 
 # %%
 settings = plan.settings("shapes", "kl", "smoke")
-shapes = images.load("shapes")
+shapes = data.load("shapes")
 fresh = pretrain(get("ours/random"), settings, shapes.pretrain, log=lambda line: None).encoders
 view = augmentation(settings.augmentation, settings.image_size)
 x, _ = encode(fresh, get("fmicl/kl").views, view, shapes.test.take(300))

@@ -39,12 +39,13 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import expit, hyp0f1
 from torch.nn import functional as F
 
-from contrastlab import images, papers, probes, report, reproduce, results
-from contrastlab.data import batches, subset_order
+from contrastlab import data, papers, report, reproduce, results, tasks
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import batches, generator, subset_order
 from contrastlab.methods import get
 from contrastlab.objectives import multi_key_info_nce
-from contrastlab.pretrain import generator, pretrain
-from contrastlab.views import Augmented, augmentation
+from contrastlab.pretrain import pretrain
+from contrastlab.views import Augmented
 
 reproduce.check_parameters(globals())
 root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
@@ -211,7 +212,7 @@ print(*report.summary_sentences(table), sep="\n")
 # stands beside them here.
 
 # %% tags=["nbval-ignore-output"]
-splits = images.load(dataset, data_root or None)
+splits = data.load(dataset, data_root or None)
 seed, here = reproduce.parse_seeds(seeds)[0], table.profile
 test = splits.test.take(min(plan.settings(dataset, "jcl", here).test_images or len(splits.test), len(splits.test)))
 
@@ -239,10 +240,10 @@ def views_of(method, count, copies=32):
     order = subset_order(splits.pretrain.labels, count, seed=0)
     for number, (_, pixels) in enumerate(batches(splits.pretrain, order, 128, device, drop_last=False)):
         draw = generator(seed, "figure 3", number, device)
-        with probes.frozen(encoders):
+        with tasks.frozen(encoders):
             made = [Augmented(1).make(pixels, view, draw) for _ in range(copies)]
             for kind in KINDS:
-                z = torch.stack([F.normalize(probes.represent(encoders, x, kind), dim=1) for x in made], 1)
+                z = torch.stack([F.normalize(tasks.represent(encoders, x, kind), dim=1) for x in made], 1)
                 yield kind, z.double()
 
 

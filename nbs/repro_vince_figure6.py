@@ -42,7 +42,7 @@ from sklearn.linear_model import LogisticRegression
 
 from contrastlab import reproduce
 from contrastlab.studies import spirals
-from contrastlab.toys import shifted
+from contrastlab.theory.toys import shifted
 
 torch.set_num_threads(1)
 asked = os.environ.get(reproduce.PROFILE_VARIABLE) or "auto"

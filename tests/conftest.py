@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-from contrastlab.images import ImageSet
+from contrastlab.data import ImageSet
 from contrastlab.methods import Recipe
 from contrastlab.settings import Settings
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from contrastlab import bounds, divergences, exact
+from contrastlab import divergences
 from contrastlab.candidates import Candidates
-from contrastlab.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
 from contrastlab.errors import ArgumentError, NonFiniteLossError
 from contrastlab.negatives import Ball, Every, Ring, Uniform
-from contrastlab.toys import JointGaussian
+from contrastlab.theory import bounds, exact
+from contrastlab.theory.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
+from contrastlab.theory.toys import JointGaussian
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
 CRITIC = JOINT.log_ratio * 0.7 + np.array([[0.2], [-0.1], [0.4]])

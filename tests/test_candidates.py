@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import candidates, learner, methods
+from contrastlab import candidates, methods
 from contrastlab.candidates import Candidates, Chosen, Stored, ring_indices
 from contrastlab.errors import ArgumentError
-from contrastlab.learner import Learner
-from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours, SameCluster
+from contrastlab.pretrain import learner
+from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 
 
@@ -141,7 +142,7 @@ def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None
     for make in (lambda q: Candidates(q @ keys.T, own), lambda q: Stored(q, keys, own)):
         q = queries.clone().requires_grad_()
         asked = make(q)
-        chosen = part.select(asked, Draws(torch.Generator()), 0, 1)
+        chosen = part.select(asked, BatchRandom(torch.Generator()), 0, 1)
         assert chosen.indices is None
         values = asked.read(chosen)
         torch.logsumexp(values, 1).sum().backward()
@@ -182,12 +183,13 @@ def test_every_part_draws_the_same_keys_from_a_stream(name: str) -> None:
     queries, keys = torch.randn(4, 6, generator=generator), torch.randn(600, 6, generator=generator)
     own, labels = torch.randperm(600, generator=generator)[:4], torch.randint(3, (600, 2), generator=generator)
     chosen = [
-        PARTS[name].select(c, Draws(torch.Generator().manual_seed(1)), 0, 1) for c in made(queries, keys, own, labels)
+        PARTS[name].select(c, BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
+        for c in made(queries, keys, own, labels)
     ]
     assert torch.equal(chosen[0].indices, chosen[1].indices)
     assert torch.equal(chosen[0].indices, chosen[2].indices)
     near = [
-        Neighbours(2, k=5).select(c, chosen[0], Draws(torch.Generator().manual_seed(1)), 0, 1).indices
+        Neighbours(2, k=5).select(c, chosen[0], BatchRandom(torch.Generator().manual_seed(1)), 0, 1).indices
         for c in made(queries, keys, own, labels)
     ]
     assert torch.equal(near[0], near[1])
@@ -205,7 +207,7 @@ def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]
         generator = torch.Generator().manual_seed(step)
         views = tuple(torch.randn(4, 3, 8, 8, generator=generator) for _ in range(learned.recipe.views.count))
         rows = torch.randperm(40, generator=generator)[:4]
-        out = learned.loss(views, rows, torch.zeros(4, dtype=torch.int64), Draws(generator), step, 3)
+        out = learned.loss(views, rows, torch.zeros(4, dtype=torch.int64), BatchRandom(generator), step, 3)
         optimiser.zero_grad()
         out.loss.backward()
         optimiser.step()
@@ -238,4 +240,6 @@ def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: 
 
 def test_clusters_need_indices() -> None:
     with pytest.raises(ArgumentError, match="indices"):
-        SameCluster().select(Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), Draws(torch.Generator()), 0, 1)
+        SameCluster().select(
+            Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), BatchRandom(torch.Generator()), 0, 1
+        )

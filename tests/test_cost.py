@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from contrastlab import cost, encoders, keys, methods
 from contrastlab.candidates import DENSE_BYTES, Chosen
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
-from contrastlab.learner import Learner, _Direction
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
+from contrastlab.pretrain.learner import Learner, _Direction
 from contrastlab.settings import Settings
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "results" / "scale.json"
@@ -87,7 +87,7 @@ def test_bytes_gathered_are_those_the_learner_gathers(name: str, monkeypatch: py
     generator, split = torch.Generator().manual_seed(0), recipe.views.channels(3)
     views = [torch.rand(64, c, 32, 32, generator=generator) for _ in range(recipe.views.count) for c in split]
     rows = torch.arange(64)
-    learner.commit(rows, learner.loss(tuple(views), rows, rows, Draws(torch.Generator()), 1, 1))
+    learner.commit(rows, learner.loss(tuple(views), rows, rows, BatchRandom(torch.Generator()), 1, 1))
     assert cost.work(recipe, TINY, 100, processes=2).gathered == sum(seen) / 2
 
 
@@ -128,7 +128,7 @@ def test_kinds_are_those_of_the_learner(images: int) -> None:
     seen = {}
     for name in ("ring/ir", "ring/iring"):
         learner = Learner(methods.get(name), TINY, image_channels=3, images=2, classes=2, seed=0)
-        found = learner._candidates(query, _Direction(query, query, pool), Draws(torch.Generator()))
+        found = learner._candidates(query, _Direction(query, query, pool), BatchRandom(torch.Generator()))
         if name == "ring/ir":
             found.read(Chosen(torch.zeros(64, k, dtype=torch.int64)))
         seen[name] = found

@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contrastlab import keys, methods, negatives
 from contrastlab.errors import ArgumentError
-from contrastlab.learner import Learner
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
+from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 from contrastlab.views import Split
 
@@ -84,7 +84,7 @@ def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
         labels = torch.randint(3, (BATCH,), generator=generator)
         local = BATCH // world
         mine = slice(rank * local, (rank + 1) * local)
-        draws = Draws(torch.Generator().manual_seed(step), rank * local, BATCH)
+        draws = BatchRandom(torch.Generator().manual_seed(step), rank * local, BATCH)
         if step == 2:
             learner.cluster(seed=3)
         done = learner.loss(tuple(v[mine] for v in views), indices[mine], labels[mine], draws, step, STEPS)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from contrastlab import divergences, exact
+from contrastlab import divergences
 from contrastlab.errors import ArgumentError
+from contrastlab.theory import exact
 
 
 def table(seed: int, n: int = 3, m: int = 4) -> exact.Joint:

@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from contrastlab import divergences, figures, widgets
+from contrastlab import divergences, figures
 from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.figures import widgets
 
 
 def said(figure: go.Figure | go.Frame) -> str:

@@ -8,9 +8,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastlab import flows
 from contrastlab.errors import ArgumentError, NonFiniteLossError
-from contrastlab.flows import RealNVP, fit, log_sphere_area, log_von_mises_fisher, stereographic, von_mises_fisher
+from contrastlab.theory import flows
+from contrastlab.theory.flows import (
+    RealNVP,
+    fit,
+    log_sphere_area,
+    log_von_mises_fisher,
+    stereographic,
+    von_mises_fisher,
+)
 
 PRIORS = ("gaussian", "uniform")
 

@@ -20,7 +20,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from contrastlab import images
+from contrastlab import data
+from contrastlab.data import ImageSet, Splits, StreamedImages
+from contrastlab.data.images import shapes, sources
+from contrastlab.data.images.sets import balanced_subset, decode, hold_out, square
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -28,8 +31,6 @@ from contrastlab.errors import (
     NotApplicableError,
     UnknownNameError,
 )
-from contrastlab.images import ImageSet, Splits, StreamedImages, shapes, sources
-from contrastlab.images.sets import balanced_subset, decode, hold_out, square
 
 
 def digest(image: Tensor) -> str:
@@ -103,7 +104,7 @@ def test_shapes_seed_and_index_change_the_image() -> None:
 
 
 def test_shapes_load_is_balanced_disjoint_and_sized() -> None:
-    splits = images.load("shapes")
+    splits = data.load("shapes")
     assert (len(splits.train), len(splits.test)) == (10_000, 2_000)
     assert splits.pretrain is splits.train
     assert splits.train.labels.bincount().tolist() == [1000] * 10
@@ -111,14 +112,14 @@ def test_shapes_load_is_balanced_disjoint_and_sized() -> None:
     pixels = [{row.tobytes() for row in part.images.flatten(1).numpy()} for part in (splits.train, splits.test)]
     assert [len(part) for part in pixels] == [10_000, 2_000]
     assert not pixels[0] & pixels[1]
-    small = images.load("shapes", n_train=25, n_test=15)
+    small = data.load("shapes", n_train=25, n_test=15)
     assert torch.equal(small.train.images, splits.train.images[:25])
     assert small.train.labels.bincount().max() - small.train.labels.bincount().min() == 1
     assert len(small.test) == 15
 
 
 def test_shapes_factors_are_uniform_and_independent_of_class_and_each_other() -> None:
-    train = images.load("shapes").train
+    train = data.load("shapes").train
     table = torch.stack([train.factors[name] for name in shapes.RANGES]).double()
     for values, (low, high) in zip(table, shapes.RANGES.values(), strict=True):
         uniform = (values - low) / (high - low)
@@ -190,7 +191,7 @@ def test_no_rotation_turns_one_silhouette_into_another() -> None:
 
 
 def test_pixels_alone_do_not_tell_the_shape() -> None:
-    splits = images.load("shapes")
+    splits = data.load("shapes")
     train, test = (part.take(n) for part, n in ((splits.train, 10_000), (splits.test, 500)))
     a, b = (part.images.flatten(1).float() for part in (train, test))
     nearest = torch.cdist(b, a).argmin(1)
@@ -210,7 +211,7 @@ def test_pixels_alone_do_not_tell_the_shape() -> None:
 )
 def test_shapes_refuse_what_cannot_be(arguments: dict[str, object], argument: str) -> None:
     with pytest.raises(ArgumentError, match=argument):
-        images.load("shapes", **arguments)  # type: ignore[arg-type]
+        data.load("shapes", **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("index", [torch.tensor([-1]), torch.tensor([2**32]), torch.zeros(2), torch.tensor(3)])
@@ -325,33 +326,33 @@ def test_splits_refuse_unlabelled_images_in_probe_parts() -> None:
 
 
 def test_names_are_all_recognised(tmp_path: Path) -> None:
-    assert set(images.names()) >= {"shapes", "digits", "cifar10", "cifar100", "stl10", "fashionmnist", "imagenet"}
-    for name in images.names():
+    assert set(data.names()) >= {"shapes", "digits", "cifar10", "cifar100", "stl10", "fashionmnist", "imagenet"}
+    for name in data.names():
         if name not in ("shapes", "digits"):
             with pytest.raises(MissingDataError, match=str(tmp_path)):
-                images.load(name, tmp_path, download=False)
+                data.load(name, tmp_path, download=False)
 
 
 @pytest.mark.parametrize("name", ["cifar_10", "cifer10"])
 def test_unknown_name_lists_near_matches(name: str) -> None:
     with pytest.raises(UnknownNameError, match="did you mean cifar10"):
-        images.load(name)
+        data.load(name)
 
 
 def test_data_root_is_argument_else_environment_else_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CONTRASTLAB_DATA", str(tmp_path / "env"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert images.data_root(tmp_path) == tmp_path
-    assert images.data_root() == tmp_path / "env"
+    assert data.data_root(tmp_path) == tmp_path
+    assert data.data_root() == tmp_path / "env"
     monkeypatch.delenv("CONTRASTLAB_DATA")
-    assert images.data_root() == tmp_path / "cache" / "contrastlab"
+    assert data.data_root() == tmp_path / "cache" / "contrastlab"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert images.data_root() == Path.home() / ".cache" / "contrastlab"
+    assert data.data_root() == Path.home() / ".cache" / "contrastlab"
 
 
 def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
-        images.load("cifar10", tmp_path, download=False)
+        data.load("cifar10", tmp_path, download=False)
     message = str(caught.value)
     for part in (str(tmp_path / "cifar10"), str(tmp_path / "cifar-10-batches-py"), "CONTRASTLAB_DATA", "download=True"):
         assert part in message
@@ -363,14 +364,14 @@ def test_failed_download_is_missing_data(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("torchvision.datasets.CIFAR10.download", refuse)
     with pytest.raises(MissingDataError, match="download failed: no network"):
-        images.load("cifar10", tmp_path)
+        data.load("cifar10", tmp_path)
 
 
 # digits
 
 
 def test_digits_are_grey_stratified_and_always_split_the_same() -> None:
-    splits, again = images.load("digits"), images.load("digits", seed=5)
+    splits, again = data.load("digits"), data.load("digits", seed=5)
     assert (splits.train.channels, splits.train.size) == (1, (8, 8))
     assert len(splits.train) + len(splits.test) == 1797
     assert splits.train.images.max() == 255
@@ -381,13 +382,13 @@ def test_digits_are_grey_stratified_and_always_split_the_same() -> None:
 
 
 def test_sizes_limit_train_and_test() -> None:
-    splits = images.load("digits", n_train=100, n_test=20)
+    splits = data.load("digits", n_train=100, n_test=20)
     assert splits.pretrain is splits.train
     assert splits.train.labels.bincount().tolist() == [10] * 10
     assert splits.test.labels.bincount().tolist() == [2] * 10
     for argument in ("n_train", "n_test"):
         with pytest.raises(ArgumentError, match=f"{argument}=5000: accepted is at most"):
-            images.load("digits", **{argument: 5000})  # type: ignore[arg-type]
+            data.load("digits", **{argument: 5000})  # type: ignore[arg-type]
 
 
 # parquet
@@ -398,7 +399,7 @@ def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
     contents, labels = [encoded(p) for p in pictures], [k % 2 for k in range(300)]
     write_parquet(tmp_path / "train-00000-of-00001.parquet", contents, labels, names=["cat", "dog"])
     write_parquet(tmp_path / "test-00000-of-00001.parquet", contents[:4], labels[:4], names=["cat", "dog"])
-    splits = images.load(f"parquet:{tmp_path}")
+    splits = data.load(f"parquet:{tmp_path}")
     assert splits.train.classes == ("cat", "dog")
     assert splits.train.labels.tolist() == labels
     assert (len(splits.train), len(splits.test)) == (300, 4)
@@ -409,7 +410,7 @@ def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
 def test_parquet_file_is_held_out_from(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
     write_parquet(path, [encoded(picture(value=k, mode="L")) for k in range(20)], ["b", "a"] * 10, image="image")
-    splits = images.load(f"parquet:{path}")
+    splits = data.load(f"parquet:{path}")
     assert splits.train.channels == 1
     assert splits.train.classes == ("a", "b")
     assert splits.train.labels.bincount().tolist() == [8, 8]
@@ -426,7 +427,7 @@ def test_parquet_of_fine_labels_several_shards_and_subfolders(tmp_path: Path) ->
         write_parquet(tmp_path / f"cifar100/data/train-0000{shard}-of-00002.parquet", contents[rows],
                       list(range(8))[rows], label="fine_label")  # fmt: skip
     write_parquet(tmp_path / "cifar100/data/test-00000-of-00001.parquet", contents[:2], [0, 1], label="fine_label")
-    splits = images.load("cifar100", tmp_path, download=False)
+    splits = data.load("cifar100", tmp_path, download=False)
     assert splits.train.labels.tolist() == list(range(8))
     assert splits.train.images[:, 0, 0, 0].tolist() == list(range(8))
     assert splits.note == "CIFAR-100, parquet"
@@ -436,7 +437,7 @@ def test_parquet_jpeg_of_a_lossless_set_is_noted(tmp_path: Path) -> None:
     contents = [encoded(picture(value=k), "JPEG") for k in range(2)]
     for split in ("train", "test"):
         write_parquet(tmp_path / f"cifar10/{split}-0.parquet", contents, [0, 1])
-    assert "JPEG-compressed once more" in images.load("cifar10", tmp_path, download=False).note
+    assert "JPEG-compressed once more" in data.load("cifar10", tmp_path, download=False).note
 
 
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
@@ -462,21 +463,21 @@ def test_parquet_unlabelled_test_part_gives_way_to_validation(tmp_path: Path) ->
     write_parquet(tmp_path / "train-0.parquet", contents, [0, 0, 1, 1])
     write_parquet(tmp_path / "validation-0.parquet", contents[:2], [1, 1])
     write_parquet(tmp_path / "test-0.parquet", contents, [-1] * 4)
-    assert images.load(f"parquet:{tmp_path}").test.labels.tolist() == [1, 1]
+    assert data.load(f"parquet:{tmp_path}").test.labels.tolist() == [1, 1]
 
 
 def test_parquet_errors_name_file_and_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "text.parquet")
     with pytest.raises(ArgumentError, match="text, label"):
-        images.load(f"parquet:{tmp_path / 'text.parquet'}")
+        data.load(f"parquet:{tmp_path / 'text.parquet'}")
     write_parquet(tmp_path / "broken.parquet", [b"not an image"], [0])
     with pytest.raises(CorruptFileError):
-        images.load(f"parquet:{tmp_path / 'broken.parquet'}")
+        data.load(f"parquet:{tmp_path / 'broken.parquet'}")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(CorruptFileError, match="torn.parquet"):
-        images.load(f"parquet:{tmp_path / 'torn.parquet'}")
+        data.load(f"parquet:{tmp_path / 'torn.parquet'}")
     with pytest.raises(MissingDataError, match="nowhere"):
-        images.load(f"parquet:{tmp_path / 'nowhere'}")
+        data.load(f"parquet:{tmp_path / 'nowhere'}")
 
 
 # torchvision
@@ -497,7 +498,7 @@ def fake_stl10(root: Path, monkeypatch: pytest.MonkeyPatch, labelled: int = 20, 
 def test_stl10_unlabelled_images_never_reach_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_stl10(tmp_path, monkeypatch)
     for sizes in ({}, {"n_train": 30}):
-        splits = images.load("stl10", tmp_path, download=False, **sizes)
+        splits = data.load("stl10", tmp_path, download=False, **sizes)
         assert len(splits.pretrain) == sizes.get("n_train", 50)
         assert (splits.pretrain.labels < 0).any()
         assert (len(splits.train), len(splits.test)) == (20, 10)
@@ -517,7 +518,7 @@ def test_cifar_and_fashion_are_read_from_torchvisions_layout(tmp_path: Path, mon
     (base / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"c{k}" for k in range(10)]}))
     for method in ("CIFAR10._check_integrity", "CIFAR10._load_meta"):
         monkeypatch.setattr(f"torchvision.datasets.{method}", lambda self: setattr(self, "classes", ["a"] * 10) or True)
-    splits = images.load("cifar10", tmp_path, download=False)
+    splits = data.load("cifar10", tmp_path, download=False)
     assert splits.train.images.shape == (10, 3, 32, 32)
     assert splits.train.images[0].flatten().tolist() == (np.arange(3072) % 251).tolist()  # plane by plane, as stored
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 0, 2, 0, 3, 0, 4]
@@ -531,7 +532,7 @@ def test_folder_with_train_and_val_streams_or_stays(tmp_path: Path) -> None:
     for split, count in (("train", 6), ("val", 2)):
         for k, name in enumerate(("ant", "bee")):
             write_folder(tmp_path / split / name, count, start=10 * k)
-    splits = images.load(f"folder:{tmp_path}")
+    splits = data.load(f"folder:{tmp_path}")
     assert isinstance(splits.train, ImageSet)
     assert splits.train.classes == ("ant", "bee")
     assert splits.train.labels.tolist() == [0] * 6 + [1] * 6
@@ -540,7 +541,7 @@ def test_folder_with_train_and_val_streams_or_stays(tmp_path: Path) -> None:
     assert len(splits.test) == 4
 
     picture((40, 20)).save(tmp_path / "train/ant/odd.png")  # a second size: streamed
-    streamed = images.load(f"folder:{tmp_path}")
+    streamed = data.load(f"folder:{tmp_path}")
     assert isinstance(streamed.train, StreamedImages)
     assert not streamed.train.resident
     assert len(streamed.train) == 13
@@ -553,7 +554,7 @@ def test_folder_of_classes_is_split_once_and_for_all(tmp_path: Path) -> None:
     write_folder(tmp_path / "bee" / "nested", 5, start=100)
     write_folder(tmp_path / ".hidden", 5, start=200)
     (tmp_path / "ant" / "notes.txt").write_text("not an image")
-    splits, again = (images.load(f"folder:{tmp_path}", seed=seed) for seed in (0, 7))
+    splits, again = (data.load(f"folder:{tmp_path}", seed=seed) for seed in (0, 7))
     assert splits.train.labels.bincount().tolist() == [8, 4]
     assert splits.test.labels.bincount().tolist() == [2, 1]
     assert splits.test.fingerprint == again.test.fingerprint
@@ -565,7 +566,7 @@ def test_folder_images_beside_the_classes_are_for_pretraining_only(tmp_path: Pat
     write_folder(tmp_path / "ant", 5)
     write_folder(tmp_path / "bee", 5, start=50)
     write_folder(tmp_path, 3, start=200)
-    splits = images.load(f"folder:{tmp_path}")
+    splits = data.load(f"folder:{tmp_path}")
     assert (len(splits.pretrain), len(splits.train), len(splits.test)) == (11, 8, 2)
     assert (splits.pretrain.labels < 0).sum() == 3
     tested = {digest(x) for x in splits.test.images}
@@ -574,7 +575,7 @@ def test_folder_images_beside_the_classes_are_for_pretraining_only(tmp_path: Pat
 
 def test_flat_folder_can_be_pretrained_on_and_refuses_to_be_probed(tmp_path: Path) -> None:
     write_folder(tmp_path, 6, mode="L")
-    for splits in (images.load(f"folder:{tmp_path}"), images.load(f"folder:{tmp_path}", n_train=6)):
+    for splits in (data.load(f"folder:{tmp_path}"), data.load(f"folder:{tmp_path}", n_train=6)):
         assert not splits.labelled
         assert splits.pretrain.labels.tolist() == [-1] * 6
         assert splits.pretrain.channels == 1
@@ -586,18 +587,18 @@ def test_flat_folder_can_be_pretrained_on_and_refuses_to_be_probed(tmp_path: Pat
 
 def test_folder_errors_name_the_folder_and_the_cause(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="absent"):
-        images.load(f"folder:{tmp_path / 'absent'}")
+        data.load(f"folder:{tmp_path / 'absent'}")
     with pytest.raises(MissingDataError, match="no image under"):
-        images.load(f"folder:{tmp_path}")
+        data.load(f"folder:{tmp_path}")
     write_folder(tmp_path / "test" / "ant", 2)
     with pytest.raises(MissingDataError, match="train does not"):
-        images.load(f"folder:{tmp_path}")
+        data.load(f"folder:{tmp_path}")
     write_folder(tmp_path / "train" / "bee", 2)
     with pytest.raises(ArgumentError, match="ant"):
-        images.load(f"folder:{tmp_path}")
+        data.load(f"folder:{tmp_path}")
     (tmp_path / "train" / "bee" / "000.png").write_bytes(b"torn")
     with pytest.raises(CorruptFileError, match="000.png"):
-        images.load(f"folder:{tmp_path}")
+        data.load(f"folder:{tmp_path}")
 
 
 def test_streamed_images_survive_workers_and_match_pillow(tmp_path: Path) -> None:
@@ -645,28 +646,28 @@ def test_decode_keeps_grey_and_turns_the_rest_to_rgb() -> None:
 
 
 def test_imagenet100_list_is_that_of_the_paper() -> None:
-    synsets = images.sources.imagenet100_synsets()
+    synsets = sources.imagenet100_synsets()
     assert len(set(synsets)) == 100
     assert list(synsets) == sorted(synsets)
     assert {"n02869837", "n01749939", "n02090622", "n02123045"} <= set(synsets)
 
 
 def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path) -> None:
-    synsets = [*images.sources.imagenet100_synsets(), "n99999999"]
+    synsets = [*sources.imagenet100_synsets(), "n99999999"]
     for split in ("train", "val"):
         for synset in synsets:
             folder = tmp_path / "imagenet" / split / synset
             folder.mkdir(parents=True)
             for k in range(2):
                 (folder / f"{k}.JPEG").write_bytes(encoded(picture((20, 30)), "JPEG"))
-    splits = images.load("imagenet100", tmp_path)
+    splits = data.load("imagenet100", tmp_path)
     assert isinstance(splits.train, StreamedImages)
-    assert splits.train.classes == images.sources.imagenet100_synsets()
+    assert splits.train.classes == sources.imagenet100_synsets()
     assert len(splits.train) == len(splits.test) == 200
     assert splits.train[0].shape == (3, 256, 256)
-    assert len(images.load("imagenet100", tmp_path, n_train=100).train.labels.unique()) == 100
+    assert len(data.load("imagenet100", tmp_path, n_train=100).train.labels.unique()) == 100
     with pytest.raises(MissingDataError, match="101 of the 1000 synset folders"):
-        images.load("imagenet", tmp_path)
+        data.load("imagenet", tmp_path)
 
 
 # TinyImageNet
@@ -691,7 +692,7 @@ def tiny_imagenet(root: Path, synsets: tuple[str, ...] = ("n01", "n02")) -> Path
 
 def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path)
-    splits = images.load("tinyimagenet", tmp_path)
+    splits = data.load("tinyimagenet", tmp_path)
     assert isinstance(splits.train, ImageSet)
     assert splits.train.images.shape == (6, 3, 64, 64)  # the grey ones too
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -701,11 +702,11 @@ def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
 
 def test_tinyimagenet_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist; unpack"):
-        images.load("tinyimagenet", tmp_path)
+        data.load("tinyimagenet", tmp_path)
     base = tiny_imagenet(tmp_path)
     (base / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\n")
     with pytest.raises(MissingDataError, match="lacks the synset n77"):
-        images.load("tinyimagenet", tmp_path)
+        data.load("tinyimagenet", tmp_path)
 
 
 # real data, where there are any
@@ -718,7 +719,7 @@ needs_data = pytest.mark.skipif(
 
 @needs_data
 def test_real_cifar10() -> None:
-    splits = images.load("cifar10", download=False)
+    splits = data.load("cifar10", download=False)
     assert splits.train.images.shape == (50_000, 3, 32, 32)
     assert splits.train.labels.bincount().tolist() == [5000] * 10
     assert splits.test.labels.bincount().tolist() == [1000] * 10
@@ -727,6 +728,6 @@ def test_real_cifar10() -> None:
 
 @needs_data
 def test_real_fashionmnist() -> None:
-    splits = images.load("fashionmnist", download=False)
+    splits = data.load("fashionmnist", download=False)
     assert splits.train.images.shape == (60_000, 1, 28, 28)
     assert splits.test.labels.bincount().tolist() == [1000] * 10

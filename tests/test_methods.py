@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from contrastlab import keys, methods, negatives, objectives, papers, positives
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
-from contrastlab.learner import Learner
 from contrastlab.pretrain import pretrain
+from contrastlab.pretrain.learner import Learner
 from contrastlab.schedules import Linear
 from contrastlab.views import Augmented, Split
 
@@ -201,8 +201,8 @@ def rows(count: int, seed: int) -> torch.Tensor:
     return F.normalize(torch.randn(count, 16, generator=torch.Generator().manual_seed(seed)), dim=1)
 
 
-def draws(seed: int = 0) -> negatives.Draws:
-    return negatives.Draws(torch.Generator().manual_seed(seed))
+def draws(seed: int = 0) -> negatives.BatchRandom:
+    return negatives.BatchRandom(torch.Generator().manual_seed(seed))
 
 
 NO_LABELS = torch.zeros(5, dtype=torch.int64)
@@ -458,9 +458,3 @@ def test_an_impossible_cross_says_why(name) -> None:
     changes, message = IMPOSSIBLE_CROSSES[name]
     with pytest.raises(NotApplicableError, match=message):
         replace(methods.get("ring/simclr"), name=f"x/{name}", **changes)
-
-
-def test_a_quiet_field_at_its_default_leaves_a_description_as_it_was() -> None:
-    assert "parts" not in methods.get("ring/moco").describe()["keys"]
-    assert methods.get("jcl/moco_v2").describe()["keys"]["parts"] == 8
-    assert "count" not in methods.get("ring/cmc").describe()["views"]

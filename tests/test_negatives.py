@@ -14,15 +14,15 @@ from torch import Tensor
 
 from contrastlab.candidates import Candidates, Chosen, ring_indices
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform, edges
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores
 from contrastlab.schedules import Linear
 
 Table = list[list[int]]
 
 
-def draws(seed: int = 0, first: int = 0, rows: int | None = None) -> Draws:
-    return Draws(torch.Generator().manual_seed(seed), first, rows)
+def draws(seed: int = 0, first: int = 0, rows: int | None = None) -> BatchRandom:
+    return BatchRandom(torch.Generator().manual_seed(seed), first, rows)
 
 
 @st.composite
@@ -232,7 +232,7 @@ def test_two_half_batches_draw_what_one_batch_does(part) -> None:
     logits = torch.randn(8, 30, generator=generator)
     own, labels = torch.randperm(30, generator=generator)[:8], torch.arange(30)[:, None] % 3
 
-    def chosen(rows: slice, d: Draws) -> Tensor:
+    def chosen(rows: slice, d: BatchRandom) -> Tensor:
         indices = part.select(Candidates(logits[rows].clone(), own[rows], labels), d, 0, 1).indices
         return logits[rows].gather(1, indices)
 

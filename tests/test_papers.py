@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from contrastlab import images, papers
+from contrastlab import data, papers
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import Settings
 
@@ -107,7 +107,7 @@ def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: pa
     for dataset, method in product(plan.datasets, plan.methods):
         printed = plan.rows[method] != ""
         assert (plan.published_value(dataset, method) is not None) == printed, (dataset, method)
-    for dataset, method, profile in product(images.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
+    for dataset, method, profile in product(data.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
     assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
 
@@ -130,7 +130,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
     from contrastlab import methods
-    from contrastlab.views import AUGMENTATIONS
+    from contrastlab.data.images.augmentations import AUGMENTATIONS
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from contrastlab.candidates import Candidates, Chosen
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, Draws, Every
+from contrastlab.negatives import Ball, BatchRandom, Every
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours, One, SameCluster
 from contrastlab.schedules import Linear
@@ -20,8 +20,8 @@ from contrastlab.schedules import Linear
 NONE = Chosen(None)
 
 
-def draws(seed: int = 0) -> Draws:
-    return Draws(torch.Generator().manual_seed(seed))
+def draws(seed: int = 0) -> BatchRandom:
+    return BatchRandom(torch.Generator().manual_seed(seed))
 
 
 def table(seed: int, rows: int = 3, keys: int = 25) -> Tensor:

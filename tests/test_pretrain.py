@@ -18,14 +18,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from contrastlab import checkpoint, data, methods, probes
-from contrastlab import pretrain as loop
+from contrastlab import methods
+from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError
-from contrastlab.images import ImageSet
 from contrastlab.keys import InBatch
-from contrastlab.learner import Learner, Step
-from contrastlab.pretrain import Speed, Trained, bottleneck, learning_rate, plateau_drops, pretrain
+from contrastlab.pretrain import Speed, Trained, checkpoint, loop, pretrain
+from contrastlab.pretrain.learner import Learner, Step
+from contrastlab.pretrain.loop import bottleneck, learning_rate, plateau_drops
 from contrastlab.settings import Settings
+from contrastlab.tasks import linear, representations
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 
@@ -84,8 +85,9 @@ def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, 
 SCRIPT = """
 import sys, torch
 torch.set_num_threads(1)
-from contrastlab import checkpoint, methods
-from contrastlab.images import ImageSet
+from contrastlab import methods
+from contrastlab.pretrain import checkpoint
+from contrastlab.data import ImageSet
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import Settings
 
@@ -329,8 +331,8 @@ def test_streamed_batches_are_the_resident_ones(workers: int, pictures) -> None:
     whole = pictures(23)
     order = torch.randperm(23, generator=torch.Generator().manual_seed(1))
     for options in ({"drop_last": True}, {"drop_last": False, "start": 1}):
-        resident = list(data.batches(whole, order, 5, "cpu", **options))
-        streamed = list(data.batches(Streamed(whole), order, 5, "cpu", workers=workers, **options))
+        resident = list(loading.batches(whole, order, 5, "cpu", **options))
+        streamed = list(loading.batches(Streamed(whole), order, 5, "cpu", workers=workers, **options))
         assert len(resident) == len(streamed) == 4
         for (i, x), (j, y) in zip(resident, streamed, strict=True):
             assert torch.equal(i, j)
@@ -342,7 +344,8 @@ def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monk
     recipe, whole = shrink(methods.get("ring/moco")), pictures(48)
     settings = tiny.override(knn_every=1, train_images=40)
     resident = pretrain(recipe, settings, whole, whole, log=quiet)
-    monkeypatch.setattr(probes, "batches", partial(data.batches, workers=0))
+    for module in (linear, representations):
+        monkeypatch.setattr(module, "batches", partial(loading.batches, workers=0))
     streamed = pretrain(recipe, settings, Streamed(whole), Streamed(whole), speed=Speed(workers=0), log=quiet)
     same(streamed, resident)
 
@@ -350,8 +353,8 @@ def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monk
 @pytest.mark.parametrize(("drop_last", "count"), [(True, 20), (False, 23)])
 def test_processes_share_each_global_batch_in_rank_order(drop_last: bool, count: int, pictures) -> None:
     whole, order = pictures(23), torch.randperm(23, generator=torch.Generator().manual_seed(1))
-    one = list(data.batches(whole, order, 10, "cpu", drop_last=drop_last))
-    parts = [list(data.batches(whole, order, 5, "cpu", drop_last=drop_last, rank=r, world=2)) for r in (0, 1)]
+    one = list(loading.batches(whole, order, 10, "cpu", drop_last=drop_last))
+    parts = [list(loading.batches(whole, order, 5, "cpu", drop_last=drop_last, rank=r, world=2)) for r in (0, 1)]
     for number, (indices, _) in enumerate(one):
         assert torch.equal(torch.cat([parts[0][number][0], parts[1][number][0]]), indices)
     assert torch.equal(torch.cat([i for i, _ in one]), order[:count])
@@ -375,13 +378,13 @@ def test_a_subset_trains_on_its_images_only(pictures, tiny, shrink, monkeypatch)
 
 def test_subsets_are_of_the_seed_without_repetition_and_at_most_everything() -> None:
     labels = torch.zeros(30, dtype=torch.int64)
-    some = data.subset_order(labels, 12, seed=1)
+    some = loading.subset_order(labels, 12, seed=1)
     assert len(set(some.tolist())) == 12
     assert set(some.tolist()) < set(range(30))
-    assert torch.equal(some, data.subset_order(labels, 12, seed=1))
-    assert not torch.equal(some, data.subset_order(labels, 12, seed=2))
+    assert torch.equal(some, loading.subset_order(labels, 12, seed=1))
+    assert not torch.equal(some, loading.subset_order(labels, 12, seed=2))
     for count in (None, 30, 31):
-        assert torch.equal(data.subset_order(labels, count, seed=1), torch.arange(30))
+        assert torch.equal(loading.subset_order(labels, count, seed=1), torch.arange(30))
 
 
 @pytest.mark.parametrize("gamma", [0.1, 0.5])
@@ -510,7 +513,7 @@ def test_progress_names_the_bottleneck(slow, pictures, tiny, shrink, monkeypatch
         return call
 
     def reading(*args, **options):
-        stream = data.batches(*args, **options)
+        stream = loading.batches(*args, **options)
         while True:
             yield late(next, "data")(stream)
 

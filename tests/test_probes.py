@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import encoders, probes
+from contrastlab import encoders, tasks
+from contrastlab.data import ImageSet
+from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import ArgumentError
-from contrastlab.images import ImageSet
 from contrastlab.settings import LinearProbe
-from contrastlab.views import Augmented, Split, augmentation
+from contrastlab.tasks import linear, representations
+from contrastlab.views import Augmented, Split
 
 VIEW = augmentation("none", 16)
 
@@ -44,15 +46,15 @@ def coloured(count: int, seed: int) -> ImageSet:
 
 PROBE = LinearProbe(solver="sgd", features="pooled", epochs=6, batch_size=16, lr=0.5)
 RUNS = {
-    "linear_sgd": lambda nets, part, a, b: probes.linear_sgd(nets, part, VIEW, a, b, PROBE, seed=0),
-    "linear": lambda nets, part, a, b: probes.linear(
+    "linear_sgd": lambda nets, part, a, b: tasks.linear_sgd(nets, part, VIEW, a, b, PROBE, seed=0),
+    "linear": lambda nets, part, a, b: tasks.linear_probe(
         nets, part, VIEW, a, b, LinearProbe(solver="lbfgs", features="map"), seed=0
     ),
-    "knn": lambda nets, part, a, b: probes.knn(
-        *probes.encode(nets, part, VIEW, a), *probes.encode(nets, part, VIEW, b), k=5
+    "knn": lambda nets, part, a, b: tasks.knn(
+        *tasks.encode(nets, part, VIEW, a), *tasks.encode(nets, part, VIEW, b), k=5
     ),
-    "nearest_neighbour": lambda nets, part, a, b: probes.nearest_neighbour(
-        *probes.encode(nets, part, VIEW, a), *probes.encode(nets, part, VIEW, b)
+    "nearest_neighbour": lambda nets, part, a, b: tasks.nearest_neighbour(
+        *tasks.encode(nets, part, VIEW, a), *tasks.encode(nets, part, VIEW, b)
     ),
 }
 
@@ -81,7 +83,7 @@ def test_frozen_is_evaluation_without_gradient_and_is_undone_after_an_error() ->
     before = {k: v.clone() for k, v in nets.state_dict().items()}
 
     def fail() -> None:
-        with probes.frozen(nets):
+        with tasks.frozen(nets):
             assert not any(m.training for m in nets.modules())
             assert not nets[0](x).requires_grad
             raise RuntimeError("inside")
@@ -97,13 +99,13 @@ def test_frozen_is_evaluation_without_gradient_and_is_undone_after_an_error() ->
 def test_representations_of_an_image_do_not_depend_on_its_batch() -> None:
     nets, images = networks(Split("lab")), coloured(20, 0)
     for kind in ("embedding", "pooled", "map"):
-        whole, labels = probes.encode(nets, Split("lab"), VIEW, images, kind=kind)
-        parts, _ = probes.encode(nets, Split("lab"), VIEW, images, kind=kind, batch_size=7)
+        whole, labels = tasks.encode(nets, Split("lab"), VIEW, images, kind=kind)
+        parts, _ = tasks.encode(nets, Split("lab"), VIEW, images, kind=kind, batch_size=7)
         torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
         assert torch.equal(labels, images.labels)
     chosen = torch.tensor([5, 3, 19])
-    some, labels = probes.encode(nets, Split("lab"), VIEW, images, indices=chosen)
-    embedded, _ = probes.encode(nets, Split("lab"), VIEW, images)
+    some, labels = tasks.encode(nets, Split("lab"), VIEW, images, indices=chosen)
+    embedded, _ = tasks.encode(nets, Split("lab"), VIEW, images)
     torch.testing.assert_close(some, embedded[chosen], rtol=1e-4, atol=1e-5)
     assert torch.equal(labels, images.labels[chosen])
     torch.testing.assert_close(embedded.norm(dim=1), torch.ones(20))
@@ -122,7 +124,7 @@ def test_nearest_neighbour_equals_its_loop(chunk: int) -> None:
     for row in range(23):
         scores = [float(test[row].double() @ train[j].double()) for j in range(40)]
         hits += int(labels[scores.index(max(scores))]) == int(truth[row])
-    assert probes.nearest_neighbour(train, labels, test, truth, chunk=chunk) == pytest.approx(100 * hits / 23)
+    assert tasks.nearest_neighbour(train, labels, test, truth, chunk=chunk) == pytest.approx(100 * hits / 23)
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 200])
@@ -138,21 +140,21 @@ def test_weighted_neighbours_equal_their_loop(k: int, temperature: float) -> Non
         for similarity, label in scores[:k]:
             votes[label] += math.exp(similarity / temperature)
         hits += votes.index(max(votes)) == int(truth[row])
-    got = probes.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9)
+    got = tasks.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9)
     assert got == pytest.approx(100 * hits / 23)
 
 
 def test_one_weighted_neighbour_is_the_nearest_neighbour() -> None:
     train, test = unit(40, 0), unit(23, 1)
     labels, truth = torch.arange(40) % 3, torch.arange(23) % 3
-    one = probes.knn(train, labels, test, truth, k=1)
-    assert one == pytest.approx(probes.nearest_neighbour(train, labels, test, truth))
+    one = tasks.knn(train, labels, test, truth, k=1)
+    assert one == pytest.approx(tasks.nearest_neighbour(train, labels, test, truth))
 
 
 def test_unlabelled_images_cannot_vote() -> None:
     train, test = unit(6, 0), unit(4, 1)
     labels, truth = torch.tensor([0, 1, -1, 0, 1, 0]), torch.tensor([0, 1, 0, 1])
-    for probe in (probes.nearest_neighbour, probes.knn, probes.linear_lbfgs):
+    for probe in (tasks.nearest_neighbour, tasks.knn, tasks.linear_lbfgs):
         with pytest.raises(ArgumentError, match="labels=-1"):
             probe(train, labels, test, truth)
     unlabelled = replace(coloured(30, 0), labels=torch.full((30,), -1))
@@ -163,11 +165,11 @@ def test_unlabelled_images_cannot_vote() -> None:
 
 def test_labels_that_do_not_fit_the_rows_are_refused() -> None:
     train, test, truth = unit(6, 0), unit(4, 1), torch.tensor([0, 1, 0, 1])
-    for probe in (probes.nearest_neighbour, probes.knn, probes.linear_lbfgs):
+    for probe in (tasks.nearest_neighbour, tasks.knn, tasks.linear_lbfgs):
         with pytest.raises(ArgumentError, match="each of the 6 rows"):
             probe(train, torch.zeros(5, dtype=torch.int64), test, truth)
     with pytest.raises(ArgumentError, match="^k=0"):
-        probes.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, k=0)
+        tasks.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, k=0)
 
 
 def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:
@@ -175,15 +177,15 @@ def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:
     features = F.one_hot(labels, 3) + 0.1 * torch.randn(120, 3, generator=generator())
     scaled = features * torch.tensor([1e-3, 1.0, 1e3]) + torch.tensor([5.0, -3.0, 100.0])
     constant = torch.cat([scaled, torch.full((120, 1), 7.0)], 1)
-    assert probes.linear_lbfgs(constant[:90], labels[:90], constant[90:], labels[90:]) == 100
+    assert tasks.linear_lbfgs(constant[:90], labels[:90], constant[90:], labels[90:]) == 100
 
 
 def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
     # a ridge so strong that the weights vanish leaves the bias alone: every image gets the commonest label
     labels = torch.tensor([0] * 10 + [1] * 5)
     x = F.one_hot(labels, 2).float() + torch.arange(15.0)[:, None] / 100
-    assert probes.linear_lbfgs(x, labels, x, labels, l2=1e6) == pytest.approx(100 * 10 / 15)
-    assert probes.linear_lbfgs(x, labels, x, labels, l2=1e-4) == 100
+    assert tasks.linear_lbfgs(x, labels, x, labels, l2=1e6) == pytest.approx(100 * 10 / 15)
+    assert tasks.linear_lbfgs(x, labels, x, labels, l2=1e-4) == 100
 
 
 @pytest.mark.parametrize("features", ["pooled", "map"])
@@ -192,7 +194,7 @@ def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
 def test_linear_probes_solve_an_easy_task(solver, features, part) -> None:
     rate = {"pooled": 0.1, "map": 0.02}[features]
     probe = PROBE.model_copy(update={"solver": solver, "features": features, "lr": rate, "epochs": 40})
-    score = probes.linear(networks(part), part, VIEW, coloured(90, 0), coloured(60, 1), probe, seed=0)
+    score = tasks.linear_probe(networks(part), part, VIEW, coloured(90, 0), coloured(60, 1), probe, seed=0)
     assert score >= 98
 
 
@@ -203,8 +205,8 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
         replace(s, labels=torch.randint(3, (len(s),), generator=generator(9)))
         for s in (coloured(48, 0), coloured(60, 1))
     )
-    x, y = probes.encode(nets, part, VIEW, train, kind="pooled")
-    test_x, truth = probes.encode(nets, part, VIEW, test, kind="pooled")
+    x, y = tasks.encode(nets, part, VIEW, train, kind="pooled")
+    test_x, truth = tasks.encode(nets, part, VIEW, test, kind="pooled")
     probe = PROBE.model_copy(update={"lr": 30.0, "momentum": 0.9, "milestones": (4,), "weight_decay": 0.01})
 
     def twin(seed: int) -> list[float]:
@@ -227,7 +229,7 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     telling = [(seed, scores) for seed, scores in runs if scores[-1] < max(scores)]
     assert telling
     for seed, scores in telling[:3]:
-        got = probes.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
+        got = tasks.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
         assert got == pytest.approx(scores[-1], abs=0.01)
 
 
@@ -236,7 +238,7 @@ def test_linear_sgd_depends_on_its_seed_only() -> None:
     crops, lines = augmentation("instdisc", 16), ([], [], [])
     for seed, log in zip((0, 0, 1), lines, strict=True):
         torch.manual_seed(len(lines[0]) + seed)  # the global generator does not matter
-        probes.linear_sgd(nets, part, crops, coloured(48, 0), coloured(30, 1), PROBE, seed=seed, log=log.append)
+        tasks.linear_sgd(nets, part, crops, coloured(48, 0), coloured(30, 1), PROBE, seed=seed, log=log.append)
     assert lines[0] == lines[1]
     assert lines[0] != lines[2]
     assert len(lines[0]) == 6
@@ -244,23 +246,24 @@ def test_linear_sgd_depends_on_its_seed_only() -> None:
 
 def test_a_probe_uses_as_many_labelled_images_as_it_is_told(monkeypatch) -> None:
     seen: set[int] = set()
-    batches = probes.batches
+    batches = representations.batches
 
     def watch(source, order, *args, **options):
         if source.name == "coloured/0":
             seen.update(order.tolist())
         return batches(source, order, *args, **options)
 
-    monkeypatch.setattr(probes, "batches", watch)
+    for module in (linear, representations):
+        monkeypatch.setattr(module, "batches", watch)
     for solver in ("sgd", "lbfgs"):
         seen.clear()
         probe = PROBE.model_copy(update={"solver": solver, "train_images": 20})
-        probes.linear(networks(Augmented(1)), Augmented(1), VIEW, coloured(60, 0), coloured(30, 1), probe, seed=0)
+        tasks.linear_probe(networks(Augmented(1)), Augmented(1), VIEW, coloured(60, 0), coloured(30, 1), probe, seed=0)
         assert len(seen) == 20
 
 
 def test_accuracy_counts_the_largest_scores() -> None:
     scores = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.2, 0.1], [0.2, 0.3, 0.5], [0.3, 0.6, 0.1]])
     truth = torch.tensor([1, 1, 2, 2])
-    assert probes.accuracy(scores, truth) == pytest.approx(50)
-    assert probes.accuracy(scores, truth, top=2) == pytest.approx(75)
+    assert tasks.accuracy(scores, truth) == pytest.approx(50)
+    assert tasks.accuracy(scores, truth, top=2) == pytest.approx(75)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from contrastlab import images, papers, reproduce, results
+from contrastlab import data, papers, reproduce, results
+from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, MissingDataError, NonFiniteLossError, UnknownNameError
-from contrastlab.images import Splits
-from contrastlab.learner import Learner
+from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Unavailable
 
 PLAN = papers.plan("ring", 1)
@@ -26,7 +26,7 @@ def few(monkeypatch, pictures) -> None:
         train, test = pictures(192, channels, 0), pictures(64, channels, 1)
         return Splits(name=name, pretrain=train, train=train, test=test, note="random pictures")
 
-    monkeypatch.setattr(images, "load", load)
+    monkeypatch.setattr(data, "load", load)
     monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
 
 
@@ -88,9 +88,9 @@ def test_a_cell_is_run_stored_and_then_read_without_training(few, tmp_path, monk
 
 def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_path, monkeypatch, pictures) -> None:
     run("random", tmp_path)
-    data = reproduce.fingerprint(images.load("shapes"))
+    shapes = reproduce.fingerprint(data.load("shapes"))
 
-    def there(dataset="shapes", seed=0, profile="smoke", data=data):
+    def there(dataset="shapes", seed=0, profile="smoke", data=shapes):
         return reproduce.stored(PLAN, dataset, "random", seed, profile, data=data, roots=(tmp_path,))
 
     assert there() is not None
@@ -98,7 +98,7 @@ def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_p
     assert there(seed=1) is None
     assert there(profile="laptop") is None
     assert there(dataset="cifar10") is None
-    splits = images.load("shapes")
+    splits = data.load("shapes")
     other = dataclasses.replace(splits, train=pictures(192, 3, 5))
     assert reproduce.fingerprint(other) != data
 

@@ -20,12 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from contrastlab import __main__ as command
-from contrastlab import data, methods, reproduce
-from contrastlab import pretrain as loop
+from contrastlab import methods, reproduce
+from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError
-from contrastlab.images import ImageSet
-from contrastlab.learner import Learner
-from contrastlab.pretrain import Speed, pretrain
+from contrastlab.pretrain import Speed, loop, pretrain
+from contrastlab.pretrain.learner import Learner
 from test_pretrain import Streamed, quiet
 
 PLAIN = Speed(channels_last=False, fused=False, compile=False, workers=0)
@@ -234,7 +233,7 @@ def _sync(mode: str) -> Iterator[None]:
 ])  # fmt: skip
 @pytest.mark.parametrize(("stream", "precision"), [(False, "32-true"), (True, "bf16-mixed")])
 def test_no_step_waits_for_the_gpu(name, stream, precision, pictures, tiny, shrink, monkeypatch) -> None:
-    step, read, strict = loop._Run.train_step, data.batches, []
+    step, read, strict = loop._Run.train_step, loading.batches, []
 
     def watched(self, *args):
         with _sync("error" if self.step > 1 else "default"):

@@ -16,13 +16,16 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
-from contrastlab import data, encoders, methods, probes, views
-from contrastlab.data import Crops, Pictures, batches, derive, generator
+from contrastlab import encoders, methods, tasks
+from contrastlab.data import Splits, StreamedImages, loading
+from contrastlab.data.images import augment, augmentations, sampling
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import Crops, Pictures, batches, derive, generator
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
-from contrastlab.images import Splits, StreamedImages
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.settings import LinearProbe
-from contrastlab.views import Augmented, Split, augmentation
+from contrastlab.tasks import linear, representations
+from contrastlab.views import Augmented, Split
 from test_pretrain import Streamed, quiet, run_in_single_steps, same
 
 SIZES = [(40, 30), (33, 50), (64, 64), (20, 20), (90, 21)]
@@ -84,7 +87,7 @@ def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
     run, resumed = crops(seed=3), replace(crops(seed=3), before=7)
     assert torch.equal(resumed.boxes(2, 375, 500), run.boxes(9, 375, 500))
     a = run.augmentation
-    drawn = views.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
+    drawn = sampling.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
     assert torch.equal(run.boxes(9, 375, 500), drawn)
     assert derive(0, "crops", 0) != derive(0, "views/0", 0)
 
@@ -173,14 +176,14 @@ def test_workers_live_through_the_epochs_and_through_ctrl_c(pictures) -> None:
 # --- views of them
 
 
-def resident_twin(made: Tensor, part: Augmented | Split, a: views.Augmentation) -> list[Tensor]:
+def resident_twin(made: Tensor, part: Augmented | Split, a: augmentations.Augmentation) -> list[Tensor]:
     """Each crop as a whole picture, through the crop that takes all of it."""
     draw, out = torch.Generator().manual_seed(4), []
     for k in range(made.shape[1]):
-        draws = views.sample(a, len(made), SIDE, SIDE, generator=draw)
+        draws = sampling.sample(a, len(made), SIDE, SIDE, generator=draw)
         draws = replace(draws, boxes=torch.tensor([0, 0, SIDE, SIDE]).expand(len(made), 4))
-        view = views.apply(made[:, k], a, draws)
-        out += [views.normalise(view, a)] if isinstance(part, Augmented) else part._split(view)
+        view = augment.apply(made[:, k], a, draws)
+        out += [a.normalise(view)] if isinstance(part, Augmented) else part._split(view)
     return out
 
 
@@ -212,7 +215,8 @@ def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
 
 @pytest.fixture(autouse=True)
 def _probes_without_workers(monkeypatch) -> None:
-    monkeypatch.setattr(probes, "batches", partial(data.batches, workers=0))
+    for module in (linear, representations):
+        monkeypatch.setattr(module, "batches", partial(loading.batches, workers=0))
 
 
 @pytest.mark.parametrize("name", ["ring/moco", "ring/cmc", "jcl/jcl"])
@@ -247,8 +251,9 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     boxes: list[Tensor] = []
     original = Crops.boxes
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
-    monkeypatch.setattr(probes, "batches", partial(batches, workers=0))
-    score = probes.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
+    for module in (linear, representations):
+        monkeypatch.setattr(module, "batches", partial(batches, workers=0))
+    score = tasks.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
     assert 0 <= score <= 100
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test
     assert len({tuple(box.flatten().tolist()) for box in boxes}) > 24
@@ -267,4 +272,4 @@ def test_moving_splits_moves_what_is_resident_once(files, pictures) -> None:
     assert torch.equal(moved.test.images, test.images)
     assert (moved.name, moved.note, moved.train.name) == ("x", "note", train.name)
     assert Splits("x", files, files, files, "note").to("cpu").train is files
-    assert data.place(files, "cpu") is files
+    assert loading.place(files, "cpu") is files

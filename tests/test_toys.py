@@ -11,7 +11,7 @@ import torch
 
 from contrastlab import studies
 from contrastlab.errors import ArgumentError, CorruptFileError
-from contrastlab.toys import JointGaussian, shifted, spirals
+from contrastlab.theory.toys import JointGaussian, shifted, spirals
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -14,8 +14,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as reference
 
-from contrastlab import errors, views
-from contrastlab.views import Augmented, Split, augmentation
+from contrastlab import colour, errors
+from contrastlab.data.images import augment, augmentations, geometry, photometry, sampling
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.views import Augmented, Split
 
 LEVEL = 1 / 255
 
@@ -59,11 +61,11 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = LEVEL / 20) -> None:
 def test_crop_resize_equals_torchvision(height, width, size, channels):
     count = 24
     images = noise(count, channels, height, width)
-    boxes = views.sample_boxes(count, height, width, scale=(0.02, 1.0), ratio=(0.3, 3.0), generator=generator(1))
+    boxes = sampling.sample_boxes(count, height, width, scale=(0.02, 1.0), ratio=(0.3, 3.0), generator=generator(1))
     boxes[0] = torch.tensor([0, 0, height, width])
     boxes[1] = torch.tensor([height - 1, width - 1, 1, 1])
     flip = torch.arange(count) % 2 == 1
-    ours = views.crop_resize(images, boxes, size, flip) / 255
+    ours = geometry.crop_resize(images, boxes, size, flip) / 255
     for image, box, flipped, result in zip(images, boxes.tolist(), flip, ours, strict=True):
         expected = reference.resized_crop(image / 255, *box, [size, size], antialias=True)
         close(result, reference.horizontal_flip(expected) if flipped else expected)
@@ -82,26 +84,26 @@ def test_crop_resize_equals_torchvision(height, width, size, channels):
 )
 def test_center_equals_torchvision(height, width, resize, size):
     images = noise(3, 3, height, width)
-    a = views.Augmentation("test", size, resize=resize)
+    a = augmentations.Augmentation("test", size, resize=resize)
     expected = images / 255
     if resize is not None:
         expected = reference.resize(expected, [resize], antialias=True)
-    ours = views.center(images, a)
+    ours = a.plain(images)
     close(ours, reference.center_crop(expected, [size, size]))
     assert ours.dtype == torch.float32
 
 
 def test_a_flip_mirrors_the_view():
     images = noise(6)
-    boxes = views.sample_boxes(6, 32, 32, generator=generator())
-    mirrored = views.crop_resize(images, boxes, 20, torch.ones(6, dtype=torch.bool))
-    close(mirrored, views.crop_resize(images, boxes, 20).flip(-1), 1e-4)
+    boxes = sampling.sample_boxes(6, 32, 32, generator=generator())
+    mirrored = geometry.crop_resize(images, boxes, 20, torch.ones(6, dtype=torch.bool))
+    close(mirrored, geometry.crop_resize(images, boxes, 20).flip(-1), 1e-4)
 
 
 def test_constant_images_stay_constant():
     images = torch.full((16, 3, 40, 30), 200, dtype=torch.uint8)
-    boxes = views.sample_boxes(16, 40, 30, scale=(0.01, 1), generator=generator())
-    close(views.crop_resize(images, boxes, 17), torch.full((16, 3, 17, 17), 200.0), 1e-3)
+    boxes = sampling.sample_boxes(16, 40, 30, scale=(0.01, 1), generator=generator())
+    close(geometry.crop_resize(images, boxes, 17), torch.full((16, 3, 17, 17), 200.0), 1e-3)
 
 
 # --- colour operations and blur
@@ -113,7 +115,7 @@ FACTORS = torch.tensor([0.0, 0.2, 0.6, 0.999, 1.0, 1.3, 1.8, 2.5])
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
 def test_factor_operations_equal_torchvision(name, channels):
     images = noise(8, channels, 12, 15) / 255
-    ours = getattr(views, f"adjust_{name}")(images, FACTORS)
+    ours = getattr(photometry, f"adjust_{name}")(images, FACTORS)
     for image, factor, result in zip(images, FACTORS.tolist(), ours, strict=True):
         close(result, getattr(reference, f"adjust_{name}")(image, factor))
 
@@ -123,7 +125,7 @@ def test_hue_equals_torchvision(channels):
     shifts = torch.tensor([-0.5, -0.31, -0.1, 0.0, 0.05, 0.17, 0.33, 0.5]).repeat(4)
     images = noise(32, channels, 40) / 255
     images[8:16, -1] = images[8:16, 0]  # ties between channels
-    ours = views.adjust_hue(images, shifts)
+    ours = photometry.adjust_hue(images, shifts)
     for image, shift, result in zip(images, shifts.tolist(), ours, strict=True):
         close(result, reference.adjust_hue(image, shift))
 
@@ -131,7 +133,7 @@ def test_hue_equals_torchvision(channels):
 def test_grayscale_equals_torchvision():
     images = noise(6) / 255
     chosen = torch.arange(6) % 2 == 0
-    ours = views.grayscale(images, chosen)
+    ours = photometry.grayscale(images, chosen)
     close(ours[0::2], reference.rgb_to_grayscale(images[0::2], 3))
     assert torch.equal(ours[1::2], images[1::2])
 
@@ -142,14 +144,14 @@ def test_grayscale_equals_torchvision():
 def test_blur_equals_torchvision(channels, height, width, kernel):
     sigma = torch.tensor([0.1, 0.4, 1.0, 1.7, 2.0, 5.0])
     images = noise(6, channels, height, width) / 255
-    ours = views.gaussian_blur(images, sigma, kernel)
+    ours = photometry.gaussian_blur(images, sigma, kernel)
     for image, s, result in zip(images, sigma.tolist(), ours, strict=True):
         close(result, reference.gaussian_blur(image, [kernel, kernel], [s, s]))
 
 
 def test_blur_of_zero_changes_nothing():
     images = noise(3) / 255
-    assert torch.equal(views.gaussian_blur(images, torch.zeros(3), 13), images)
+    assert torch.equal(photometry.gaussian_blur(images, torch.zeros(3), 13), images)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -158,8 +160,8 @@ def test_jitter_applies_each_order_exactly(channels, hue):
     orders = torch.cartesian_prod(*[torch.arange(4)] * 4)
     orders = orders[[len(set(row)) == 4 for row in orders.tolist()]]
     images = noise(24, channels, 9) / 255
-    factors, _ = views.sample_jitter(24, (0.8, 0.8, 0.8, hue), generator=generator())
-    ours = views.jitter(images, factors, orders, hue=hue > 0)
+    factors, _ = sampling.sample_jitter(24, (0.8, 0.8, 0.8, hue), generator=generator())
+    ours = photometry.jitter(images, factors, orders, hue=hue > 0)
     operations = (
         reference.adjust_brightness, reference.adjust_contrast, reference.adjust_saturation, reference.adjust_hue,
     )  # fmt: skip
@@ -169,7 +171,7 @@ def test_jitter_applies_each_order_exactly(channels, hue):
         close(result, image)
 
 
-def looped(image: Tensor, a: views.Augmentation, draws: views.Draws, index: int) -> Tensor:
+def looped(image: Tensor, a: augmentations.Augmentation, draws: sampling.ViewDraws, index: int) -> Tensor:
     """One view, one torchvision operation after the other, in the papers' order."""
     x = reference.resized_crop(image / 255, *draws.boxes[index].tolist(), [a.size, a.size], antialias=True)
     colour, grey = len(image) == 3, bool(draws.grayscale[index])
@@ -186,12 +188,14 @@ def looped(image: Tensor, a: views.Augmentation, draws: views.Draws, index: int)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize(("name", "source", "size"), [(n, 32, 32) for n in views.AUGMENTATIONS] + [("simclr", 48, 96)])
+@pytest.mark.parametrize(
+    ("name", "source", "size"), [(n, 32, 32) for n in augmentations.AUGMENTATIONS] + [("simclr", 48, 96)]
+)
 def test_whole_recipe_equals_a_torchvision_loop(name, source, size, channels):
     a = augmentation(name, size)
     images = noise(40, channels, source)
-    draws = views.sample(a, 40, source, source, generator=generator(3))
-    ours = views.apply(images, a, draws)
+    draws = sampling.sample(a, 40, source, source, generator=generator(3))
+    ours = augment.apply(images, a, draws)
     for index in range(40):
         close(ours[index], looped(images[index], a, draws, index), LEVEL / 4)
 
@@ -214,7 +218,7 @@ def test_boxes_follow_torchvision(height, width, scale):
     torch.manual_seed(0)
     image = torch.empty(3, height, width)
     theirs = [v2.RandomResizedCrop(8, scale, ratio).make_params([image]) for _ in range(MANY)]
-    ours = views.sample_boxes(MANY, height, width, scale=scale, ratio=ratio, generator=generator(5))
+    ours = sampling.sample_boxes(MANY, height, width, scale=scale, ratio=ratio, generator=generator(5))
     for column, key in enumerate(("top", "left", "height", "width")):
         same_distribution(ours[:, column], [p[key] for p in theirs])
     same_distribution(ours[:, 2] * ours[:, 3], [p["height"] * p["width"] for p in theirs])
@@ -233,7 +237,7 @@ def test_boxes_fall_back_to_the_central_crop_as_torchvision_does(height, width):
     crop = v2.RandomResizedCrop(8, scale=(1.0, 1.0), ratio=(0.9, 0.95))
     torch.manual_seed(0)
     expected = crop.make_params([torch.empty(3, height, width)])
-    ours = views.sample_boxes(5, height, width, scale=(1.0, 1.0), ratio=(0.9, 0.95), generator=generator())
+    ours = sampling.sample_boxes(5, height, width, scale=(1.0, 1.0), ratio=(0.9, 0.95), generator=generator())
     assert ours.tolist() == [[expected[k] for k in ("top", "left", "height", "width")]] * 5
 
 
@@ -242,7 +246,7 @@ def test_jitter_draws_follow_torchvision():
     torch.manual_seed(0)
     jitter = v2.ColorJitter(*strengths)
     theirs = [jitter.make_params([]) for _ in range(MANY)]
-    factors, order = views.sample_jitter(MANY, strengths, generator=generator(7))
+    factors, order = sampling.sample_jitter(MANY, strengths, generator=generator(7))
     names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
     for column, name in enumerate(names):
         same_distribution(factors[:, column], [p[name] for p in theirs])
@@ -253,8 +257,10 @@ def test_jitter_draws_follow_torchvision():
 
 
 def test_probabilities_and_blur_width():
-    a = views.Augmentation("x", 32, flip=0.3, jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2, blur=0.5)
-    draws = views.sample(a, MANY, 32, 32, generator=generator(9))
+    a = augmentations.Augmentation(
+        "x", 32, flip=0.3, jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2, blur=0.5
+    )
+    draws = sampling.sample(a, MANY, 32, 32, generator=generator(9))
     jittered = (draws.factors != torch.tensor([1.0, 1.0, 1.0, 0.0])).any(1)
     for hits, p in ((draws.flip, 0.3), (jittered, 0.8), (draws.grayscale, 0.2), (draws.sigma > 0, 0.5)):
         assert stats.binomtest(int(hits.sum()), MANY, p).pvalue > 1e-3
@@ -265,11 +271,11 @@ def test_probabilities_and_blur_width():
 
 
 def test_probability_zero_and_one_are_certain():
-    sure = views.Augmentation("x", 8, flip=1.0, grayscale=1.0, blur=1.0)
-    never = views.Augmentation("x", 8, flip=0.0, grayscale=0.0, blur=0.0, jitter=(1, 1, 1, 0.5), jitter_p=0.0)
-    draws = views.sample(sure, 500, 8, 8, generator=generator())
+    sure = augmentations.Augmentation("x", 8, flip=1.0, grayscale=1.0, blur=1.0)
+    never = augmentations.Augmentation("x", 8, flip=0.0, grayscale=0.0, blur=0.0, jitter=(1, 1, 1, 0.5), jitter_p=0.0)
+    draws = sampling.sample(sure, 500, 8, 8, generator=generator())
     assert bool(draws.flip.all() and draws.grayscale.all() and (draws.sigma > 0).all())
-    draws = views.sample(never, 500, 8, 8, generator=generator())
+    draws = sampling.sample(never, 500, 8, 8, generator=generator())
     assert not bool(draws.flip.any() or draws.grayscale.any() or (draws.sigma > 0).any())
     assert draws.factors.unique(dim=0).tolist() == [[1.0, 1.0, 1.0, 0.0]]
 
@@ -277,52 +283,52 @@ def test_probability_zero_and_one_are_certain():
 def test_draws_come_only_from_the_generator():
     images, a = noise(12), augmentation("mocov2", 32)
     torch.manual_seed(1)
-    first = views.augment(images, a, generator(4))
+    first = a.random(images, generator(4))
     untouched = torch.rand(1)
     torch.manual_seed(1)
     assert torch.equal(untouched, torch.rand(1))
-    assert torch.equal(first, views.augment(images, a, generator(4)))
+    assert torch.equal(first, a.random(images, generator(4)))
     stream = generator(4)
-    views.augment(images, a, stream)
-    assert not torch.equal(first, views.augment(images, a, stream))
+    a.random(images, stream)
+    assert not torch.equal(first, a.random(images, stream))
 
 
 def test_each_image_has_draws_of_its_own():
     images = noise(1, seed=3).repeat(64, 1, 1, 1)
-    result = views.augment(images, augmentation("mocov2", 32), generator())
+    result = augmentation("mocov2", 32).random(images, generator())
     distance = torch.cdist(result.flatten(1), result.flatten(1)) + torch.eye(64) * 100
     assert distance.min() > 0.1
 
 
 def test_a_view_does_not_depend_on_its_neighbours_or_on_chunks():
     images, a = noise(200), augmentation("mocov2", 32)  # more than one chunk on a CPU
-    draws = views.sample(a, 200, 32, 32, generator=generator())
-    whole = views.apply(images, a, draws)
+    draws = sampling.sample(a, 200, 32, 32, generator=generator())
+    whole = augment.apply(images, a, draws)
     for index in (0, 3, 99, 199):
         part = slice(index, index + 1)
-        close(views.apply(images[part], a, draws[part]), whole[part], 1e-5)
+        close(augment.apply(images[part], a, draws[part]), whole[part], 1e-5)
 
 
-@pytest.mark.parametrize("name", list(views.AUGMENTATIONS))
+@pytest.mark.parametrize("name", list(augmentations.AUGMENTATIONS))
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("source", "size"), [(8, 8), (32, 64), (5, 1)])
 def test_every_recipe_gives_finite_values_in_range(name, channels, source, size):
     a = augmentation(name, size)
     images = noise(9, channels, source)
-    for result in (views.augment(images, a, generator()), views.center(images, a)):
+    for result in (a.random(images, generator()), a.plain(images)):
         assert result.shape == (9, channels, size, size)
         assert result.dtype == torch.float32
         assert bool(result.isfinite().all())
         assert result.min() >= 0
         assert result.max() <= 1
-    assert bool(views.normalise(result, a).isfinite().all())
+    assert bool(a.normalise(result).isfinite().all())
 
 
 def test_autocast_does_not_round_views():
     images, a = noise(8), augmentation("mocov2", 32)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = views.augment(images, a, generator())
-    assert torch.equal(rounded, views.augment(images, a, generator()))
+        rounded = a.random(images, generator())
+    assert torch.equal(rounded, a.random(images, generator()))
 
 
 @pytest.mark.parametrize("name", ["instdisc", "mocov2", "cmc_jitter"])
@@ -338,7 +344,7 @@ def test_a_gpu_is_never_asked_for_a_value(name):
 
 
 def test_an_empty_batch_is_an_empty_batch():
-    assert views.augment(noise(0), augmentation("mocov2", 16), generator()).shape == (0, 3, 16, 16)
+    assert augmentation("mocov2", 16).random(noise(0), generator()).shape == (0, 3, 16, 16)
 
 
 # --- recipes
@@ -354,7 +360,7 @@ def test_published_recipes():
     assert augmentation("mocov2", 32).kernel == 13
     assert augmentation("cmc", 224).grayscale == 0
     assert augmentation("cmc_jitter", 224).jitter == augmentation("instdisc", 224).jitter
-    for name in views.AUGMENTATIONS:
+    for name in augmentations.AUGMENTATIONS:
         assert augmentation(name, 96).name == name
 
 
@@ -397,28 +403,28 @@ def test_recipe_fields_are_checked(field, value):
 def test_bad_batches_are_named():
     a = augmentation("mocov2", 32)
     with pytest.raises(errors.ArgumentError, match=r"images.dtype=torch.float32"):
-        views.augment(torch.rand(2, 3, 8, 8), a)
+        a.random(torch.rand(2, 3, 8, 8))
     for shape in ((2, 4, 8, 8), (3, 8, 8), (2, 3, 0, 8)):
         with pytest.raises(errors.ArgumentError, match=r"images.shape"):
-            views.augment(torch.zeros(shape, dtype=torch.uint8), a)
+            a.random(torch.zeros(shape, dtype=torch.uint8))
     with pytest.raises(errors.ArgumentError, match=r"images.dtype"):
-        views.adjust_hue(noise(2), torch.zeros(2))
+        photometry.adjust_hue(noise(2), torch.zeros(2))
     with pytest.raises(errors.ArgumentError, match=r"factor.shape"):
-        views.adjust_hue(noise(2) / 255, torch.zeros(3))
+        photometry.adjust_hue(noise(2) / 255, torch.zeros(3))
     with pytest.raises(errors.ArgumentError, match=r"boxes.shape"):
-        views.crop_resize(noise(2), torch.zeros(3, 4), 8)
+        geometry.crop_resize(noise(2), torch.zeros(3, 4), 8)
     with pytest.raises(errors.ArgumentError, match=r"size=0"):
-        views.crop_resize(noise(2), torch.ones(2, 4), 0)
+        geometry.crop_resize(noise(2), torch.ones(2, 4), 0)
     with pytest.raises(errors.ArgumentError, match=r"kernel=4"):
-        views.gaussian_blur(noise(2) / 255, torch.ones(2), 4)
+        photometry.gaussian_blur(noise(2) / 255, torch.ones(2), 4)
     with pytest.raises(errors.ArgumentError, match=r"order.shape"):
-        views.jitter(noise(2) / 255, torch.ones(2, 4), torch.zeros(2, 3, dtype=torch.long))
+        photometry.jitter(noise(2) / 255, torch.ones(2, 4), torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(errors.ArgumentError, match=r"size=64"):
-        views.center(noise(2), views.Augmentation("x", 64))
+        augmentations.Augmentation("x", 64).plain(noise(2))
     with pytest.raises(errors.ArgumentError, match=r"height=0"):
-        views.sample_boxes(2, 0, 8)
+        sampling.sample_boxes(2, 0, 8)
     with pytest.raises(errors.ArgumentError, match=r"draws="):
-        views.apply(noise(3), a, views.sample(a, 2, 32, 32))
+        augment.apply(noise(3), a, sampling.sample(a, 2, 32, 32))
 
 
 # --- colour spaces and parts
@@ -428,7 +434,7 @@ def test_bad_batches_are_named():
 def test_colour_spaces_equal_scikit_image(space):
     images = noise(4, 3, 48) / 255
     images[0, :, 0, :8] = torch.linspace(0, 0.06, 8)  # around the kinks of the two gamma curves
-    ours = getattr(views, f"rgb_to_{space}")(images).permute(0, 2, 3, 1).numpy()
+    ours = getattr(colour, f"rgb_to_{space}")(images).permute(0, 2, 3, 1).numpy()
     theirs = getattr(color, f"rgb2{space}")(images.double().permute(0, 2, 3, 1).numpy())
     extent = np.ptp(theirs, axis=(0, 1, 2))
     assert (np.abs(ours - theirs) / extent).max() < 1e-4
@@ -450,7 +456,7 @@ def test_split_fills_minus_one_to_one(space):
 def test_split_views_come_from_one_augmented_image():
     images, a = noise(6), augmentation("cmc_jitter", 24)
     luminance, chrominance = Split("ydbdr").make(images, a, generator(2))
-    ydbdr = views.rgb_to_ydbdr(views.augment(images, a, generator(2)))
+    ydbdr = colour.rgb_to_ydbdr(a.random(images, generator(2)))
     close(luminance, (ydbdr[:, :1] - 0.5) / 0.5, 1e-5)
     close(chrominance, ydbdr[:, 1:] / 1.333, 1e-5)
 
@@ -462,17 +468,17 @@ def test_augmented_makes_independent_normalised_views(count):
     made = part.make(images, a, generator(1))
     assert len(made) == count
     assert all(v.shape == (5, 3, 24, 24) for v in made)
-    expected = views.augment(images, a, generator(1))
+    expected = a.random(images, generator(1))
     close(made[0], reference.normalize(expected, a.mean, a.std), 1e-5)
     if count > 1:
         assert not torch.equal(made[0], made[1])
     (plain,) = part.plain(images, a)
-    close(plain, reference.normalize(views.center(images, a), a.mean, a.std), 1e-5)
+    close(plain, reference.normalize(a.plain(images), a.mean, a.std), 1e-5)
 
 
 def test_streams_channels_and_formula():
-    assert (Augmented(2).streams, Augmented(2).channels(3), Augmented().channels(1)) == (1, (3,), (1,))
-    assert (Split().streams, Split().channels(3)) == (2, (1, 2))
+    assert (Augmented(2).streams, Augmented(2).channels(3), Augmented().channels(1)) == (("view",), (3,), (1,))
+    assert (Split().streams, Split().channels(3)) == (("L", "ab"), (1, 2))
     for part in (Augmented(), Augmented(5), Split(), Split("ydbdr")):
         assert part.latex.count("{") == part.latex.count("}")
         assert "v" in part.latex
@@ -483,7 +489,7 @@ def test_grey_images():
     (view,) = Augmented(1).make(images, a, generator())
     assert view.shape == (5, 1, 32, 32)
     one = replace(a, mean=(0.1307,), std=(0.3081,))
-    close(views.normalise(images / 255, one), (images / 255 - 0.1307) / 0.3081, 1e-5)
+    close(one.normalise(images / 255), (images / 255 - 0.1307) / 0.3081, 1e-5)
     for refused in (lambda: Split().channels(1), lambda: Split().make(images, a), lambda: Split().plain(images, a)):
         with pytest.raises(errors.NotApplicableError, match="chrominance"):
             refused()
@@ -497,4 +503,4 @@ def test_parts_are_checked():
     with pytest.raises(errors.ArgumentError, match="image_channels=4"):
         Split().channels(4)
     with pytest.raises(errors.ArgumentError, match=r"\[B, 3, H, W\]"):
-        views.rgb_to_lab(torch.rand(2, 1, 4, 4))
+        colour.rgb_to_lab(torch.rand(2, 1, 4, 4))

@@ -31,7 +31,7 @@ InnerOf = Literal["keys", "outer"]
 
 
 @dataclass(frozen=True)
-class Draws:
+class BatchRandom:
     """Random integers for this process's rows of the global batch.
 
     Every process draws for the whole batch from the same generator and keeps its own rows, so that N
@@ -84,7 +84,7 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     return first, last
 
 
-def picks(count: int, k: int | None, rows: int, draws: Draws, device: torch.device) -> Tensor | None:
+def picks(count: int, k: int | None, rows: int, draws: BatchRandom, device: torch.device) -> Tensor | None:
     """``[rows, k]`` positions 0 to ``count − 1`` drawn with replacement; ``None``, all of them, for ``k=None``."""
     return None if k is None else draws.below(count, rows, k, device)
 
@@ -105,7 +105,7 @@ def check_own(own: str) -> None:
 class Every:
     """All keys, each once (MoCo's queue, SimCLR's batch)."""
 
-    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """Everything that is not excluded."""
         out = [] if candidates.banned is None else [candidates.banned]
         if candidates.own is not None:
@@ -139,7 +139,7 @@ class Uniform:
         check_k(self.k)
         check_own(self.own)
 
-    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws."""
         (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
@@ -193,7 +193,7 @@ class Ring:
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
-    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ring."""
         keys = candidates.left(self.own)
         first, last = edges(
@@ -245,7 +245,7 @@ class Ball:
             return min(self.nearest, keys)
         return edges(keys, 0, schedules.at(self.outer, step, total))[1]
 
-    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ball."""
         size = self.size(candidates, step, total)
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
@@ -284,7 +284,7 @@ class Cave:
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 
-    def select(self, candidates: Candidates | Stored, draws: Draws, step: int, total: int) -> Chosen:
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
         whole = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
         ball = whole.indices

@@ -13,7 +13,7 @@ from torch import Tensor
 from contrastlab import schedules
 from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.errors import reject
-from contrastlab.negatives import Draws, check_clusters, check_k, picks, same_cluster
+from contrastlab.negatives import BatchRandom, check_clusters, check_k, picks, same_cluster
 from contrastlab.schedules import Percent
 
 
@@ -22,7 +22,7 @@ class One:
     """The query's own key and nothing else."""
 
     def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: Draws, step: int, total: int
+        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``None``: nothing beside the own key."""
         return None
@@ -50,7 +50,7 @@ class Neighbours:
         check_k(self.k)
 
     def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: Draws, step: int, total: int
+        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
         close = int(candidates.left("excluded") * schedules.at(self.inner, step, total) / 100 + 1e-9)
@@ -83,7 +83,7 @@ class SameCluster:
         check_clusters(self.clusters, self.runs)
 
     def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: Draws, step: int, total: int
+        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """The negatives' indices, absent where the cluster differs."""
         if negatives.indices is None:
@@ -111,7 +111,7 @@ class Many:
             raise reject("count", self.count, "an integer of at least 1")
 
     def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: Draws, step: int, total: int
+        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``None``: no stored key is a positive."""
         return None
@@ -152,7 +152,7 @@ class Joint:
             raise reject("count", self.count, "at least 2 keys, to have a covariance (1 with strength=0)")
 
     def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: Draws, step: int, total: int
+        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``None``: no stored key is a positive."""
         return None

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from contrastlab import exact
+from contrastlab.theory import exact
 
 many = settings(max_examples=2000)
 """For inequalities."""

@@ -11,7 +11,7 @@ from draws import joints, many, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastlab import exact
+from contrastlab.theory import exact
 
 EXACT = 1e-10
 SLACK = 1e-9

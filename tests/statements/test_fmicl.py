@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import hyp0f1, i0, lambertw
 
-from contrastlab import divergences, exact, papers
+from contrastlab import divergences, papers
 from contrastlab.divergences import Divergence
+from contrastlab.theory import exact
 
 TABLE_1 = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
 OTHERS = [divergences.REVERSE_KL, divergences.NEYMAN, divergences.JEFFREY]

@@ -12,7 +12,8 @@ from draws import above, lively, many, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastlab import candidates, exact, negatives, objectives, papers
+from contrastlab import candidates, negatives, objectives, papers
+from contrastlab.theory import exact
 
 EXACT = 1e-10
 SLACK = 1e-9
@@ -235,7 +236,7 @@ def test_algorithm_1_by_ranks(seed, queue):
     scores = torch.randn(2, queue, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     own = torch.randn(2, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
     ring = negatives.Ring(inner=1, outer=10, k=None)
-    draws = negatives.Draws(torch.Generator().manual_seed(0))
+    draws = negatives.BatchRandom(torch.Generator().manual_seed(0))
     chosen = ring.select(candidates.Candidates(scores), draws, 0, 1).gather(scores)
     ranked = scores.sort(1, descending=True).values[:, queue // 100 : queue // 10]
     assert torch.equal(chosen.sort(1, descending=True).values, ranked)

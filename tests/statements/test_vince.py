@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from contrastlab import exact, objectives
-from contrastlab.toys import JointGaussian
+from contrastlab import objectives
+from contrastlab.theory import exact
+from contrastlab.theory.toys import JointGaussian
 
 EXACT = 1e-10
 SLACK = 1e-9  # of an inequality between two float64 sums

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.studies import Study, looseness
 from contrastlab.studies.looseness import PATIENT, THEOREM, WRITTEN, Profile, Reading
-from contrastlab.toys import JointGaussian
+from contrastlab.theory.toys import JointGaussian
 
 MI = looseness.information()
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contrastlab import errors, images
+from contrastlab import data, errors
 from contrastlab import methods as recipes
 from contrastlab.results import slug
 from contrastlab.settings import Settings
@@ -273,7 +273,7 @@ class TablePlan(_Data):
         """The protocol of one cell.
 
         Args:
-            dataset: one of :func:`contrastlab.images.names` or a user's own; it need not have a published column.
+            dataset: one of :func:`contrastlab.data.names` or a user's own; it need not have a published column.
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
 
@@ -294,8 +294,8 @@ class TablePlan(_Data):
         Raises:
             UnknownNameError: not registered, with near matches.
         """
-        if dataset not in images.names() and not dataset.startswith(("folder:", "parquet:")):
-            raise errors.unknown("dataset", dataset, images.names())
+        if dataset not in data.names() and not dataset.startswith(("folder:", "parquet:")):
+            raise errors.unknown("dataset", dataset, data.names())
         return dataset
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:

@@ -16,19 +16,21 @@ from typing import Any
 
 import torch
 
-from contrastlab import images, methods, papers, probes, reproduce
-from contrastlab.data import derive, subset_order
+from contrastlab import data, methods, papers, reproduce, tasks
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import derive, subset_order
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Prototypes, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
 from contrastlab.positives import Joint, Many, Neighbours, One, SameCluster
-from contrastlab.pretrain import Log, cpu_fabric, pretrain
+from contrastlab.pretrain import cpu_fabric, pretrain
+from contrastlab.pretrain.loop import Log
 from contrastlab.schedules import Linear
 from contrastlab.settings import Settings
 from contrastlab.studies import Row, Study, measure
-from contrastlab.views import Augmented, Split, augmentation
+from contrastlab.views import Augmented, Split
 
 __all__ = [
     "CHOICES",
@@ -116,7 +118,7 @@ def recipe_of(name: str) -> Recipe:
 
 def floor(name: str) -> str:
     """The random encoder that a method is read against: two random ones for a method with two."""
-    return REFERENCES[recipe_of(name).views.streams - 1]
+    return REFERENCES[len(recipe_of(name).views.streams) - 1]
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -220,14 +222,14 @@ def protocol(dataset: str, profile: str) -> Settings:
     return settings.override(knn_every=0, parts=parts)
 
 
-def _trained(recipe: Recipe, settings: Settings, splits: images.Splits, seed: int, log: Log) -> list[Row]:
+def _trained(recipe: Recipe, settings: Settings, splits: data.Splits, seed: int, log: Log) -> list[Row]:
     done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
     view = augmentation(settings.augmentation, settings.image_size)
     test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
     chosen = subset_order(splits.train.labels, settings.train_images, seed=0)
-    rows, labels = probes.encode(done.encoders, recipe.views, view, splits.train, indices=chosen)
-    queries, truth = probes.encode(done.encoders, recipe.views, view, test)
-    linear = probes.linear(
+    rows, labels = tasks.encode(done.encoders, recipe.views, view, splits.train, indices=chosen)
+    queries, truth = tasks.encode(done.encoders, recipe.views, view, test)
+    linear = tasks.linear_probe(
         done.encoders, recipe.views, view, splits.train, test, settings.linear, seed=derive(seed, "probe") % 2**31
     )
     return [
@@ -235,7 +237,7 @@ def _trained(recipe: Recipe, settings: Settings, splits: images.Splits, seed: in
             "name": recipe.name,
             "seed": seed,
             "linear": linear,
-            "knn200": probes.knn(rows, labels, queries, truth),
+            "knn200": tasks.knn(rows, labels, queries, truth),
             "loss": done.history[-1]["loss"] if done.history else None,
             "train_s": done.seconds,
             "test_images": len(test),
@@ -251,7 +253,7 @@ def run(
 
     Args:
         name: see :func:`recipe_of`.
-        dataset: name in :func:`contrastlab.images.names`.
+        dataset: name in :func:`contrastlab.data.names`.
         profile: ``smoke``, ``laptop`` or ``paper``.
         seed: of weights, order, augmentation, draws and probe.
         data_root: where data sets lie.
@@ -262,7 +264,7 @@ def run(
     """
     settings = protocol(dataset, profile)
     recipe = recipe_of(name).override(settings.parts)
-    splits = images.load(dataset, data_root)
+    splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
     return _trained(recipe, settings, splits, seed, log)
 
@@ -276,7 +278,7 @@ def study(
     recipe = recipe_of(name).override(settings.parts)
     config = {
         "dataset": dataset,
-        "data": reproduce.fingerprint(images.load(dataset, data_root)),
+        "data": reproduce.fingerprint(data.load(dataset, data_root)),
         "recipe": recipe.describe(),
         "settings": settings.model_dump(mode="json"),
         "seed": seed,

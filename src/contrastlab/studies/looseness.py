@@ -31,7 +31,7 @@ from torch import Tensor
 
 from contrastlab.errors import reject, unknown
 from contrastlab.studies import Row, Study, location, measure, read
-from contrastlab.toys import JointGaussian
+from contrastlab.theory.toys import JointGaussian
 
 __all__ = [
     "PERCENTS",

@@ -29,10 +29,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.data import generator
+from contrastlab.data.loading import generator
 from contrastlab.errors import reject, unknown
 from contrastlab.studies import Row, Study, location, measure, read
-from contrastlab.toys import Handedness, shifted, spirals
+from contrastlab.theory.toys import Handedness, shifted, spirals
 
 __all__ = [
     "PROFILES",

@@ -1,7 +1,7 @@
 """Interactive figures of the book: each one is a pure function of its knobs.
 
 ``ring(outer=10)`` draws one state. :func:`sliding` turns such a function into a figure with a slider that needs no
-Python behind it (the static page); :mod:`contrastlab.widgets` turns the same function into live controls (JupyterLab).
+Python behind it (the static page); :mod:`contrastlab.figures.widgets` makes live controls of it (JupyterLab).
 
 One visual language: :data:`COLOURS`, safe for colour-blind readers, and a line style or marker beside every colour, so
 that a figure reads in black and white. Values outside their range are refused by name; nothing is clamped.
@@ -23,10 +23,11 @@ from scipy import optimize
 from scipy.special import logsumexp
 from torch.nn import functional
 
-from contrastlab import bounds, divergences, exact
+from contrastlab import divergences
 from contrastlab.errors import reject
 from contrastlab.studies import looseness as loose
-from contrastlab.toys import JointGaussian
+from contrastlab.theory import bounds, exact
+from contrastlab.theory.toys import JointGaussian
 
 __all__ = [
     "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "ring", "simplex", "sliding",

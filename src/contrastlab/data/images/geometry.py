@@ -12,24 +12,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-
-
-def check_images(images: Tensor, *, floating: bool) -> None:
-    """Refuse anything but a batch of grey or RGB images of the stated kind.
-
-    Args:
-        images: should be ``[B, C, H, W]`` with ``C`` 1 or 3.
-        floating: whether floating point is expected, else ``uint8``.
-
-    Raises:
-        ArgumentError: naming the attribute of ``images`` that is wrong.
-    """
-    if images.dim() != 4 or images.shape[1] not in (1, 3) or min(images.shape[2:]) < 1:
-        raise errors.reject("images.shape", tuple(images.shape), "[B, C, H, W] with C in {1, 3} and H, W >= 1")
-    if floating and not images.is_floating_point():
-        raise errors.reject("images.dtype", images.dtype, "a floating dtype with values in [0, 1]")
-    if not floating and images.dtype != torch.uint8:
-        raise errors.reject("images.dtype", images.dtype, "torch.uint8 with values in 0..255")
+from contrastlab.colour import check_images
 
 
 def _weights(

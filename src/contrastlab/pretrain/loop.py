@@ -27,14 +27,15 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from contrastlab import checkpoint, keys, probes
-from contrastlab.data import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
+from contrastlab import keys, tasks
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
-from contrastlab.learner import Learner
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
+from contrastlab.pretrain import checkpoint
+from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from contrastlab.views import augmentation
 
 Log = Callable[[str], None]
 
@@ -407,7 +408,7 @@ class _Run:
             pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
         )
         views = tuple(v.contiguous(memory_format=self.layout) for v in views)
-        draws = Draws(
+        draws = BatchRandom(
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
         rows, total = self.row[numbers], self.steps * self.settings.epochs
@@ -482,15 +483,15 @@ class _Run:
                 torch.cat([self.learner.rows(i) for i in range(len(self.learner.stores))], 1), dim=1
             )[known]
         else:
-            rows, _ = probes.encode(
+            rows, _ = tasks.encode(
                 encoders, self.recipe.views, self.augmentation, self.images,
                 indices=self.order[known.cpu()], **how,  # type: ignore[arg-type]
             )  # fmt: skip
         limit = subset_order(self.test.labels, self.settings.test_images, seed=0)
-        test, truth = probes.encode(
+        test, truth = tasks.encode(
             encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
         )  # fmt: skip
-        return probes.nearest_neighbour(rows, labels[known], test, truth)
+        return tasks.nearest_neighbour(rows, labels[known], test, truth)
 
     def last(self, name: str) -> str:
         values = [row[name] for row in self.history if name in row]

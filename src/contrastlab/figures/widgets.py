@@ -1,6 +1,6 @@
 """Live controls for JupyterLab: every figure of :mod:`contrastlab.figures` with a slider for each of its knobs.
 
->>> from contrastlab import widgets
+>>> from contrastlab.figures import widgets
 >>> widgets.ring()  # doctest: +SKIP
 
 A value that a figure refuses shows its message in place of the figure; nothing is clamped.

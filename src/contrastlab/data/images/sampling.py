@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.recipes import Augmentation
+
+if TYPE_CHECKING:
+    from contrastlab.data.images.augment import Augmentation
 
 _ATTEMPTS = 10  # crops tried before the central one is taken, as in torchvision
 
 
 @dataclass(frozen=True)
-class Draws:
+class ViewDraws:
     """The parameters of one view of each of ``B`` images.
 
     Attributes:
@@ -38,8 +41,8 @@ class Draws:
     grayscale: Tensor
     sigma: Tensor
 
-    def __getitem__(self, part: slice | Tensor) -> Draws:
-        return Draws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
+    def __getitem__(self, part: slice | Tensor) -> ViewDraws:
+        return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
 
 
 def _device(generator: torch.Generator | None, device: torch.device | str | None) -> torch.device:
@@ -151,7 +154,7 @@ def sample(
     *,
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
-) -> Draws:
+) -> ViewDraws:
     """All random parameters of one view of each of ``count`` images.
 
     The same numbers are consumed whatever the recipe, so two recipes with one seed crop alike.
@@ -165,7 +168,7 @@ def sample(
         device: where to draw; None is the generator's.
 
     Returns:
-        The :class:`Draws`, on ``device``.
+        The :class:`ViewDraws`, on ``device``.
 
     Raises:
         ArgumentError: for a generator of another device.
@@ -177,4 +180,4 @@ def sample(
     factors, order = sample_jitter(count, a.jitter, p=a.jitter_p, generator=generator, device=device)
     flip, grey, blur, sigma = torch.rand(4, count, generator=generator, device=device)
     sigma = _uniform(*a.blur_sigma, sigma).where(blur < a.blur, 0.0)
-    return Draws(boxes, flip < a.flip, factors, order, grey < a.grayscale, sigma)
+    return ViewDraws(boxes, flip < a.flip, factors, order, grey < a.grayscale, sigma)

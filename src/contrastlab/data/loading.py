@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from contrastlab.views import Augmentation, sample_boxes
+from contrastlab.data.images.augment import Augmentation
+from contrastlab.data.images.sampling import sample_boxes
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
@@ -32,7 +33,7 @@ def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str
 
 
 class Source(Protocol):
-    """What training and probes need of a set of images; see :mod:`contrastlab.images`."""
+    """What training and probes need of a set of images; see :mod:`contrastlab.data`."""
 
     @property
     def labels(self) -> Tensor:
@@ -60,7 +61,7 @@ class Pictures(Source, Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """Crops of a whole picture; see :meth:`contrastlab.images.StreamedImages.crops`."""
+        """Crops of a whole picture; see :meth:`contrastlab.data.StreamedImages.crops`."""
 
 
 @dataclass(frozen=True)

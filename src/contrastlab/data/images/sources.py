@@ -19,8 +19,17 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from contrastlab.data.images.sets import (
+    ImageSet,
+    Splits,
+    StreamedImages,
+    UnlabelledSplits,
+    chw,
+    decode,
+    hold_out,
+    square,
+)
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
-from contrastlab.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits, chw, decode, hold_out, square
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 """File name endings, in lower case, that count as images."""
@@ -459,7 +468,7 @@ def load_folder(name: str, location: str) -> Splits:
 
 def imagenet100_synsets() -> tuple[str, ...]:
     """The 100 synsets of ImageNet-100, ascending: Tian, Krishnan & Isola, Contrastive Multiview Coding, Table 6."""
-    return tuple((files("contrastlab.images") / "imagenet100.txt").read_text().split())
+    return tuple((files("contrastlab.data.images") / "imagenet100.txt").read_text().split())
 
 
 def load_imagenet(name: str, root: Path) -> Splits:

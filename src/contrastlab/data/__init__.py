@@ -14,10 +14,9 @@ from pathlib import Path
 
 import torch
 
-from contrastlab.errors import reject, unknown
-from contrastlab.images import shapes
-from contrastlab.images.sets import ImageSet, Splits, StreamedImages
-from contrastlab.images.sources import (
+from contrastlab.data.images import shapes
+from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
+from contrastlab.data.images.sources import (
     PUBLISHED,
     load_digits,
     load_folder,
@@ -26,6 +25,7 @@ from contrastlab.images.sources import (
     load_published,
     load_tinyimagenet,
 )
+from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
 
@@ -65,8 +65,8 @@ def load(
     ``tinyimagenet``      3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
     ``imagenet``          ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     ``imagenet100``       the 100 synsets of CMC's Table 6 from the same folders
-    ``folder:<path>``     image files, see :func:`contrastlab.images.sources.load_folder`
-    ``parquet:<path>``    Hugging Face parquet, see :func:`contrastlab.images.sources.load_parquet`
+    ``folder:<path>``     image files, see :func:`contrastlab.data.images.sources.load_folder`
+    ``parquet:<path>``    Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     ====================  ==============================================================================
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie

@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from contrastlab import images, methods, papers, probes, report, results
-from contrastlab.data import derive, subset_order
+from contrastlab import data, methods, papers, report, results, tasks
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import derive, subset_order
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.report import Report, Unavailable
 from contrastlab.results import Result
 from contrastlab.settings import Settings
-from contrastlab.views import augmentation
 
 Log = Callable[[str], None]
 
@@ -102,7 +102,7 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
     return found
 
 
-def fingerprint(splits: images.Splits) -> str:
+def fingerprint(splits: data.Splits) -> str:
     """Hash of the images and labels a cell is computed from."""
     parts = [getattr(s, "fingerprint", s.name) for s in (splits.pretrain, splits.train, splits.test)]
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
@@ -158,7 +158,7 @@ def cell(
 
     Args:
         plan: of the table.
-        dataset: name in :func:`contrastlab.images.names`, or ``folder:<path>``, ``parquet:<path>``.
+        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
         method: a row of the table or a reference row, in full or short.
         seed: of weights, order, augmentation, draws and probe.
         profile: ``smoke``, ``laptop`` or ``paper``.
@@ -186,15 +186,15 @@ def cell(
     settings = plan.settings(dataset, name, profile)
     _one_thread(profile)
     recipe = methods.get(name).override(settings.parts)
-    splits = images.load(dataset, data_root)
+    splits = data.load(dataset, data_root)
     try:
         recipe.views.channels(splits.pretrain.channels)
     except NotApplicableError as reason:
         return Unavailable(name, str(reason))
-    data = fingerprint(splits)
+    print_ = fingerprint(splits)
     tag = f"[{name} seed {seed}]"
     if resume:
-        there = stored(plan, dataset, name, seed, profile, data=data, roots=(out_dir, *read_also))
+        there = stored(plan, dataset, name, seed, profile, data=print_, roots=(out_dir, *read_also))
         if there is not None:
             log(f"{tag} stored: {plan.metric} {there.metrics[plan.metric]:.2f}%")
             return there
@@ -208,7 +208,7 @@ def cell(
     test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
     folder = results.location(
         Path(out_dir) / "cells", paper=plan.paper, table=plan.table, dataset=dataset, profile=profile, method=name,
-        seed=seed, hash_=results.config_hash(settings.model_dump(mode="json"), _plain(recipe.describe()), data),
+        seed=seed, hash_=results.config_hash(settings.model_dump(mode="json"), _plain(recipe.describe()), print_),
     ).with_suffix("")  # fmt: skip
     if fabric.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(fabric.device)
@@ -236,7 +236,7 @@ def cell(
             test_images=len(test), settings=settings.model_dump(mode="json"), recipe=_plain(recipe.describe()),
             metrics={**evaluated, **last}, curve=trained.history,
             provenance=results.Provenance(
-                **results.provenance(fabric.device), data_fingerprint=data, data_note=splits.note, started=began,
+                **results.provenance(fabric.device), data_fingerprint=print_, data_note=splits.note, started=began,
                 finished=datetime.now(UTC), wall_s=time.monotonic() - clock, cpu_s=time.process_time() - cpu,
                 images_per_s=trained.images / trained.seconds if trained.seconds else None, peak_memory_bytes=peak,
             ),
@@ -244,28 +244,28 @@ def cell(
         results.save(result, out_dir)
         log(f"{tag} {plan.metric} {result.metrics[plan.metric]:.2f}% in {result.provenance.wall_s:.0f} s")
     fabric.barrier()
-    done = result or stored(plan, dataset, name, seed, profile, data=data, roots=(out_dir,))
+    done = result or stored(plan, dataset, name, seed, profile, data=print_, roots=(out_dir,))
     if done is None:
         raise CorruptFileError(f"{out_dir}: the first process stored no result; all processes need to see this folder")
     return done
 
 
 def _evaluate(
-    recipe: methods.Recipe, settings: Settings, encoders: torch.nn.ModuleList, splits: images.Splits, test: Any,
+    recipe: methods.Recipe, settings: Settings, encoders: torch.nn.ModuleList, splits: data.Splits, test: Any,
     seed: int, device: torch.device, log: Log,
 ) -> dict[str, float]:  # fmt: skip
     view = augmentation(settings.augmentation, settings.image_size)
     chosen = subset_order(splits.train.labels, settings.train_images, seed=0)
-    rows, labels = probes.encode(encoders, recipe.views, view, splits.train, device=device, indices=chosen)
-    queries, truth = probes.encode(encoders, recipe.views, view, test, device=device)
-    score = probes.linear(
+    rows, labels = tasks.encode(encoders, recipe.views, view, splits.train, device=device, indices=chosen)
+    queries, truth = tasks.encode(encoders, recipe.views, view, test, device=device)
+    score = tasks.linear_probe(
         encoders, recipe.views, view, splits.train, test, settings.linear, seed=derive(seed, "probe") % 2**31,
         device=device, log=log,
     )  # fmt: skip
     return {
         "linear": score,
-        "knn200": probes.knn(rows, labels, queries, truth),
-        "nn1": probes.nearest_neighbour(rows, labels, queries, truth),
+        "knn200": tasks.knn(rows, labels, queries, truth),
+        "nn1": tasks.nearest_neighbour(rows, labels, queries, truth),
     }
 
 
@@ -279,7 +279,7 @@ def estimate(plan: TablePlan, dataset: str, method: str, profile: str, *, data_r
     if recipe.keys is None:
         return 0.0
     _one_thread(profile)
-    splits = images.load(dataset, data_root)
+    splits = data.load(dataset, data_root)
     count = len(splits.pretrain) if settings.train_images is None else settings.train_images
     fits = 128 if settings.image_size <= 64 else settings.batch_size if torch.cuda.is_available() else 16
     size = min(fits, settings.batch_size, count)
@@ -299,15 +299,15 @@ def announce(
     *, data_root: str | Path | None, roots: Sequence[Path | str], timing: bool, log: Log,
 ) -> None:  # fmt: skip
     """Say what will be run, what is stored already, how long the rest will take and how to choose otherwise."""
-    splits = images.load(dataset, data_root)
-    data = fingerprint(splits)
+    splits = data.load(dataset, data_root)
+    print_ = fingerprint(splits)
     missing: list[tuple[str, int]] = []
     for name in names:
         try:
             methods.get(name).views.channels(splits.pretrain.channels)
         except NotApplicableError:
             continue
-        missing += [(name, s) for s in seeds if not stored(plan, dataset, name, s, profile, data=data, roots=roots)]
+        missing += [(name, s) for s in seeds if not stored(plan, dataset, name, s, profile, data=print_, roots=roots)]
     total = len(names) * len(seeds)
     gpu = torch.cuda.is_available()
     reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
@@ -392,7 +392,7 @@ def table(
 
 def _references(names: Sequence[str], profile: str) -> list[str]:
     # two encoders see more than one: a two-stream method is read against two random encoders
-    streams = {methods.get(name).views.streams for name in names}
+    streams = {len(methods.get(name).views.streams) for name in names}
     random, random_lab, supervised = REFERENCES
     return [random] + [random_lab] * (2 in streams) + [supervised] * (profile != "paper")
 

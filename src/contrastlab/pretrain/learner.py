@@ -21,7 +21,7 @@ from contrastlab.candidates import DENSE_BYTES, Candidates, Stored
 from contrastlab.clusters import kmeans
 from contrastlab.errors import reject
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import AlignUniform, BinaryNCE, Scores
 from contrastlab.positives import Joint, Many
 from contrastlab.settings import Settings
@@ -126,7 +126,7 @@ class Learner(nn.Module):
         object.__setattr__(self, "_forward", forward)
 
     def loss(
-        self, views: tuple[Tensor, ...], indices: Tensor, labels: Tensor, draws: Draws, step: int, total: int
+        self, views: tuple[Tensor, ...], indices: Tensor, labels: Tensor, draws: BatchRandom, step: int, total: int
     ) -> Step:
         """Loss of one batch; changes nothing but the momentum network and, at the first batch, the NCE offsets.
 
@@ -181,7 +181,7 @@ class Learner(nn.Module):
         # two streams: each is compared with the other's keys (CMC); one stream: with its own
         return len(self.network.encoders) - 1 - stream
 
-    def _queue(self, views: tuple[Tensor, ...], choice: key.Queue, draws: Draws, step: int, total: int) -> Step:
+    def _queue(self, views: tuple[Tensor, ...], choice: key.Queue, draws: BatchRandom, step: int, total: int) -> Step:
         assert self.slow is not None
         streams, size = len(self.network.encoders), len(views[0])
         parts = key.local_parts(choice.parts)
@@ -209,7 +209,7 @@ class Learner(nn.Module):
         mean = isinstance(self.recipe.positives, Joint)
         return self._sum(directions, tuple(k.mean(1) if mean else k[:, 0] for k in slow), draws, step, total)
 
-    def _batch(self, views: tuple[Tensor, ...], choice: key.InBatch, draws: Draws, step: int, total: int) -> Step:
+    def _batch(self, views: tuple[Tensor, ...], choice: key.InBatch, draws: BatchRandom, step: int, total: int) -> Step:
         rank, _ = key.world()
         queries = self._forward(*views)
         size = len(queries[0])
@@ -234,7 +234,7 @@ class Learner(nn.Module):
         return self._sum(directions, (), draws, step, total)
 
     def _sum(
-        self, directions: list[_Direction], store: tuple[Tensor, ...], draws: Draws, step: int, total: int
+        self, directions: list[_Direction], store: tuple[Tensor, ...], draws: BatchRandom, step: int, total: int
     ) -> Step:
         losses, terms = [], 0
         objective, positives = self.recipe.objective, self.recipe.positives
@@ -266,7 +266,7 @@ class Learner(nn.Module):
                 terms = scores.size + 1
         return Step(torch.stack(losses).mean() * len(self.network.encoders), terms, store)
 
-    def _candidates(self, q: Tensor, d: _Direction, draws: Draws) -> Candidates | Stored:
+    def _candidates(self, q: Tensor, d: _Direction, draws: BatchRandom) -> Candidates | Stored:
         if not self.stores:
             return Candidates(q @ d.pool.float().T, d.own, d.labels, d.banned)
         # by the size of the global batch, so that any number of processes goes the same way

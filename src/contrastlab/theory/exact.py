@@ -4,7 +4,7 @@ Nothing here is sampled: an expectation over K − 1 independent negatives is a 
 weighted by their multinomial probabilities, in float64. That makes a claim such as "InfoNCE ≤ I(X; Y)" a comparison of
 two numbers. All values are in nats; a critic is a table of finite numbers of the same shape as the joint distribution.
 
-The counterparts on samples are in :mod:`contrastlab.bounds`.
+The counterparts on samples are in :mod:`contrastlab.theory.bounds`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.geometry import check_images
 
 # sRGB to CIE XYZ (IEC 61966-2-1), each row already divided by the D65 white point (2 degree observer)
 _XYZ = (
@@ -67,3 +66,28 @@ def rgb_to_ydbdr(images: Tensor) -> Tensor:
     """
     _check_rgb(images)
     return _mix(images, _YDBDR)
+
+
+def standardise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """``(images - mean) / std`` with one statistic per channel, or one for all."""
+    # built on the host and copied without waiting: one small transfer instead of a synchronisation
+    statistics = torch.tensor((mean, std), dtype=images.dtype).to(images.device, non_blocking=True)[:, :, None, None]
+    return images.sub(statistics[0]).div_(statistics[1])
+
+
+def check_images(images: Tensor, *, floating: bool) -> None:
+    """Refuse anything but a batch of grey or RGB images of the stated kind.
+
+    Args:
+        images: should be ``[B, C, H, W]`` with ``C`` 1 or 3.
+        floating: whether floating point is expected, else ``uint8``.
+
+    Raises:
+        ArgumentError: naming the attribute of ``images`` that is wrong.
+    """
+    if images.dim() != 4 or images.shape[1] not in (1, 3) or min(images.shape[2:]) < 1:
+        raise errors.reject("images.shape", tuple(images.shape), "[B, C, H, W] with C in {1, 3} and H, W >= 1")
+    if floating and not images.is_floating_point():
+        raise errors.reject("images.dtype", images.dtype, "a floating dtype with values in [0, 1]")
+    if not floating and images.dtype != torch.uint8:
+        raise errors.reject("images.dtype", images.dtype, "torch.uint8 with values in 0..255")

@@ -21,8 +21,8 @@ from scipy.special import ive
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.critics import mlp
 from contrastlab.errors import NonFiniteLossError, reject
+from contrastlab.theory.critics import mlp
 
 __all__ = [
     "Fitted",

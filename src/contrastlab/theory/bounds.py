@@ -18,7 +18,7 @@ values of y that do not belong to it; ``independents`` are scores, of any shape,
 | :func:`f_information` | I_f from below | f′(ratio) | unbiased |
 
 "Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions are in
-:mod:`contrastlab.exact`, and what each paper claims about them, with a verdict, in :mod:`contrastlab.papers.ledger`.
+:mod:`contrastlab.theory.exact`; what each paper claims, with a verdict, is in :mod:`contrastlab.papers.ledger`.
 
 Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On Variational Bounds of Mutual Information*
 (ICML 2019); Belghazi et al., *MINE* (ICML 2018).
@@ -36,9 +36,9 @@ from contrastlab import objectives
 from contrastlab.candidates import Candidates
 from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
-from contrastlab.exact import check_scores
-from contrastlab.negatives import Ball, Cave, Draws, Every, Ring, Uniform
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
+from contrastlab.theory.exact import check_scores
 
 Region = Every | Uniform | Ring | Ball | Cave
 
@@ -200,7 +200,7 @@ class Conditional:
 
 def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
     _check(positives, candidates.logits)
-    scores = candidates.read(region.select(candidates, Draws(generator), 0, 1))
+    scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))
     present = scores > ABSENT / 2
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):

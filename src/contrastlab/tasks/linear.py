@@ -1,134 +1,26 @@
-"""What a frozen encoder is worth: nearest neighbours and linear classifiers, in percent of test images.
-
-Frozen means evaluation mode, batch-norm included, and no gradient: nothing here changes an encoder.
-"""
+"""Linear classifiers on frozen features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from contrastlab import encoders as enc
-from contrastlab.data import Crops, Pictures, Source, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.data.images.augment import Augmentation
+from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
+from contrastlab.errors import NotApplicableError
 from contrastlab.settings import LinearProbe
-from contrastlab.views import Augmentation, Augmented, Split
-
-Kind = Literal["embedding", "pooled", "map"]
-
-
-@contextmanager
-def frozen(encoders: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode of every submodule is put back afterwards."""
-    modes = [(module, module.training) for module in encoders.modules()]
-    encoders.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) -> Tensor:
-    """``[B, F]`` representation of a batch of views, one view per encoder.
-
-    ``embedding`` is the unit output of the head, concatenated over streams and normalised again;
-    ``pooled`` and ``map`` are the features after and (flattened) before pooling.
-    """
-    if kind == "embedding":
-        return F.normalize(torch.cat([e(v) for e, v in zip(encoders, views, strict=True)], 1), dim=1)
-    return enc.features(encoders, views, pooled=kind == "pooled").flatten(1)
-
-
-def encode(
-    encoders: nn.ModuleList, part: Augmented | Split, augmentation: Augmentation, source: Source,
-    *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
-    indices: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Representations of the centre views of images.
-
-    Args:
-        encoders: one per stream.
-        part: the recipe's views.
-        augmentation: gives size and normalisation of the test view.
-        source: images.
-        kind: see :func:`represent`.
-        batch_size: images at a time.
-        device: where the encoders are.
-        indices: images wanted; all by default.
-
-    Returns:
-        ``[N, F]`` float32 and ``[N]`` labels, on ``device``.
-    """
-    order = torch.arange(len(source)) if indices is None else indices
-    rows = []
-    with frozen(encoders):
-        for _, images in batches(source, order, batch_size, device, drop_last=False):
-            rows.append(represent(encoders, part.plain(images, augmentation), kind).float())
-    return torch.cat(rows), source.labels[order].to(device)
+from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent
+from contrastlab.views import Views
 
 
 def accuracy(scores: Tensor, labels: Tensor, top: int = 1) -> float:
     """Percent of rows whose label is among the ``top`` largest scores; ``[N, C]`` and ``[N]``."""
     hits = multiclass_accuracy(scores, labels, num_classes=scores.shape[1], top_k=top, average="micro")
     return 100 * float(hits)
-
-
-def _check(train: Tensor, labels: Tensor) -> None:
-    if len(train) != len(labels):
-        raise reject("labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
-    if len(labels) and int(labels.min()) < 0:
-        raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
-
-
-def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> float:
-    """1-NN accuracy in percent: the label of the training row with the largest dot product (vince, ring, LA).
-
-    Args:
-        train: ``[N, d]`` unit rows; the papers use the memory bank itself.
-        labels: ``[N]``.
-        test: ``[M, d]`` unit rows.
-        test_labels: ``[M]``.
-        chunk: test rows at a time.
-    """
-    _check(train, labels)
-    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(chunk)])
-    return 100 * float((labels[nearest] == test_labels).float().mean())
-
-
-def knn(
-    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1,
-    chunk: int = 2048,
-) -> float:  # fmt: skip
-    """Weighted k-NN accuracy in percent: votes ``exp(cosine/temperature)`` of the ``k`` closest (Wu et al. 2018).
-
-    Args:
-        train: ``[N, d]`` unit rows.
-        labels: ``[N]``.
-        test: ``[M, d]`` unit rows.
-        test_labels: ``[M]``.
-        k: neighbours that vote; all rows if there are fewer.
-        temperature: of the weights.
-        chunk: test rows at a time.
-    """
-    _check(train, labels)
-    if k < 1:
-        raise reject("k", k, "at least 1")
-    classes = int(labels.max()) + 1
-    hits = 0.0
-    for rows, truth in zip(test.split(chunk), test_labels.split(chunk), strict=True):
-        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
-        votes = rows.new_zeros(len(rows), classes)
-        votes.scatter_add_(1, labels[nearest], ((similarity - 1) / temperature).exp())
-        hits += float((votes.argmax(1) == truth).float().sum())
-    return 100 * hits / len(test)
 
 
 def linear_lbfgs(
@@ -144,7 +36,7 @@ def linear_lbfgs(
         l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
         iterations: at most.
     """
-    _check(train, labels)
+    check_labels(train, labels)
     mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
     x, y = (train - mean) / std, labels
     classes = int(labels.max()) + 1
@@ -164,7 +56,7 @@ def linear_lbfgs(
 
 
 def linear_sgd(
-    encoders: nn.ModuleList, part: Augmented | Split, augmentation: Augmentation, train: Source, test: Source,
+    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
     probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
 ) -> float:  # fmt: skip
     """Accuracy in percent of a linear classifier trained by SGD on augmented images (ring §5, vince C.3).
@@ -183,11 +75,11 @@ def linear_sgd(
         log: called with one line per epoch.
     """
     kind: Kind = "map" if probe.features == "map" else "pooled"
-    single = Augmented(1) if isinstance(part, Augmented) else part
+    single = part.single()
     generator = torch.Generator(device=device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     chosen = subset_order(train.labels, probe.train_images, seed)
-    _check(chosen, train.labels[chosen])
+    check_labels(chosen, train.labels[chosen])
     classes = len(train.classes)
     classifier: nn.Linear | None = None
     known, size = train.labels.to(device), min(probe.batch_size, len(chosen))
@@ -223,8 +115,8 @@ def linear_sgd(
     return accuracy(torch.cat(scores), labels)
 
 
-def linear(
-    encoders: nn.ModuleList, part: Augmented | Split, augmentation: Augmentation, train: Source, test: Source,
+def linear_probe(
+    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
     probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
 ) -> float:  # fmt: skip
     """Linear accuracy in percent by the solver that ``probe`` names; arguments as :func:`linear_sgd`."""

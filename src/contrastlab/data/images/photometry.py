@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.geometry import check_images
+from contrastlab.colour import check_images
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 

@@ -1,0 +1,1 @@
+"""Images: sets of them, where they come from, and random views of them."""

@@ -1,0 +1,110 @@
+"""The published augmentations by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from contrastlab import errors
+from contrastlab.data.images.augment import Augmentation
+
+
+def _resize(size: int) -> int:
+    """Test-time resize: 256 for 224 and the like (73 for 64); the native size for CIFAR's 32 and STL's 96."""
+    return size if size < 64 or size == 96 else round(size * 8 / 7)
+
+
+def _instdisc(size: int) -> Augmentation:
+    """Instance discrimination (IR), LA and MoCo v1; the default of VINCE and Ring."""
+    return Augmentation(
+        "instdisc", size, jitter=(0.4, 0.4, 0.4, 0.4), grayscale=0.2, grayscale_first=True, resize=_resize(size)
+    )
+
+
+def _mocov2(size: int) -> Augmentation:
+    """MoCo v2, MoCoRing and JCL."""
+    return Augmentation(
+        "mocov2", size, jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2, blur=0.5, resize=_resize(size)
+    )
+
+
+def _cmc(size: int) -> Augmentation:
+    """CMC: crop and flip only, the colour split is the other view."""
+    return Augmentation("cmc", size, resize=_resize(size))
+
+
+def _cmc_jitter(size: int) -> Augmentation:
+    """CMC in VINCE and Ring: instance discrimination without grayscale (VINCE, appendix C.2)."""
+    return Augmentation("cmc_jitter", size, jitter=(0.4, 0.4, 0.4, 0.4), resize=_resize(size))
+
+
+def _simclr(size: int) -> Augmentation:
+    """SimCLR: full strength and blur at ImageNet sizes; half strength without blur below 64 px (its appendix B.9)."""
+    if size < 64:
+        return Augmentation(
+            "simclr", size, scale=(0.08, 1.0), jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2,
+            resize=_resize(size),
+        )  # fmt: skip
+    return Augmentation(
+        "simclr", size, scale=(0.08, 1.0), jitter=(0.8, 0.8, 0.8, 0.2), jitter_p=0.8, grayscale=0.2, blur=0.5,
+        blur_kernel=size // 10 // 2 * 2 + 1, resize=_resize(size),
+    )  # fmt: skip
+
+
+def _fmicl(size: int) -> Augmentation:
+    """f-MICL: crop, flip, jitter and grayscale, no blur; the strengths are not stated, these are SimCLR's for CIFAR."""
+    return Augmentation(
+        "fmicl", size, scale=(0.08, 1.0), jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2, resize=_resize(size)
+    )
+
+
+def _align_uniform(size: int) -> Augmentation:
+    """Alignment and uniformity on STL-10 (its released code)."""
+    return Augmentation(
+        "align_uniform", size, scale=(0.08, 1.0), jitter=(0.4, 0.4, 0.4, 0.4), grayscale=0.2, resize=_resize(size)
+    )
+
+
+def _linear(size: int) -> Augmentation:
+    """Training of a linear probe: crop and flip."""
+    return Augmentation("linear", size, scale=(0.08, 1.0), resize=_resize(size))
+
+
+def _none(size: int) -> Augmentation:
+    """No randomness: the whole image, resized to a square."""
+    return Augmentation("none", size, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, resize=_resize(size))
+
+
+AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
+    {
+        "instdisc": _instdisc,
+        "mocov2": _mocov2,
+        "cmc": _cmc,
+        "cmc_jitter": _cmc_jitter,
+        "simclr": _simclr,
+        "fmicl": _fmicl,
+        "align_uniform": _align_uniform,
+        "linear": _linear,
+        "none": _none,
+    }
+)
+"""Published augmentations: name to a function of the view's side in pixels."""
+
+
+def augmentation(name: str, size: int) -> Augmentation:
+    """The published augmentation ``name`` for views of ``size`` pixels.
+
+    Args:
+        name: a key of :data:`AUGMENTATIONS`.
+        size: side of a view in pixels.
+
+    Returns:
+        The recipe; change single fields with :func:`dataclasses.replace`.
+
+    Raises:
+        UnknownNameError: for another name, with near matches.
+        ArgumentError: for a size below one.
+    """
+    if name not in AUGMENTATIONS:
+        raise errors.unknown("augmentation", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name](size)
