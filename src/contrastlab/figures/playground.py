@@ -29,12 +29,15 @@ from numpy.typing import NDArray
 from contrastlab import divergences, keys, negatives, objectives, positives, schedules, views
 from contrastlab.candidates import Candidates
 from contrastlab.errors import ContrastLabError, reject, unknown
-from contrastlab.figures import COLOURS
+from contrastlab.figures import COLOURS, view_table
 from contrastlab.methods import Recipe
-from contrastlab.negatives import Draws
+from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 
-__all__ = ["CHOICES", "MOST_VIEWS", "PRESETS", "STOPS", "Preset", "State", "data", "html", "view_table", "widget"]
+__all__ = [
+    "CHOICES", "MOST_VIEWS", "PRESETS", "STOPS", "Preset", "State", "data", "html", "module", "preset", "source",
+    "widget",
+]  # fmt: skip
 
 CLASSES = 6
 MOST_VIEWS = 300
@@ -51,8 +54,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "negatives": {"every": "every key", "ball": "ball: the closest", "ring": "ring: close, not closest"},
         "positives": {
             "one": "one key",
-            "many": "M keys, mean of M losses",
-            "joint": "M keys, mean and covariance (JCL)",
+            "many": "M keys, mean loss",
+            "joint": "JCL, from M keys",
             "neighbours": "neighbours, too",
         },
         "objective": {
@@ -273,7 +276,7 @@ def _first_use(c: Mapping[str, Any], keys_: int) -> None:
     if isinstance(part, negatives.Ring | negatives.Ball):
         part = replace(part, outer=schedules.bounds(part.outer)[0])  # where the region is smallest
     pool = Candidates(torch.zeros(1, keys_, dtype=torch.float64))
-    draws = Draws(torch.Generator().manual_seed(0))
+    draws = BatchRandom(torch.Generator().manual_seed(0))
     chosen = part.select(pool, draws, 0, 1)
     others = recipe.positives.select(pool, chosen, draws, 0, 1)
     own, lift = torch.zeros(1, dtype=torch.float64), None
@@ -281,30 +284,6 @@ def _first_use(c: Mapping[str, Any], keys_: int) -> None:
         own, lift = recipe.positives.pair(own.expand(1, recipe.positives.count), 0, 1)
     taken = None if others is None else pool.read(others)
     recipe.objective(Scores(own, pool.read(chosen), taken, lift=lift, highest=1 / recipe.temperature))
-
-
-def view_table(near: int, common: int, *, views: int = 6, circle: int = 10) -> NDArray[np.int64]:
-    """A graph of shared views, as in the chapter on views.
-
-    Args:
-        near: views shared with either neighbour on a circle of items of one class.
-        common: views shared by all items.
-        views: views of an item, at least ``2·near + common``.
-        circle: items of each of the six classes.
-
-    Returns:
-        ``[6·circle, views]`` ids of views, from 0.
-    """
-    count = CLASSES * circle
-    item = np.arange(count)
-    before = item - item % circle + (item - 1) % circle
-    slots = [(count + 1) * k + item for k in range(views)]
-    for k in range(near):
-        slots[near + k] = (count + 1) * k + before
-    for k in range(views - common, views):
-        slots[k] = np.full(count, (count + 1) * k + count)
-    ids: NDArray[np.int64] = np.unique(np.stack(slots, 1), return_inverse=True)[1].reshape(count, views)
-    return ids
 
 
 @dataclass(frozen=True)
@@ -375,7 +354,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "jcl", "JCL: a pull that grows",
-        "The greater λ, the closer the crowd: at first the colours lie side by side, in the end they overlap.",
+        "The greater λ, the closer the crowd: at 0 it covers most of the sphere, at 16 it is a heap.",
         "strength", State(near=1, common=1, tau=0.1, keys="queue", positives="joint"),
     ),
     Preset(
@@ -413,13 +392,14 @@ def source(part: Any) -> str:
     """Python that makes a part, qualified by its module; fields at their default are left out."""
     if not is_dataclass(part):
         return repr(part)
-    given, named = [], False
+    given: list[str] = []
+    named = False
     for field in fields(part):
         value = getattr(part, field.name)
         if field.default is not MISSING and value == field.default:
             named = True  # what follows a field that is left out
             continue
-        named = named or value is None or isinstance(value, bool)
+        named = named or value is None or isinstance(value, bool) or len(given) == 2
         given.append(f"{field.name}={source(value)}" if named else source(value))
     module = type(part).__module__.removeprefix("contrastlab.").split(".")[0]
     return f"{module}.{type(part).__name__}({', '.join(given)})"
@@ -482,7 +462,9 @@ def _refusals() -> tuple[dict[str, int], list[str]]:
             _first_use(base | {"keys": where, "positives": same, "objective": loss}, keys_=40)
         except ContrastLabError as error:
             text = _marked(str(error).removeprefix(f"{NAME}: "))
-            text = text.replace("='kl'", "='@divergence@'").replace(f"against='{where}'", "against='@keys@'")
+            text = text.replace("='kl', order=None", "='@divergence@', order=@given-order@").replace(
+                f"against='{where}'", "against='@keys@'"
+            )
             if text not in messages:
                 messages.append(text)
             found[f"{where} {same} {loss}"] = messages.index(text)
@@ -538,7 +520,7 @@ _LABELS: Mapping[str, str] = MappingProxyType(
         "circle": "items of a class", "views": "views of an item", "near": "shared with either neighbour",
         "common": "shared by all", "keys": "keys", "size": "keys in the queue", "negatives": "negatives",
         "inner": "ℓ (%)", "outer": "u (%)", "anneal": "anneal u", "start": "u at first (%)",
-        "begin": "annealing begins (part of the run)", "width": "annealing lasts (part of the run)",
+        "begin": "annealing begins at", "width": "annealing lasts",
         "positives": "positives", "count": "M", "strength": "λ", "closest": "neighbours (%)", "objective": "objective",
         "divergence": "divergence", "order": "order", "weight": "α", "sigma2": "σ²", "align": "a", "uniform": "b",
         "t": "t", "tau": "τ", "rate": "learning rate", "origin": "start", "steps": "steps of a run", "seed": "seed",
@@ -614,15 +596,22 @@ def preset(slug: str) -> Preset:
 
 
 def _file(kind: str) -> str:
-    return files("contrastlab").joinpath(f"figures_playground.{kind}").read_text(encoding="utf-8")
+    return files("contrastlab.figures").joinpath(f"playground.{kind}").read_text(encoding="utf-8")
 
 
 def module() -> str:
-    """The ES module, without its comments and most of its blanks; lines that hold a quoted text keep theirs."""
+    """The ES module, without its comments and most of its blanks."""
     lines = (line.strip() for line in _file("js").splitlines())
-    code = [line for line in lines if line and not line.startswith(("//", "/**", "*"))]
-    tight = re.compile(r" ?([=*<>?:,;{}()\[\]&|!]) ?")
-    return "\n".join(line if re.search(r"[\"'`/]", line) else tight.sub(r"\1", line) for line in code)
+    return "\n".join(_tight(line) for line in lines if line and not line.startswith(("//", "/**", "*")))
+
+
+def _tight(line: str) -> str:
+    # blanks around signs, outside quoted text; lines with a slash may hold a regular expression
+    if "/" in line or "'" in line or line.count("`") > 2:
+        return line
+    parts = re.split(r'("[^"]*"|`[^`]*`)', line)
+    parts[::2] = [re.sub(r" ?([=*<>?:,;{}()\[\]&|!]) ?", r"\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def html(slug: str = "circles", *, compact: bool = False) -> str:
@@ -652,7 +641,7 @@ def _widget_class() -> Any:
     except ImportError as error:
         raise ImportError("the live playground needs anywidget: pip install anywidget") from error
 
-    class Playground(anywidget.AnyWidget):  # type: ignore[misc]
+    class Playground(anywidget.AnyWidget):
         """The playground with its state in Python: ``state`` follows every knob, and moves them when it is set."""
 
         _esm = module()

@@ -442,7 +442,8 @@ const fill = (text, values) => text.replace(/@([a-z0-9+-]+)@/g, (_, name) => (na
 
 function values(state) {
   const all = Object.fromEntries(Object.entries(state).map(([k, v]) => [k, typeof v === "number" ? number(v) : v]));
-  return { ...all, until: number(until(state)), "count+1": number(state.count + 1), "order-1": number(state.order - 1) };
+  const order = state.divergence === "tsallis" ? number(state.order) : "None";
+  return { ...all, "given-order": order, until: number(until(state)), "count+1": number(state.count + 1), "order-1": number(state.order - 1) };
 }
 
 function pieces(state, data) {
@@ -497,10 +498,10 @@ export function refusal(state, data) {
 // ---------------------------------------------------------------------------------------------- TeX as MathML
 
 const SYMBOLS = {
-  cdot: "⋅", in: "∈", cup: "∪", sim: "∼", to: "→", dots: "…", top: "⊤", times: "×", lVert: "‖", rVert: "‖", ",": " ",
-  " ": " ", quad: " ", "{": "{", "}": "}", "%": "%", sum: "∑",
+  cdot: "⋅", in: "∈", cup: "∪", sim: "∼", to: "→", dots: "…", top: "⊤", lVert: "‖", rVert: "‖", "{": "{", "}": "}", "%": "%", sum: "∑",
 };
-const LETTERS = { tau: "τ", mu: "μ", sigma: "σ", Sigma: "Σ", lambda: "λ", theta: "θ", log: "log", exp: "exp", ell: "ℓ" };
+const BLANKS = { ",": 0.17, " ": 0.33, quad: 1 };
+const LETTERS = { tau: "τ", mu: "μ", Sigma: "Σ" };
 const SCRIPT = { L: "ℒ", N: "𝒩", P: "𝒫", T: "𝒯" };
 
 /** The subset of TeX that the parts of a recipe use, as MathML without its outer element. */
@@ -521,6 +522,7 @@ export function mathml(tex) {
     at++;
     return element("mrow", inner);
   };
+  const blank = (width) => `<mspace width="${width}em"></mspace>`;
   const operator = (text) => element("mo", text, ' stretchy="false"');
   const atom = () => {
     const digits = /^\d+(\.\d+)?/.exec(tex.slice(at));
@@ -529,7 +531,7 @@ export function mathml(tex) {
     if (c !== "\\") return /[a-zA-Z]/.test(c) ? element("mi", c) : operator(escape(c === "-" ? "−" : c));
     const name = /^([a-zA-Z]+|.)/.exec(tex.slice(at))[0];
     at += name.length;
-    if (name === "text") return element("mtext", escape(raw()).replace(/^ | $/g, " "));
+    if (name === "text") return element("mtext", escape(raw()).replace(/^ | $/g, "\u00a0"));
     if (name === "frac" || name === "tfrac") {
       const [top, bottom] = [argument(), argument()];
       return element("mfrac", top + bottom, name === "tfrac" ? ' displaystyle="false"' : "");
@@ -539,7 +541,9 @@ export function mathml(tex) {
     if (name === "overset") return ((over) => element("mover", argument() + over))(argument());
     if (name === "mathrel") return argument();
     if (name in LETTERS) return element("mi", LETTERS[name]);
-    if (name in SYMBOLS) return /[ ,q]/.test(name[0]) ? element("mtext", SYMBOLS[name]) : operator(SYMBOLS[name]);
+    if (name === "log") return `${blank(0.17)}<mi>log</mi>${blank(0.17)}`;
+    if (name in BLANKS) return blank(BLANKS[name]);
+    if (name in SYMBOLS) return operator(SYMBOLS[name]);
     throw new Error(`no MathML for \\${name}`);
   };
   const list = (end) => {
@@ -593,7 +597,7 @@ const set = (tex) => `<math displaystyle="true">${mathml(tex)}</math>`;
 export function equationHtml(rows) {
   return rows.map((row) => {
     const [left, right] = row.split("&");
-    return `<div>${set(left)}</div><div>${breakable(right).map(set).join(" ")}</div>`;
+    return `<div>${set(left)}</div><div>${breakable(right).map((part, i) => (i && !part.startsWith("\\text{, ") ? " " : "<wbr>") + set(part)).join("")}</div>`;
   }).join("");
 }
 
@@ -604,15 +608,15 @@ const MEASURES = {
   loss: ["loss", (v) => v.toFixed(3)],
   alignment: ["alignment", (v) => v.toFixed(3)],
   uniformity: ["uniformity", (v) => v.toFixed(3)],
-  right: ["neighbours right", (v) => `${v.toFixed(0)} %`],
+  right: ["nearest right", (v) => `${v.toFixed(0)} %`],
   bound: ["log(K+1) − loss", (v) => v.toFixed(3)],
 };
 const SPREAD = log(Math.sinh(4) / 4) - 4; // uniformity of points evenly over the sphere
 
-function shape(context, kind, x, y, r) {
-  const polygon = (points) => points.forEach(([a, b], i) => context[i ? "lineTo" : "moveTo"](x + a * r, y + b * r));
-  if (kind === 0) context.moveTo(x + r, y), context.arc(x, y, r, 0, 7);
-  else if (kind === 1) context.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
+function shape(ctx, kind, x, y, r) {
+  const polygon = (points) => points.forEach(([a, b], i) => ctx[i ? "lineTo" : "moveTo"](x + a * r, y + b * r));
+  if (kind === 0) ctx.moveTo(x + r, y), ctx.arc(x, y, r, 0, 7);
+  else if (kind === 1) ctx.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
   else if (kind === 2) polygon([[0, -1.3], [1.1, 0], [0, 1.3], [-1.1, 0]]);
   else if (kind === 3) polygon([[0, -1.25], [1.15, 0.9], [-1.15, 0.9]]);
   else if (kind === 4) polygon([[0, 1.25], [1.15, -0.9], [-1.15, -0.9]]);
@@ -620,7 +624,7 @@ function shape(context, kind, x, y, r) {
     const w = 0.42;
     polygon([[0, -w], [w, -1], [1, -w], [w, 0], [1, w], [w, 1], [0, w], [-w, 1], [-1, w], [-w, 0], [-1, -w], [-w, -1]]);
   }
-  context.closePath();
+  ctx.closePath();
 }
 
 /** State from an address: `#play-slug&tau=0.5`, or nothing. Values that do not exist are left out. */
@@ -690,7 +694,7 @@ export function mount(root, data, options = {}) {
   const seed = build("input", { type: "number", min: "0", max: "9", step: "1", "aria-label": "seed" });
   const clock = build("span", { class: "clp-clock" });
   const buttons = build("div", { class: "clp-buttons" }, play, step, again, build("span", {}, "seed ", seed), clock);
-  const control = build("div", { class: "clp-full" }, say, one, why, buttons, live);
+  const control = build("div", { class: "clp-control" }, say, one, why, buttons, live);
   const sparks = build("div", { class: "clp-sparks clp-full" });
   const spark = {};
   for (const [name, [label]] of Object.entries(MEASURES)) {
@@ -709,13 +713,13 @@ export function mount(root, data, options = {}) {
     build("figure", {}, bars, barsSay));
   grid.append(head, sphere);
   if (options.compact) grid.replaceChildren(sphere, control);
-  else grid.append(side, control, sparks, fold("The loss of this choice", formula, code, copy), fold("All knobs", knobs));
+  else grid.append(control, side, sparks, fold("The loss of this choice", formula, code, copy), fold("All knobs", knobs));
   root.classList.add("clp");
   root.replaceChildren(grid);
 
   // ---- knobs
   const inputs = []; // functions that bring a control in step with the state
-  const format = (name, value) => (name === "anneal" ? (value ? "yes" : "no") : number(value));
+  const format = (name, value) => (name === "begin" || name === "width" ? `${number(100 * value)} % of the run` : number(value));
   function knob(name) {
     const text = data.labels[name];
     if (name in data.choices) {
@@ -737,6 +741,12 @@ export function mount(root, data, options = {}) {
         reasons.lastChild.replaceChildren(...[...refused].map(([label, reason]) => build("li", {}, `${label}: ${reason}`)));
       });
       return build("div", { "data-knob": name }, build("label", {}, build("span", {}, text), box), reasons);
+    }
+    if (name === "anneal") {
+      const box = build("input", { type: "checkbox" });
+      on(box, "change", () => change({ anneal: Number(box.checked) }) || (box.checked = !box.checked));
+      inputs.push(() => (box.checked = Boolean(state.anneal)));
+      return build("div", { "data-knob": name }, build("label", {}, box, ` ${text}`));
     }
     const stops = [...new Set([...data.stops[name], state[name]])].sort((a, b) => a - b);
     const slider = build("input", { type: "range", min: "0", step: "1" });
@@ -802,6 +812,7 @@ export function mount(root, data, options = {}) {
   function load(next, from) {
     preset = from;
     state = next;
+    touched = false;
     why.textContent = "";
     restart();
     arrange();
@@ -882,10 +893,10 @@ export function mount(root, data, options = {}) {
       canvas.width = Math.round(w * scale);
       canvas.height = Math.round(h * scale);
     }
-    const context = canvas.getContext("2d");
-    context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, w, h);
-    return [context, w, h];
+    const ctx = canvas.getContext("2d");
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    ctx.clearRect(0, 0, w, h);
+    return [ctx, w, h];
   }
   const rotate = (z, v, out) => {
     for (let r = 0; r < 3; r++) out[r] = turn[3 * r] * z[v] + turn[3 * r + 1] * z[v + 1] + turn[3 * r + 2] * z[v + 2];
@@ -915,7 +926,7 @@ export function mount(root, data, options = {}) {
     const inside = chosen[query].map((j) => cosines[j]);
     return { batch, pool, chosen: chosen[query], open, inside, level, own: batch.keys.map((key) => dot(3 * key[query], z)) };
   }
-  let places = null, heaps = [], seenNow = null, drawn = 0;
+  let places = null, heaps = [], seenNow = null, drawn = 0, touched = false;
   function gather() {
     places = world.items().places;
     const count = world.table.length, left = new Set(Array.from({ length: count }, (_, i) => i));
@@ -926,108 +937,107 @@ export function mount(root, data, options = {}) {
       if (near.length > 3) near.forEach((j) => left.delete(j)), heaps.push([i, near.length]);
     }
   }
-  function dots(context, project, backs) {
+  function dots(ctx, project, backs) {
     const { z, views, classOf } = world;
     const p = [0, 0, 0];
     for (const behind of backs ? [true, false] : [false])
       for (const size of [0, 1])
         for (let c = size ? 0 : -1; c < 6; c++) {
-          context.beginPath();
+          ctx.beginPath();
           const count = size ? world.table.length : views;
           for (let i = 0; i < count; i++) {
             if ((size ? Math.floor(i / state.circle) : classOf[i]) !== c) continue;
             rotate(size ? places : z, 3 * i, p);
             if (backs && p[2] < 0 !== behind) continue;
             const [x, y] = project(p);
-            if (size) shape(context, c, x, y, 5);
-            else context.moveTo(x + 2, y), context.arc(x, y, 2, 0, 7);
+            if (size) shape(ctx, c, x, y, 5);
+            else ctx.moveTo(x + 2, y), ctx.arc(x, y, 2, 0, 7);
           }
-          context.globalAlpha = behind ? 0.25 : 1;
-          context.fillStyle = c < 0 ? "#999999" : palette.classes[c];
-          context.fill();
-          if (size && !behind) (context.lineWidth = 0.8), (context.strokeStyle = palette.ground), context.stroke();
+          ctx.globalAlpha = behind ? 0.25 : 1;
+          ctx.fillStyle = c < 0 ? "#999999" : palette.classes[c];
+          ctx.fill();
+          if (size && !behind) (ctx.lineWidth = 0.8), (ctx.strokeStyle = palette.ground), ctx.stroke();
         }
-    context.globalAlpha = 1;
+    ctx.globalAlpha = 1;
     if (seenNow) {
       const { batch, pool, chosen } = seenNow;
       const ring = (v, r, colour, from = z) => {
         rotate(from, 3 * v, p);
-        if (backs && p[2] < 0) context.globalAlpha = 0.35;
+        if (backs && p[2] < 0) ctx.globalAlpha = 0.35;
         const [x, y] = project(p);
-        context.beginPath();
-        context.arc(x, y, r, 0, 7);
-        context.lineWidth = 1.6;
-        context.strokeStyle = colour;
-        context.stroke();
-        context.globalAlpha = 1;
+        ctx.beginPath();
+        ctx.arc(x, y, r, 0, 7);
+        ctx.lineWidth = 1.6;
+        ctx.strokeStyle = colour;
+        ctx.stroke();
+        ctx.globalAlpha = 1;
       };
       if (state.negatives !== "every") for (const j of chosen) pool ? ring(pool[j], 5, "#D55E00") : ring(j, 5, "#D55E00", batch.queue);
       for (const key of batch.keys) ring(key[query], 7, "#009E73");
       ring(batch.queries[query], 10, palette.ink);
     }
-    context.font = "bold 12px sans-serif";
-    context.textAlign = "center";
-    context.lineWidth = 3;
-    context.strokeStyle = palette.ground;
-    context.fillStyle = palette.ink;
+    ctx.font = "bold 12px sans-serif";
+    ctx.textAlign = "center";
+    ctx.lineWidth = 3;
+    ctx.strokeStyle = palette.ground;
+    ctx.fillStyle = palette.ink;
     for (const [i, count] of heaps) {
       rotate(places, 3 * i, p);
       const [x, y] = project(p);
       const text = count === world.table.length || heaps.length < 3 ? `${count} items here` : `${count}`;
-      context.globalAlpha = backs && p[2] < 0 ? 0.5 : 1;
-      context.strokeText(text, x, y - 13);
-      context.fillText(text, x, y - 13);
+      ctx.strokeText(text, x, y - 13);
+      ctx.fillText(text, x, y - 13);
     }
-    context.globalAlpha = 1;
+    ctx.globalAlpha = 1;
   }
   function drawSphere() {
-    const [context, w, h] = surface(sphere);
+    const [ctx, w, h] = surface(sphere);
     const r = Math.min(w, h) / 2 - 12;
-    context.lineWidth = 1;
-    context.strokeStyle = palette.line;
-    context.beginPath();
-    context.arc(w / 2, h / 2, r, 0, 7);
-    context.stroke();
+    ctx.lineWidth = 1;
+    ctx.strokeStyle = palette.line;
+    ctx.beginPath();
+    ctx.arc(w / 2, h / 2, r, 0, 7);
+    ctx.stroke();
     const project = (p) => [w / 2 + r * p[0], h / 2 - r * p[1]];
     const p = [0, 0, 0];
     for (const back of [true, false]) { // three great circles, so that the turning shows
-      context.globalAlpha = back ? 0.35 : 0.9;
-      context.beginPath();
+      ctx.globalAlpha = back ? 0.35 : 0.9;
+      ctx.beginPath();
       for (let circle = 0; circle < 3; circle++) {
         let pen = false;
         for (let a = 0; a <= 72; a++) {
           const [s, c] = [Math.sin((a * Math.PI) / 36), Math.cos((a * Math.PI) / 36)];
           rotate([[s, c, 0], [s, 0, c], [0, s, c]][circle], 0, p);
           const visible = p[2] < 0 === back;
-          if (visible) context[pen ? "lineTo" : "moveTo"](...project(p));
+          if (visible) ctx[pen ? "lineTo" : "moveTo"](...project(p));
           pen = visible;
         }
       }
-      context.stroke();
+      ctx.stroke();
     }
-    context.globalAlpha = 1;
-    dots(context, project, true);
+    ctx.globalAlpha = 1;
+    dots(ctx, project, true);
   }
   function drawMap() {
-    const [context, w, h] = surface(map);
-    context.strokeStyle = palette.line;
-    context.lineWidth = 1;
-    context.strokeRect(0.5, 0.5, w - 1, h - 1);
-    context.beginPath();
-    for (const x of [0.25, 0.5, 0.75]) context.moveTo(x * w, 0), context.lineTo(x * w, h);
-    context.moveTo(0, h / 2), context.lineTo(w, h / 2);
-    context.globalAlpha = 0.4;
-    context.stroke();
-    context.globalAlpha = 1;
-    dots(context, (p) => [w / 2 + (Math.atan2(p[0], p[2]) / Math.PI) * (w / 2 - 7), h / 2 - p[1] * (h / 2 - 8)], false);
+    const [ctx, w, h] = surface(map);
+    ctx.strokeStyle = palette.line;
+    ctx.lineWidth = 1;
+    ctx.strokeRect(0.5, 0.5, w - 1, h - 1);
+    ctx.beginPath();
+    for (const x of [0.25, 0.5, 0.75]) ctx.moveTo(x * w, 0), ctx.lineTo(x * w, h);
+    ctx.moveTo(0, h / 2), ctx.lineTo(w, h / 2);
+    ctx.globalAlpha = 0.4;
+    ctx.stroke();
+    ctx.globalAlpha = 1;
+    dots(ctx, (p) => [w / 2 + (Math.atan2(p[0], p[2]) / Math.PI) * (w / 2 - 7), h / 2 - p[1] * (h / 2 - 8)], false);
   }
   function drawBars() {
-    const [context, w, h] = surface(bars);
+    const [ctx, w, h] = surface(bars);
     const bottom = h - 16, bins = 40;
-    context.font = "11px sans-serif";
-    context.fillStyle = palette.ink;
-    context.textAlign = "center";
-    for (const tick of [-1, -0.5, 0, 0.5, 1]) context.fillText(String(tick).replace("-", "−"), 10 + ((tick + 1) / 2) * (w - 20), h - 3);
+    ctx.font = "11px sans-serif";
+    ctx.fillStyle = palette.ink;
+    ctx.textAlign = "center";
+    for (const tick of [-1, -0.5, 0, 0.5, 1]) ctx.fillText(String(tick).replace("-", "−"), 10 + ((tick + 1) / 2) * (w - 20), h - 3);
     if (!seenNow) return;
     const { open, inside, level, own } = seenNow;
     const at = (c) => 10 + ((c + 1) / 2) * (w - 20);
@@ -1041,27 +1051,27 @@ export function mount(root, data, options = {}) {
     all.forEach((n, b) => {
       const [x, wide_] = [at((2 * b) / bins - 1), (w - 20) / bins - 1];
       const high = (m) => (m / most) * (bottom - 14);
-      context.fillStyle = "#BBBBBB";
-      context.fillRect(x, bottom - high(n), wide_, high(n));
-      context.fillStyle = "#D55E00";
-      context.fillRect(x, bottom - high(some[b]), wide_, high(some[b]));
+      ctx.fillStyle = "#BBBBBB";
+      ctx.fillRect(x, bottom - high(n), wide_, high(n));
+      ctx.fillStyle = "#D55E00";
+      ctx.fillRect(x, bottom - high(some[b]), wide_, high(some[b]));
     });
-    context.strokeStyle = palette.ink;
-    context.lineWidth = 1;
-    context.beginPath();
-    context.moveTo(10, bottom + 0.5), context.lineTo(w - 10, bottom + 0.5);
-    context.stroke();
+    ctx.strokeStyle = palette.ink;
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    ctx.moveTo(10, bottom + 0.5), ctx.lineTo(w - 10, bottom + 0.5);
+    ctx.stroke();
     const upright = (c, colour, dash, text, y) => {
-      context.setLineDash(dash);
-      context.strokeStyle = colour;
-      context.lineWidth = 2;
-      context.beginPath();
-      context.moveTo(at(c), bottom), context.lineTo(at(c), y + 3);
-      context.stroke();
-      context.setLineDash([]);
-      context.fillStyle = palette.ink;
-      context.textAlign = c > 0.6 ? "right" : c < -0.6 ? "left" : "center";
-      context.fillText(text, at(c), y);
+      ctx.setLineDash(dash);
+      ctx.strokeStyle = colour;
+      ctx.lineWidth = 2;
+      ctx.beginPath();
+      ctx.moveTo(at(c), bottom), ctx.lineTo(at(c), y + 3);
+      ctx.stroke();
+      ctx.setLineDash([]);
+      ctx.fillStyle = palette.ink;
+      ctx.textAlign = c > 0.6 ? "right" : c < -0.6 ? "left" : "center";
+      ctx.fillText(text, at(c), y);
     };
     for (const c of own) upright(c, "#009E73", [], "", 14);
     upright(Math.max(-1, Math.min(1, level)), palette.dark ? "#56B4E9" : "#0072B2", [5, 4], "τ log c", 10);
@@ -1071,7 +1081,7 @@ export function mount(root, data, options = {}) {
     const marks = { alignment: 0, uniformity: SPREAD, right: chance, bound: world.nats };
     const notes = {
       loss: "nats, of the last step", alignment: "0: views agree", uniformity: `${SPREAD.toFixed(2)}: even`.replace("-", "−"),
-      right: `by chance ${chance.toFixed(0)} %`, bound: `of ${world.nats.toFixed(2)} nats of information`,
+      right: `by chance ${chance.toFixed(0)} %`, bound: `of I = ${world.nats.toFixed(2)} nats`,
     };
     if (!bounded(state, data)) notes.bound = `no bound here; I = ${world.nats.toFixed(2)}`;
     for (const [name, { value, canvas, note }] of Object.entries(spark)) {
@@ -1079,27 +1089,27 @@ export function mount(root, data, options = {}) {
       const now = series[series.length - 1];
       value.textContent = Number.isFinite(now) ? MEASURES[name][1](now).replace("-", "−") : "–";
       note.textContent = notes[name];
-      const [context, w, h] = surface(canvas);
+      const [ctx, w, h] = surface(canvas);
       const ends = [...series.filter(Number.isFinite), ...(name in marks ? [marks[name]] : [])];
       if (!series.length) continue;
       let [low, high] = name === "right" ? [0, 100] : [Math.min(...ends), Math.max(...ends)];
       if (high - low < 1e-9) (low -= 0.5), (high += 0.5);
       const y = (v) => h - 3 - ((v - low) / (high - low)) * (h - 6);
-      context.lineWidth = 1.2;
+      ctx.lineWidth = 1.2;
       if (name in marks) {
-        context.strokeStyle = palette.dark ? "#56B4E9" : "#0072B2";
-        context.setLineDash([4, 3]);
-        context.beginPath();
-        context.moveTo(0, y(marks[name])), context.lineTo(w, y(marks[name]));
-        context.stroke();
-        context.setLineDash([]);
+        ctx.strokeStyle = palette.dark ? "#56B4E9" : "#0072B2";
+        ctx.setLineDash([4, 3]);
+        ctx.beginPath();
+        ctx.moveTo(0, y(marks[name])), ctx.lineTo(w, y(marks[name]));
+        ctx.stroke();
+        ctx.setLineDash([]);
       }
-      context.strokeStyle = palette.ink;
-      context.beginPath();
+      ctx.strokeStyle = palette.ink;
+      ctx.beginPath();
       series.forEach((v, i) => {
-        if (Number.isFinite(v)) context.lineTo((i / Math.max(1, series.length - 1)) * w, y(v));
+        if (Number.isFinite(v)) ctx.lineTo((i / Math.max(1, series.length - 1)) * w, y(v));
       });
-      context.stroke();
+      ctx.stroke();
     }
   }
   /** What is on screen, in one sentence with the present numbers. */
@@ -1110,12 +1120,21 @@ export function mount(root, data, options = {}) {
     const heap = heaps.length ? `, ${heaps.map(([, n]) => n).join(" and ")} items in one place` : "";
     return `${preset.title}: ${world.views} views of ${world.table.length} items on a sphere after ${world.step_} steps: ${told.join(", ")}${heap}.`;
   }
+  // Where most items lie on one side, the sphere turns that side to the front, unless a reader has turned it.
+  function follow(part) {
+    const centre = [0, 0, 0], p = [0, 0, 0];
+    for (let v = 0; v < places.length; v++) centre[v % 3] += places[v] / world.table.length;
+    rotate(centre, 0, p);
+    if (touched || Math.hypot(...p) < 0.3) return;
+    turned(-part * Math.atan2(p[0], p[2]), part * (Math.atan2(p[1], Math.hypot(p[0], p[2])) - 0.3));
+  }
   function draw(all) {
+    gather();
+    if (playing || rush) follow(rush ? 1 : 0.06);
     dirty = false;
     drawn++;
     if (!palette) colours();
-    if (all || !places) seenNow = options.compact ? null : look();
-    gather();
+    if (all || !seenNow) seenNow = options.compact ? null : look();
     drawSphere();
     if (!options.compact) {
       drawMap();
@@ -1153,6 +1172,7 @@ export function mount(root, data, options = {}) {
     const [dx, dy] = [event.clientX - grabbed.x, event.clientY - grabbed.y];
     grabbed = { x: event.clientX, y: event.clientY, moved: grabbed.moved + Math.abs(dx) + Math.abs(dy) };
     const radius = sphere.clientWidth / 2;
+    touched = true;
     turned(dx / radius, dy / radius);
   });
   const ask = (canvas, event, project) => {
@@ -1177,7 +1197,7 @@ export function mount(root, data, options = {}) {
     ask(map, event, (p, w, h) => [w / 2 + (Math.atan2(p[0], p[2]) / Math.PI) * (w / 2 - 7), h / 2 - p[1] * (h / 2 - 8), true]));
   on(sphere, "keydown", (event) => {
     const way = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] }[event.key];
-    if (way) turned(...way);
+    if (way) (touched = true), turned(...way);
     else if (event.key === " ") run(!playing);
     else if (/^[nN]$/.test(event.key)) (query = (query + 1) % world.table.length), (dirty = true), wake();
     else return;
@@ -1232,6 +1252,7 @@ export function mount(root, data, options = {}) {
   on(matchMedia("(prefers-color-scheme: dark)"), "change", theme);
 
   arrange();
+  turned(0.5, 0.35);
   restart();
   if (linked) root.scrollIntoView();
   const handle = {
