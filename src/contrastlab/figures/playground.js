@@ -484,11 +484,12 @@ export function refusal(state, data) {
   if (shared > state.views) return say(data.reasons.shared, { shared });
   const drawn = new Set(viewTable(state).flat()).size;
   if (drawn > data.mostViews) return say(data.reasons.many, { drawn });
-  const combination = data.refusals[`${state.keys} ${state.positives} ${state.objective}`];
-  if (combination !== undefined) return say(data.messages[combination]);
-  if (state.negatives === "every") return "";
   const least = state.anneal ? Math.min(state.start, state.outer) : state.outer;
   if (state.negatives === "ring" && state.inner >= least) return say(data.reasons.order, { least: number(least) });
+  const combination = `${state.keys} ${state.positives} ${state.objective}`;
+  const plain = state.strength === 0 && data.plain.includes(combination);
+  if (combination in data.refusals && !plain) return say(data.messages[data.refusals[combination]]);
+  if (state.negatives === "every") return "";
   const [first, last] = edges({ ...state, anneal: 0, outer: least }, candidates(state), 0, 1);
   const inner = state.negatives === "ring" ? number(state.inner) : "0";
   const ranks = { candidates: candidates(state), outer: number(least), inner, first, last };
@@ -693,7 +694,7 @@ export function mount(root, data, options = {}) {
   const again = build("button", { type: "button" }, "Restart");
   const seed = build("input", { type: "number", min: "0", max: "9", step: "1", "aria-label": "seed" });
   const clock = build("span", { class: "clp-clock" });
-  const buttons = build("div", { class: "clp-buttons" }, play, step, again, build("span", {}, "seed ", seed), clock);
+  const buttons = build("div", { class: "clp-buttons" }, play, step, again, build("span", { "data-knob": "seed" }, "seed ", seed), clock);
   const control = build("div", { class: "clp-control" }, say, one, why, buttons, live);
   const sparks = build("div", { class: "clp-sparks clp-full" });
   const spark = {};

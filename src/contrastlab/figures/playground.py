@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import product
 from types import MappingProxyType
@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from contrastlab import divergences, keys, negatives, objectives, positives, schedules, views
-from contrastlab.candidates import Candidates
+from contrastlab.candidates import Candidates, Chosen
 from contrastlab.errors import ContrastLabError, reject, unknown
 from contrastlab.figures import COLOURS, view_table
 from contrastlab.methods import Recipe
@@ -271,19 +271,20 @@ def _recipe(c: Mapping[str, Any]) -> Recipe:
 
 
 def _first_use(c: Mapping[str, Any], keys_: int) -> None:
+    # what a first batch would refuse: the objective given all keys, then the region where it is smallest
     recipe = _recipe(c)
-    part = recipe.negatives
-    if isinstance(part, negatives.Ring | negatives.Ball):
-        part = replace(part, outer=schedules.bounds(part.outer)[0])  # where the region is smallest
     pool = Candidates(torch.zeros(1, keys_, dtype=torch.float64))
     draws = BatchRandom(torch.Generator().manual_seed(0))
-    chosen = part.select(pool, draws, 0, 1)
-    others = recipe.positives.select(pool, chosen, draws, 0, 1)
     own, lift = torch.zeros(1, dtype=torch.float64), None
     if isinstance(recipe.positives, positives.Many | positives.Joint):
         own, lift = recipe.positives.pair(own.expand(1, recipe.positives.count), 0, 1)
+    others = recipe.positives.select(pool, Chosen(None), draws, 0, 1)
     taken = None if others is None else pool.read(others)
-    recipe.objective(Scores(own, pool.read(chosen), taken, lift=lift, highest=1 / recipe.temperature))
+    recipe.objective(Scores(own, pool.logits, taken, lift=lift, highest=1 / recipe.temperature))
+    part = recipe.negatives
+    if isinstance(part, negatives.Ring | negatives.Ball):
+        part = replace(part, outer=schedules.bounds(part.outer)[0])
+    part.select(pool, draws, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -414,12 +415,14 @@ def _lines(recipe: Recipe) -> dict[str, dict[str, str]]:
     return {name: {"latex": _marked(row), "code": _marked(parts[name])} for name, row in zip(order, rows, strict=True)}
 
 
+_BASE: Mapping[str, Any] = MappingProxyType(asdict(State()) | dict(_MARKS))
+
+
 def _pieces() -> dict[str, dict[str, tuple[str, str]]]:
     """Rows of the equation and parts in Python: choice → option → (TeX, Python)."""
-    base = asdict(State()) | {"until": 1.0} | dict(_MARKS)
 
     def piece(name: str, **choices: Any) -> tuple[str, str]:
-        return _rows(_recipe(base | choices))[name]
+        return _rows(_recipe({**_BASE, **choices}))[name]
 
     # every divergence but Tsallis differs from the next in its name and f alone
     latex, code = piece("objective", objective="fmicl", divergence="js")
@@ -452,53 +455,62 @@ def _rows(recipe: Recipe) -> dict[str, tuple[str, str]]:
     return {name: (_marked(row), _marked(code[name])) for name, row in zip(names, rows, strict=True)}
 
 
-def _refusals() -> tuple[dict[str, int], list[str]]:
-    """``"keys positives objective"`` to the number of a reason, and the reasons for which the library refuses."""
-    found: dict[str, int] = {}
+def _refusals() -> dict[str, Any]:
+    """What the library refuses to put together, and why.
+
+    ``refusals`` leads from ``"keys positives objective"`` to the number of a reason in ``messages``; ``plain`` are
+    those that it takes after all where JCL's λ is 0, because nothing is added in the denominator then.
+    """
+    refusals: dict[str, int] = {}
     messages: list[str] = []
-    base = asdict(State()) | {"until": 1.0} | dict(_MARKS)
+    plain = []
     for where, same, loss in product(CHOICES["keys"], CHOICES["positives"], CHOICES["objective"]):
-        try:
-            _first_use(base | {"keys": where, "positives": same, "objective": loss}, keys_=40)
-        except ContrastLabError as error:
-            text = _marked(str(error).removeprefix(f"{NAME}: "))
-            text = text.replace("='kl', order=None", "='@divergence@', order=@given-order@").replace(
-                f"against='{where}'", "against='@keys@'"
-            )
-            if text not in messages:
-                messages.append(text)
-            found[f"{where} {same} {loss}"] = messages.index(text)
-    return found, messages
+        choices = {**_BASE, "keys": where, "positives": same, "objective": loss}
+        reason = _reason(partial(_first_use, choices, 40))
+        if reason is None:
+            continue
+        text = _marked(reason.removeprefix(f"{NAME}: "))
+        text = text.replace("='kl', order=None", "='@divergence@', order=@given-order@")
+        text = text.replace(f"against='{where}'", "against='@keys@'")
+        if text not in messages:
+            messages.append(text)
+        refusals[f"{where} {same} {loss}"] = messages.index(text)
+        if same == "joint" and _reason(partial(_first_use, choices | {"strength": 0}, 40)) is None:
+            plain.append(f"{where} {same} {loss}")
+    return {"refusals": refusals, "messages": messages, "plain": plain}
+
+
+def _reason(make: Callable[[], object]) -> str | None:
+    try:
+        make()
+    except ContrastLabError as error:
+        return str(error)
+    return None
 
 
 def _bounds() -> list[str]:
     """``"positives objective"`` for which log(K + 1) − loss is a lower bound on the information."""
     found = []
     for same, loss in product(CHOICES["positives"], CHOICES["objective"]):
-        try:
-            recipe = State(keys="queue", positives=same, objective=loss).check()
-        except ContrastLabError:
-            continue
-        if recipe.bounds_information and recipe.objective.bound(0.0, 2) is not None:
-            found.append(f"{same} {loss}")
+        state = State(keys="queue", positives=same, objective=loss)
+        if _reason(state.check) is None:
+            recipe = state.recipe()
+            if recipe.bounds_information and recipe.objective.bound(0.0, 2) is not None:
+                found.append(f"{same} {loss}")
     return found
 
 
 def _reasons() -> dict[str, str]:
     """Why a number is refused, with the numbers marked: an empty ring, edges in the wrong order, too many views."""
 
-    def reason(make: Callable[[], object], **marks: float) -> str:
-        try:
-            make()
-        except ContrastLabError as error:
-            return _marked(str(error), marks)
-        raise AssertionError("not refused")
+    def marked(make: Callable[[], object], **marks: float) -> str:
+        return _marked(str(_reason(make)), marks)
 
     return {
-        "empty": reason(lambda: negatives.edges(97, 41, 23), candidates=97, inner=41, outer=23, first=39, last=22),
-        "order": reason(lambda: negatives.Ring(41, 23), inner=41, least=23),
-        "shared": reason(lambda: State(views=5, near=3, common=1), near=3, shared=7, views=5),
-        "many": reason(lambda: State(circle=12, views=6, near=0, common=0), views=6, drawn=432),
+        "empty": marked(lambda: negatives.edges(97, 41, 23), candidates=97, inner=41, outer=23, first=39, last=22),
+        "order": marked(lambda: negatives.Ring(41, 23), inner=41, least=23),
+        "shared": marked(lambda: State(views=5, near=3, common=1), near=3, shared=7, views=5),
+        "many": marked(lambda: State(circle=12, views=6, near=0, common=0), views=6, drawn=432),
     }
 
 
@@ -547,7 +559,6 @@ _NEEDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 
 @cache
 def _data() -> str:
-    refusals, messages = _refusals()
     made = {
         "recipe": f"{json.dumps(NAME)}, {json.dumps(LABEL)}",
         "defaults": asdict(State()),
@@ -558,8 +569,7 @@ def _data() -> str:
         "needs": {name: dict(needs) for name, needs in _NEEDS.items()},
         "pieces": _pieces(),
         "functions": {name: divergences.get(name).latex for name in CHOICES["divergence"]},
-        "refusals": refusals,
-        "messages": messages,
+        **_refusals(),
         "reasons": _reasons(),
         "bounds": _bounds(),
         "whole": list(_WHOLE),
