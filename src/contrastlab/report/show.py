@@ -133,18 +133,26 @@ class Report:
 
     @property
     def notes(self) -> Sentences:
-        """What to know about single rows, and the rows without a number in one line for each reason."""
-        out = [
-            f"{row.label}: {row.note}."
+        """What to know about single rows."""
+        return Sentences(
+            f"{row.label}: {row.note.rstrip('.')}."
             for row in self.rows
             if row.note and row.note != self.printed_note and row.kind != "difference" and row.measured
-        ]
+        )
+
+    @property
+    def absent(self) -> Sentences:
+        """The rows without a number, a line for each reason."""
         by_reason: dict[str, list[str]] = {}
         for row in self.rows:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
-        out += [f"{reason[0].upper()}{reason[1:]}: {_list(labels)}." for reason, labels in by_reason.items()]
-        return Sentences(out)
+        return Sentences(
+            f"Not run: {_list(labels)}."
+            if status == "not run"
+            else f"Not possible here: {_list(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
+            for status, labels in by_reason.items()
+        )
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -213,7 +221,8 @@ class Report:
     def text(self) -> str:
         """The table for a terminal."""
         body = self.texts.to_string(index=False) if len(self.texts) else "nothing has been run"
-        return "\n".join((self.caption, self.banner, "", body, "", *self.legend, *self.notes))
+        banner = (self.banner,) if self.banner else ()
+        return "\n".join((self.caption, *banner, "", body, "", *self.legend, *self.notes, *self.absent))
 
     def markdown(self) -> str:
         """The table for a README or a log."""
@@ -224,7 +233,7 @@ class Report:
         ]
         lines = [f"| {' | '.join(line)} |" for line in cells]
         banner = f"> **{self.banner}**\n\n" if self.banner else ""
-        words = "\n".join(f"- {_markdown(line)}" for line in (*self.legend, *self.notes))
+        words = "\n".join(f"- {_markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
         return f"**{_markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
 
     def html(self) -> str:
@@ -232,7 +241,7 @@ class Report:
         banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
         body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
         body = body.replace("<thead>", f"<caption>{escape(self.caption)}</caption><thead>", 1)
-        words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes))
+        words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
         return f"{banner}{body}<ul>{words}</ul>"
 
     def _repr_html_(self) -> str:
@@ -242,7 +251,7 @@ class Report:
         return self.markdown()
 
     def __repr__(self) -> str:
-        return f"{self.text()}\n\n{self.summary!r}\n"
+        return f"{self.text()}\n\n{self.findings!r}\n"
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table with a row that was asked for and has neither a number in the metric's range nor a reason.
@@ -265,15 +274,17 @@ class Report:
 
     @property
     def summary(self) -> Sentences:
-        """What the table shows and what it cannot, in sentences made from its numbers."""
+        """What the table shows and what it cannot, in sentences made from its numbers; complete without the table."""
+        first, *others = self.findings
+        return Sentences((first, *self.absent, *others, *((self.banner,) if self.banner else ())))
+
+    @property
+    def findings(self) -> Sentences:
+        """What the table shows, without what :meth:`text` and :meth:`html` say beside it."""
         gap = self.metric.gap
         methods = [row for row in self.rows if row.kind == "method"]
         run = [row for row in methods if row.measured is not None]
         out = [f"{len(run)} of {len(methods)} rows have a measured number."]
-        for status in ("not run", "n/a"):
-            names = [row.label for row in methods if row.status.startswith(status)]
-            if names:
-                out.append(f"{status.capitalize() if status == 'not run' else 'Not possible here'}: {_list(names)}.")
         judged = [row for row in run if row.versus_random is not None]
         above = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if row.above_random]
         below = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if not row.above_random]
@@ -288,7 +299,8 @@ class Report:
             out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
         gains = [row for row in self.rows if row.kind == "difference" and row.measured is not None]
         out += [_effect(row, gap) for row in gains]
-        out += _agreement(run, gap) if self.comparable else [self.banner]
+        if self.comparable:
+            out += _agreement(run, gap)
         single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
         if single:
             every = "every row" if len(single) == len(run) else _list(single)
@@ -383,6 +395,11 @@ class Several:
     def summary(self) -> Sentences:
         """The sentences of each column behind its name."""
         return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.summary)
+
+    @property
+    def findings(self) -> Sentences:
+        """See :attr:`Report.findings`."""
+        return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.findings)
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """See :meth:`Report.check`."""

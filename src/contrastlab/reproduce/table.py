@@ -21,19 +21,24 @@ from contrastlab.results import Result
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 
-def resolve_profile(plan: TablePlan, profile: str) -> str:
+def choose_profile(profile: str, known: Sequence[str]) -> str:
     """``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
 
     The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
 
     Raises:
-        UnknownNameError: with the profiles of this table.
+        UnknownNameError: not one of ``known``.
     """
     if profile == "auto":
         profile = os.environ.get(PROFILE_VARIABLE) or ("paper" if torch.cuda.is_available() else "laptop")
-    if profile not in plan.profiles:
-        raise unknown("profile", profile, ("auto", *plan.profiles))
+    if profile not in known:
+        raise unknown("profile", profile, ("auto", *known))
     return profile
+
+
+def resolve_profile(plan: TablePlan, profile: str) -> str:
+    """:func:`choose_profile` among the profiles of a table."""
+    return choose_profile(profile, plan.profiles)
 
 
 def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
@@ -228,6 +233,6 @@ def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, p
 
 
 __all__ = [
-    "PROFILE_VARIABLE", "announce", "assemble", "cells", "data_hash", "find_results", "parse_seeds", "parse_target",
-    "references", "resolve_profile", "table",
+    "PROFILE_VARIABLE", "announce", "assemble", "cells", "choose_profile", "data_hash", "find_results", "parse_seeds",
+    "parse_target", "references", "resolve_profile", "table",
 ]  # fmt: skip
