@@ -79,7 +79,7 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     assert not wrong
 
 
-ROOT = "document.getElementById('playground')"
+ROOT = "document.getElementById('playground-live')"
 HANDLE = f"{ROOT}.playground"
 
 
@@ -600,7 +600,7 @@ def test_the_sentence_holds_the_present_numbers(open_page: Callable[..., Any]) -
 @pytest.mark.parametrize("width", [1300, 390])
 def test_knobs_answer_to_keys_and_refused_choices_give_their_reason(open_page: Callable[..., Any], width: int) -> None:
     page = open_page("#play-early-ring", width=width)
-    for fold in page.locator("#playground > div > details").all():
+    for fold in page.locator("#playground-live > div > details").all():
         if fold.get_attribute("open") is None:
             fold.locator("summary").first.click()
     knobs = page.locator(".clp-knobs")
@@ -631,7 +631,7 @@ def test_arrows_turn_the_sphere_and_a_click_asks_another_item(open_page: Callabl
     page.keyboard.press("ArrowLeft")
     page.wait_for_timeout(100)
     assert page.evaluate(picture) != before
-    asked = page.locator(".clp-side figcaption").nth(1)
+    asked = page.locator(".clp-side .clp-cap").nth(1)
     assert asked.text_content().startswith("Item 1 asks")
     page.keyboard.press("n")
     page.wait_for_timeout(100)

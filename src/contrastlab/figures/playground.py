@@ -638,9 +638,9 @@ def html(slug: str = "circles", *, compact: bool = False) -> str:
     """
     options = json.dumps({"preset": preset(slug).slug, "compact": compact})
     values = _data().replace("</", "<\\/")
-    mount = f'mount(document.getElementById("playground"), {values}, {options});'
+    mount = f'mount(document.getElementById("playground-live"), {values}, {options});'
     script = f'<script type="module">\n{module()}\n{mount}\n</script>'
-    return f'<style>\n{_file("css")}</style>\n<div id="playground"></div>\n{script}\n'
+    return f'<style>\n{_file("css")}</style>\n<div id="playground-live"></div>\n{script}\n'
 
 
 @cache
