@@ -47,8 +47,8 @@ SHOW = f"""name => {{
   for (const [other, accepted] of Object.entries(needs)) changes[other] = accepted[0];
   if (["many", "joint"].includes(changes.positives)) changes.keys = "queue";
   return play.change(changes); }}"""
-NARROW = """() => [...document.querySelectorAll('.clp-equation, .clp-equation > div, .clp pre, .clp-cap, .clp small')].some(
-  e => e.scrollWidth > e.clientWidth + 2)"""
+NARROW = """() => [...document.querySelectorAll(
+  '.clp-equation, .clp-equation > div, .clp pre, .clp-cap, .clp small')].some(e => e.scrollWidth > e.clientWidth + 2)"""
 DRAWN = "() => ['sphere', 'map', 'bars'].map(name => document.querySelector(`.clp-${name}`).toDataURL()).join()"
 
 
