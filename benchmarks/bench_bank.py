@@ -178,7 +178,7 @@ def test_ring_imagenet(contest: Contest) -> None:
     bank = mine.bank
     # the whole ring is asked of a few queries, on the same bank
     whole = Ours(iring(None), TAU, images=DRAWN, indices=numbers[:few])
-    whole.learner.stores = mine.learner.stores
+    whole.learner.keys = mine.learner.keys
     subset = query.detach()[:few].clone().requires_grad_()
     mine.indices = numbers[:few]
     drawn_is_of_the_ring(mine, subset, Sorted(bank, numbers, None))

@@ -117,15 +117,13 @@ def step_of(point: Point) -> dict[str, Any]:
             return x
 
     def stepper(keys: int, batch: int) -> Any:
-        recipe = get(point["method"]).override({"keys.size": 1, "keys.parts": 1})
+        recipe = get(point["method"]).override({"keys.size": 1, "keys.shuffle_groups": 1})
         if "count" in point:
             many = replace(recipe.positives, count=point["count"])
             recipe = replace(recipe, views=replace(recipe.views, count=1 + point["count"]), positives=many)
         settings = Settings(arch="tiny", stem="cifar", dim=DIM)
-        learner = Learner(recipe, settings, image_channels=3, images=2, classes=2, seed=0)
-        learner.network.encoders = nn.ModuleList([Through()])
-        learner.slow = None if learner.slow is None else nn.ModuleList([Through()])
-        learner.stores[0].rows = unit(keys, 1)
+        learner = Learner(recipe, settings, images=2, classes=2, seed=0, encoders=nn.ModuleList([Through()]))
+        learner.keys.stores[0].rows = unit(keys, 1)
         learner.bind(lambda *views: list(views))
         views = [unit(batch, 2 + i) for i in range(recipe.views.count)]
         views[0].requires_grad_()

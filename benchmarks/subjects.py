@@ -60,15 +60,12 @@ class Ours:
         images: int = 512, queue: Tensor | None = None, indices: Tensor | None = None,
     ) -> None:  # fmt: skip
         size = 1 if queue is None else len(queue)
-        recipe = recipe.override({"keys.size": size, "keys.parts": 1, "temperature": temperature})
+        recipe = recipe.override({"keys.size": size, "keys.shuffle_groups": 1, "temperature": temperature})
         settings = Settings(arch="tiny", stem="cifar", dim=DIM)
-        self.learner = Learner(recipe, settings, image_channels=3, images=images, classes=2, seed=0)
         encoder = nn.ModuleList([Normalise()])
-        self.learner.network.encoders = encoder
-        if self.learner.slow is not None:
-            self.learner.slow = nn.ModuleList([Normalise()])
+        self.learner = Learner(recipe, settings, images=images, classes=2, seed=0, encoders=encoder)
         if queue is not None:
-            self.learner.rows(0).copy_(queue)
+            self.learner.keys.rows(0).copy_(queue)
         self.learner.bind(lambda *views: [encoder[0](view) for view in views])
         self.indices = indices
         self.last: Step | None = None
@@ -88,7 +85,7 @@ class Ours:
     @property
     def bank(self) -> Tensor:
         """The stored keys."""
-        return self.learner.rows(0)
+        return self.learner.keys.rows(0)
 
 
 def normalised(views: Sequence[Tensor]) -> list[Tensor]:

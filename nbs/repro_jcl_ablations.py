@@ -60,7 +60,7 @@ BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 # %%
 display(Markdown(plan.claim))
-pd.DataFrame({plan.label(name): get(name).parts() for name in plan.methods}).T[["views", "positives"]]
+pd.DataFrame({plan.label(name): get(name).choices() for name in plan.methods}).T[["views", "positives"]]
 
 # %% [markdown]
 # ## One method, as five choices

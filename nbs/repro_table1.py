@@ -26,31 +26,25 @@
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
-methods: str = "all"  # all, or rows by name
-profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
+rows: str = "all"  # all, or rows by name: "ir,iring"
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
-devices: str = "1"  # devices of this machine, or auto
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
-out_dir: str = "runs"  # new results and checkpoints, from the project's root
+out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from pathlib import Path
+from contrastlab import methods
+from contrastlab.reproduce import notebook
 
-from IPython.display import Markdown, display
-
-from contrastlab import papers, report, reproduce, results
-from contrastlab.methods import get
-
-reproduce.check_parameters(globals())
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
-plan = papers.plan("ring", "1")
+nb = notebook.open("ring", 1, globals())
 
 # %% [markdown]
 # ## What the table claims
 
 # %%
-display(Markdown(plan.claim))
-papers.published("ring", "1").pivot_table(index="row", columns="column", values="value", sort=False)
+nb.claim
 
 # %% [markdown]
 # ## One method, as five choices
@@ -59,30 +53,15 @@ papers.published("ring", "1").pivot_table(index="row", columns="column", values=
 # and how scores become a loss. Change one choice and you have another row.
 
 # %%
-get("ring/iring")
+methods.get("ring/iring")
 
 # %% [markdown]
 # ## Run what is missing
 #
-# Stored cells are read, cut-off cells are resumed. The first lines say which profile was taken and how long it
-# will take.
+# Stored cells are read, cut-off cells are resumed, several run side by side.
 
 # %% tags=["nbval-ignore-output"]
-table = reproduce.table(
-    "ring",
-    "1",
-    dataset,
-    methods_=methods,
-    profile=profile,
-    seeds=seeds,
-    data_root=data_root or None,
-    out_dir=root / out_dir,
-    read_also=[root / "results"],
-    devices=int(devices) if str(devices).isdigit() else devices,
-)
-
-# %% [markdown]
-# ## Published beside measured
+table = nb.run()
 
 # %% tags=["nbval-ignore-output"]
 table
@@ -90,25 +69,17 @@ table
 # %% tags=["nbval-ignore-output"]
 table.figure()
 
-# %% [markdown]
-# ## What was measured, and what it cannot show
-
 # %% tags=["nbval-ignore-output"]
-print(*report.summary_sentences(table), sep="\n")
-
+table.summary
 
 # %% [markdown]
 # ## Measured before, on real images
 #
 # The project keeps its measured runs, each with settings, seeds, data and machine. This is CIFAR-10 in the `laptop`
-# profile: 5,000 images, a four-layer encoder, minutes on one core.
+# profile: part of the images, a small encoder, minutes on one core.
 
 # %% tags=["nbval-ignore-output"]
-real = report.table(plan, results.find(root / "results", paper="ring", table="1"), "cifar10", "laptop")
-real
-
-# %% tags=["nbval-ignore-output"]
-print(*report.summary_sentences(real), sep="\n")
+nb.stored("cifar10", "laptop")
 
 # %% [markdown]
 # Read the differences (Ring − base), not the levels: both arms share data, order and initial weights, seed by seed.
@@ -118,13 +89,5 @@ print(*report.summary_sentences(real), sep="\n")
 # copy of CIFAR-10 named in the data line, where it is the JPEG-compressed one, is a little harder than the original.
 # The paper states the method three ways (text, Algorithm 1, released code); the recipe's note says which was taken.
 
-# %% tags=["check", "nbval-ignore-output"]
-rows = {row.method: row for row in table.rows}
-asked = plan.resolve_all(methods)
-assert set(asked) <= set(rows)
-# every row asked for has a number between 0 and 100, or the reason why it cannot exist
-for method in asked:
-    row = rows[method]
-    assert row.status.startswith("n/a") or (row.measured is not None and 0 <= row.measured.mean <= 100), row
-# the random encoder is the floor that every other number is read against
-assert rows["ours/random"].measured is not None
+# %% tags=["check"]
+table.check(rows)

@@ -42,7 +42,9 @@ def test_neighbours_differ_in_one_choice() -> None:
     for choice, names in near.items():
         for name in names:
             one, other = methods.get("ring/iring"), methods.get(name)
-            same = [one.parts()[c] == other.parts()[c] for c in one.parts()] + [one.temperature == other.temperature]
+            same = [one.choices()[c] == other.choices()[c] for c in one.choices()] + [
+                one.temperature == other.temperature
+            ]
             assert same.count(False) == 1, (choice, name)
             assert "ring/iring" in atlas.neighbours(name)[choice]
 

@@ -215,7 +215,7 @@ def test_fit_finds_most_of_a_gaussians_information_and_no_more(kind):
     }[kind]
     found = fit(critic, info_nce, x, y, batch=64, epochs=20, patience=8, learning_rate=3e-3)
     assert 0.75 * gaussian.mutual_information < found.value < gaussian.mutual_information + 0.08
-    assert found.held_out[found.best_epoch] == max(found.held_out)
+    assert found.held_out[found.best] == max(found.held_out)
 
 
 def test_fit_stops_and_returns_to_the_best_epoch():
@@ -223,10 +223,10 @@ def test_fit_stops_and_returns_to_the_best_epoch():
     x, y = torch.randn(600, 1), torch.randn(600, 1)  # independent: training only memorises
     critic = Separable(mlp([1, 64, 64, 8]), mlp([1, 64, 64, 8]))
     found = fit(critic, info_nce, x, y, batch=32, epochs=200, patience=5, learning_rate=1e-2)
-    assert len(found.held_out) == found.best_epoch + 6 < 200
+    assert len(found.held_out) == found.best + 6 < 200
     generator = torch.Generator().manual_seed(0)
     stop = torch.randperm(600, generator=generator)[:120]
-    assert evaluate(critic, info_nce, x[stop], y[stop], 32) == pytest.approx(found.held_out[found.best_epoch], abs=1e-6)
+    assert evaluate(critic, info_nce, x[stop], y[stop], 32) == pytest.approx(found.held_out[found.best], abs=1e-6)
     assert found.value < 0.05
 
 

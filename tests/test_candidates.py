@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import candidates, methods
-from contrastlab.candidates import Candidates, Chosen, Stored, ring_indices
+from contrastlab import methods, ranks
+from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.errors import ArgumentError
 from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
@@ -45,9 +45,9 @@ def problems(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int]
 def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, piece, sample, kept) -> None:
     queries, keys, own, banned, first, last = problem
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "_PIECE", piece)
-        patch.setattr(candidates, "_SAMPLE", sample)
-        patch.setattr(candidates, "_KEPT_BYTES", kept)
+        patch.setattr(ranks, "PIECE", piece)
+        patch.setattr(ranks, "SAMPLE", sample)
+        patch.setattr(ranks, "KEPT_BYTES", kept)
         extra = (own, None, banned if ban else None)
         logits = queries @ keys.T
         whole, stream = Candidates(logits.clone(), *extra), Stored(queries, keys, *extra, dense=False)
@@ -70,7 +70,7 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, piece, sample,
 def test_a_row_that_the_sample_misleads_is_selected_from_all_of_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     # the sample sees the closest keys only, so its floor is too high for a region of a tenth
     keys = torch.arange(2000.0)[:, None]
-    monkeypatch.setattr(candidates, "_SAMPLE", 50)
+    monkeypatch.setattr(ranks, "SAMPLE", 50)
     monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(1950, 2000))
     found = Stored(torch.ones(2, 1), keys, dense=False).region(10, 200, "ranked")
     assert torch.equal(found.indices, torch.arange(1800, 1990).expand(2, -1))
@@ -79,8 +79,8 @@ def test_a_row_that_the_sample_misleads_is_selected_from_all_of_its_scores(monke
 
 def test_ties_go_to_the_lower_index() -> None:
     row = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
-    assert ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
-    assert ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
+    assert ranks.ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
+    assert ranks.ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -98,7 +98,7 @@ def test_a_selection_leaves_no_copy_of_the_scores_behind() -> None:
     queries = F.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     keys = F.normalize(torch.randn(60_000, 8, generator=torch.Generator().manual_seed(1)), dim=1)
     largest = 0
-    empty = candidates.np.empty
+    empty = ranks.np.empty
 
     def watched(*args, **kwargs):
         nonlocal largest
@@ -107,7 +107,7 @@ def test_a_selection_leaves_no_copy_of_the_scores_behind() -> None:
         return array
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates.np, "empty", watched)
+        patch.setattr(ranks.np, "empty", watched)
         Stored(queries, keys, dense=False).region(600, 6000, "ranked", torch.zeros(12, 4, dtype=torch.int64))
     assert 0 < largest < 4 * 12 * 60_000 / 3
 
@@ -152,8 +152,8 @@ def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None
 
 def test_many_keys_are_passed_over_and_those_of_another_type_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = torch.randn(40_000, 4, generator=torch.Generator().manual_seed(0))
-    passes, original = [], candidates._from_pass
-    monkeypatch.setattr(candidates, "_from_pass", lambda *args: passes.append(1) or original(*args))
+    passes, original = [], ranks.from_pass
+    monkeypatch.setattr(ranks, "from_pass", lambda *args: passes.append(1) or original(*args))
     for count, dtype, last, expected in (
         (40_000, torch.float32, 4000, 1), (30_000, torch.float32, 3000, 0), (40_000, torch.float64, 4000, 0),
         (40_000, torch.float32, 20_000, 0),
@@ -161,7 +161,9 @@ def test_many_keys_are_passed_over_and_those_of_another_type_are_not(monkeypatch
         passes.clear()
         asked = Stored(torch.ones(2, 4, dtype=dtype), keys[:count].to(dtype))
         found = asked.region(10, last, "ranked").indices
-        assert torch.equal(found, ring_indices(torch.ones(2, 4, dtype=dtype) @ keys[:count].to(dtype).T, 10, last))
+        assert torch.equal(
+            found, ranks.ring_indices(torch.ones(2, 4, dtype=dtype) @ keys[:count].to(dtype).T, 10, last)
+        )
         assert len(passes) == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,14 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contrastlab import cost, encoders, keys, methods
+from contrastlab import encoders, keys, methods
 from contrastlab.candidates import DENSE_BYTES, Chosen
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain.learner import Learner, _Direction
+from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 
-STORED = Path(__file__).parents[1] / "benchmarks" / "results" / "scale.json"
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import cost  # noqa: E402
+
+STORED = FOLDER / "results" / "scale.json"
 TINY = Settings(arch="tiny", stem="cifar", image_size=32, batch_size=64, dim=16)
 NAMES = ("ring/ir", "ring/iring", "ring/cmc", "ring/moco", "ring/mocoring", "ring/simclr", "jcl/jcl", "fmicl/moco_v3")
 
@@ -83,7 +89,7 @@ def test_bytes_gathered_are_those_the_learner_gathers(name: str, monkeypatch: py
         seen.append(x.nbytes)
         return x.detach()
 
-    monkeypatch.setattr(keys, "gather", gather)
+    monkeypatch.setattr(keys.distributed, "gather", gather)
     generator, split = torch.Generator().manual_seed(0), recipe.views.channels(3)
     views = [torch.rand(64, c, 32, 32, generator=generator) for _ in range(recipe.views.count) for c in split]
     rows = torch.arange(64)
@@ -128,7 +134,7 @@ def test_kinds_are_those_of_the_learner(images: int) -> None:
     seen = {}
     for name in ("ring/ir", "ring/iring"):
         learner = Learner(methods.get(name), TINY, image_channels=3, images=2, classes=2, seed=0)
-        found = learner._candidates(query, _Direction(query, query, pool), BatchRandom(torch.Generator()))
+        found = learner._candidates(query, keys.Direction(query, query[:, None], pool), BatchRandom(torch.Generator()))
         if name == "ring/ir":
             found.read(Chosen(torch.zeros(64, k, dtype=torch.int64)))
         seen[name] = found

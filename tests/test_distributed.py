@@ -23,13 +23,14 @@ from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 from contrastlab.views import Split
+from made_views import Sensors
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 4, 6, 12
 SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
 RECIPES = {
     r.name: r.override({
         "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
-        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.parts": 1,
+        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.shuffle_groups": 1,
     })
     for r in (
         *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
@@ -41,12 +42,18 @@ RECIPES = {
         replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
         replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
         replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
+        replace(methods.get("ring/ir"), name="x/three_bank", views=Sensors(3, "core")),
+        replace(methods.get("ring/iring"), name="x/five_bank", views=Sensors(5, "full")),
+        replace(SIMCLR, name="x/three_batch", views=Sensors(3, "core")),
+        replace(SIMCLR, name="x/five_batch", views=Sensors(5, "full")),
+        replace(methods.get("ring/moco"), name="x/three_queue", views=Sensors(3, "full")),
+        replace(methods.get("jcl/jcl"), name="x/five_queue", views=Sensors(5, "core", 6)),
         replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
         replace(methods.get("jcl/jcl"), name="x/jcl_shuffled"),
     )
 }  # fmt: skip
 for _name in ("x/moco_shuffled", "x/jcl_shuffled"):
-    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, parts=2))
+    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, shuffle_groups=2))
 
 
 class Plain(nn.Module):
@@ -65,17 +72,15 @@ class Plain(nn.Module):
 def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
     """A few steps of this process's share of the global batches, and all that is kept after each."""
     recipe = RECIPES[name]
-    split = isinstance(recipe.views, Split)
-
-    def encoders(*parts: object, **settings: object) -> nn.ModuleList:
-        return nn.ModuleList(Plain(name.endswith("shuffled")) for _ in range(2 if split else 1))
-
-    with mock.patch("contrastlab.encoders.build_for", encoders):
-        learner = Learner(recipe, Settings(dim=DIM), image_channels=3, images=IMAGES, classes=3, seed=0)
+    streams = len(recipe.views.streams)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoders = nn.ModuleList(Plain(name.endswith("shuffled")) for _ in range(streams))
+    learner = Learner(recipe, Settings(dim=DIM), images=IMAGES, classes=3, seed=0, encoders=encoders)
     if world > 1:
         learner.bind(DistributedDataParallel(learner.network))
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
-    count = recipe.views.count * (2 if split else 1)
+    count = recipe.views.count * streams
     generator = torch.Generator().manual_seed(7)
     out = []
     for step in range(STEPS):
@@ -96,8 +101,7 @@ def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
             "loss": keys.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
             "offsets": learner.offsets.clone(),
             **{f"gradient of {n}": p.grad.clone() for n, p in learner.network.named_parameters()},
-            **{f"stored {n}": b.clone() for n, b in learner.stores.state_dict().items()},
-            **{f"slow {n}": p.clone() for n, p in (learner.slow or nn.Module()).named_parameters()},
+            **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
         })  # fmt: skip
     return out
 
@@ -149,11 +153,11 @@ def test_these_runs_can_tell_a_difference(ranks) -> None:
         changed = [k for k in first if k.startswith("gradient") and not torch.equal(first[k], last[k])]
         assert changed
         assert all(bool(last[k].any()) for k in changed)
-        stored = [k for k in first if k.startswith("stored") and k.endswith("rows")]
+        stored = [k for k in first if k.startswith("kept") and k.endswith("rows")]
         assert all(not torch.equal(first[k], last[k]) for k in stored)
-    labels = ranks[0]["vince/cave_anneal"][-1]["stored 0.labels"]
+    labels = ranks[0]["vince/cave_anneal"][-1]["kept stores.0.labels"]
     assert int(labels.max()) < 3 <= len(labels)
-    assert int(ranks[0]["ring/moco"][-1]["stored 0.pointer"]) == (STEPS * BATCH) % 21
+    assert int(ranks[0]["ring/moco"][-1]["kept stores.0.pointer"]) == (STEPS * BATCH) % 21
 
 
 def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:

@@ -17,11 +17,11 @@ from contrastlab.keys import (
     Bank,
     KeyQueue,
     MemoryBank,
+    Prototypes,
     Queue,
     gather,
-    in_parts,
+    in_groups,
     momentum_update,
-    prototypes,
     unit_rows,
     world,
 )
@@ -162,7 +162,7 @@ def test_alone_there_is_one_process_and_gathering_detaches() -> None:
 
 
 def test_prototypes_are_learnt() -> None:
-    vectors = prototypes(4, 8, generator())
+    vectors = Prototypes().learnt(4, 8, generator())
     assert vectors.shape == (4, 8)
     assert vectors.requires_grad
     assert len({tuple(v) for v in vectors.tolist()}) == 4
@@ -233,26 +233,26 @@ def test_as_many_clusters_as_keys_is_everybody_alone_and_more_is_refused() -> No
         clusters.kmeans(keys, 7)
 
 
-def test_parts_are_normalised_apart_and_keep_their_order() -> None:
+def test_groups_are_normalised_apart_and_keep_their_order() -> None:
     views = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
         return piece - piece.mean(0)
 
-    in_order = in_parts(encode, views, 3)
+    in_order = in_groups(encode, views, 3)
     expected = torch.cat([piece - piece.mean(0) for piece in views.split(4)])
     torch.testing.assert_close(in_order, expected)
-    assert torch.equal(in_parts(encode, views, 1), encode(views))
+    assert torch.equal(in_groups(encode, views, 1), encode(views))
     # shuffled: each row is one of its own view, but with the mean of other company
-    first = in_parts(encode, views, 3, torch.Generator().manual_seed(1))
-    again = in_parts(encode, views, 3, torch.Generator().manual_seed(1))
+    first = in_groups(encode, views, 3, torch.Generator().manual_seed(1))
+    again = in_groups(encode, views, 3, torch.Generator().manual_seed(1))
     assert torch.equal(first, again)
     assert not torch.allclose(first, in_order)
     shifts = (views - first).round(decimals=5)
     assert len(shifts.unique(dim=0)) == 3
-    assert torch.equal(in_parts(lambda piece: piece, views, 4, torch.Generator().manual_seed(2)), views)
+    assert torch.equal(in_groups(lambda piece: piece, views, 4, torch.Generator().manual_seed(2)), views)
 
 
-def test_more_parts_than_pairs_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"parts=4: accepted is at most 3, half"):
-        in_parts(lambda piece: piece, torch.zeros(6, 2), 4)
+def test_more_groups_than_pairs_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"shuffle_groups=4: accepted is at most 3, half"):
+        in_groups(lambda piece: piece, torch.zeros(6, 2), 4)

@@ -48,7 +48,7 @@ def test_a_recipe_shows_its_equation_and_every_choice(name: str) -> None:
     assert recipe.equation in shown
     assert recipe.equation.count("{") == recipe.equation.count("}")
     assert recipe.note in shown
-    for part in methods._PARTS:
+    for part in methods.CHOICES:
         assert f"| {part} |" in shown
 
 
@@ -125,7 +125,7 @@ def test_description_is_plain_and_tells_recipes_apart() -> None:
     ring = methods.get("ring/iring").describe()
     assert ring["temperature"] == 0.07
     assert ring["negatives"]["type"] == "Ring"
-    assert ring["negatives"]["outer"] == {"start": 100, "end": 10, "until": 0.5, "begin": 0.0}
+    assert ring["negatives"]["outer"] == {"type": "Linear", "start": 100, "end": 10}
 
 
 def base(**parts) -> methods.Recipe:
@@ -152,7 +152,12 @@ IMPOSSIBLE = {
     "Queue with one view": ({"keys": keys.Queue(), "negatives": negatives.Every()}, "needs two views"),
     "InBatch with one view": ({"keys": keys.InBatch(), "negatives": negatives.Every()}, "needs two views"),
     "InBatch with three views": ({"keys": keys.InBatch(), "views": Augmented(3)}, "needs two views"),
-    "Bank with two views": ({"views": Augmented(2)}, "takes one view"),
+    "Bank with two split views": ({"views": Split("lab", 2)}, "needs one view of each image .*; given: Split"),
+    "several keys without the positive": (
+        {"keys": keys.Queue(), "views": Augmented(3), "positives": positives.Many(2),
+         "objective": objectives.InfoNCE(positive_in_denominator=False)}, "knows one key per image",
+    ),
+    "Bank with two views": ({"views": Augmented(2)}, "the bank holds the other.; given: Augmented"),
 }  # fmt: skip
 
 
@@ -190,11 +195,9 @@ class Fixed(torch.nn.Module):
         return x * self.scale
 
 
-def learner(recipe: methods.Recipe, tiny, monkeypatch, images: int = 30) -> Learner:
-    streams = 2 if isinstance(recipe.views, Split) else 1
-    encoders = torch.nn.ModuleList(Fixed() for _ in range(streams))
-    monkeypatch.setattr("contrastlab.encoders.build_for", lambda *parts, **settings: encoders)
-    return Learner(recipe, tiny, image_channels=3, images=images, classes=2, seed=0)
+def learner(recipe: methods.Recipe, tiny, images: int = 30) -> Learner:
+    encoders = torch.nn.ModuleList(Fixed() for _ in recipe.views.streams)
+    return Learner(recipe, tiny, images=images, classes=2, seed=0, encoders=encoders)
 
 
 def rows(count: int, seed: int) -> torch.Tensor:
@@ -209,10 +212,10 @@ NO_LABELS = torch.zeros(5, dtype=torch.int64)
 
 
 def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
-    state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny, monkeypatch)
+    state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
     step = state.loss((q,), indices, NO_LABELS, draws(), 0, 1)
-    bank = state.stores[0].rows.double()
+    bank = state.keys.stores[0].rows.double()
     expected = 0.0
     for b, own in enumerate(indices.tolist()):
         scores = [math.exp(float(q[b].double() @ bank[j]) / 0.07) for j in range(30)]
@@ -223,34 +226,34 @@ def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
 
 def test_two_streams_are_compared_with_each_others_bank(tiny, monkeypatch) -> None:
     recipe = replace(methods.get("ring/cmc"), negatives=negatives.Every())
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     q, indices = (rows(5, 1), rows(5, 2)), torch.tensor([3, 29, 0, 7, 8])
     step = state.loss(q, indices, NO_LABELS, draws(), 0, 1)
     expected = 0.0
     for stream in (0, 1):
-        logits = q[stream] @ state.stores[1 - stream].rows.T / 0.07
+        logits = q[stream] @ state.keys.stores[1 - stream].rows.T / 0.07
         expected += float(F.cross_entropy(logits, indices))
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
     state.commit(indices, step)
     for stream in (0, 1):  # rate 0: the row is the embedding
-        torch.testing.assert_close(state.stores[stream].rows[indices], q[stream])
+        torch.testing.assert_close(state.keys.stores[stream].rows[indices], q[stream])
 
 
 def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny, monkeypatch) -> None:
-    state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny, monkeypatch)
+    state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny)
     q, k = rows(5, 1), rows(5, 2)
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, k), torch.arange(5), NO_LABELS, draws(), 0, 1)
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.07
     assert step.loss.item() == pytest.approx(float(F.cross_entropy(logits, NO_LABELS)), rel=1e-5)
     assert step.terms == 13
-    assert torch.equal(state.stores[0].rows, queue)  # the loss changes nothing, commit does
+    assert torch.equal(state.keys.stores[0].rows, queue)  # the loss changes nothing, commit does
     state.commit(torch.arange(5), step)
-    assert torch.equal(state.stores[0].rows[:5], k)
+    assert torch.equal(state.keys.stores[0].rows[:5], k)
 
 
 def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(tiny, monkeypatch) -> None:
-    state = learner(SIMCLR, tiny, monkeypatch)
+    state = learner(SIMCLR, tiny)
     a, b = rows(5, 1), rows(5, 2)
     both = torch.cat([a, b])
     logits = (both @ both.T / 0.07).fill_diagonal_(-math.inf)
@@ -261,15 +264,15 @@ def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(ti
 
 
 def test_the_supervised_reference_is_softmax_over_class_vectors(tiny, monkeypatch) -> None:
-    state = learner(methods.get("supervised"), tiny, monkeypatch)
+    state = learner(methods.get("supervised"), tiny)
     q, labels = rows(5, 1), torch.tensor([0, 1, 1, 0, 1])
-    logits = q @ F.normalize(state.network.prototypes, dim=1).T / 0.1
+    logits = q @ F.normalize(state.network.learnt_keys, dim=1).T / 0.1
     step = state.loss((q,), torch.arange(5), labels, draws(), 0, 1)
     assert step.loss.item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
 
 def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
-    state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny, monkeypatch)
+    state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny)
     assert bool(state.offsets.isnan().all())
     indices = torch.arange(5)
     state.loss((rows(5, 1), rows(5, 2)), indices, NO_LABELS, draws(), 0, 2)
@@ -283,9 +286,9 @@ def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
 
 def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch) -> None:
     recipe = base(negatives=negatives.Ball(100, k=None, own="ranked"), positives=positives.Neighbours(10))
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
-    logits = q @ state.stores[0].rows.T / 0.07
+    logits = q @ state.keys.stores[0].rows.T / 0.07
     own = logits.gather(1, indices[:, None])
     others = logits.scatter(1, indices[:, None], -math.inf)
     near = others.topk(int(29 * 0.1), dim=1).values
@@ -295,8 +298,8 @@ def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch
 
 
 @pytest.mark.parametrize("part", [negatives.Every(), negatives.Uniform(6), negatives.Ring(10, 80, k=None)])
-def test_the_loss_is_float32_under_autocast(part, tiny, monkeypatch) -> None:
-    state = learner(replace(methods.get("ring/ir"), negatives=part), tiny, monkeypatch)
+def test_the_loss_is_float32_under_autocast(part, tiny) -> None:
+    state = learner(replace(methods.get("ring/ir"), negatives=part), tiny)
     q, indices = rows(5, 1), torch.arange(5)
     plain = state.loss((q,), indices, NO_LABELS, draws(), 0, 1).loss
     with torch.autocast("cpu", torch.bfloat16):
@@ -316,7 +319,7 @@ def test_published_choices_are_the_papers() -> None:
     assert {methods.get(n).temperature for n in table1} == {0.07}
     jcl = methods.get("jcl/jcl")
     assert (jcl.positives, jcl.temperature, jcl.views.count) == (positives.Joint(5, 4.0), 0.2, 6)
-    assert jcl.keys == keys.Queue(65536, 0.999, parts=8)
+    assert jcl.keys == keys.Queue(65536, 0.999, shuffle_groups=8)
     fmicl = methods.get("fmicl/js")
     assert (fmicl.objective, fmicl.temperature) == (objectives.FMICL("js", weight=40.0, mu=1.0), 0.5)
     assert fmicl.keys == keys.InBatch("within", symmetric=False)
@@ -327,10 +330,10 @@ def test_published_choices_are_the_papers() -> None:
 
 
 def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monkeypatch) -> None:
-    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 3, "views.count": 4}
-    state = learner(methods.get("jcl/jcl").override(changes), tiny, monkeypatch)
+    changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 3, "views.count": 4}
+    state = learner(methods.get("jcl/jcl").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3, 4)]
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
     keys_ = torch.stack(ks, 1).double()
     own = (keys_ @ q.double()[:, :, None]).squeeze(2) / 0.2
@@ -339,19 +342,19 @@ def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monk
     expected = float((torch.logsumexp(logits, 1) - own.mean(1)).mean())
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
     state.commit(torch.arange(5), step)
-    torch.testing.assert_close(state.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
+    torch.testing.assert_close(state.keys.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
 
 
 def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch) -> None:
-    changes = {"keys.size": 12, "keys.parts": 1, "positives.count": 2, "views.count": 3}
-    state = learner(methods.get("jcl/vanilla").override(changes), tiny, monkeypatch)
+    changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 2, "views.count": 3}
+    state = learner(methods.get("jcl/vanilla").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3)]
-    queue = state.stores[0].rows.clone()
+    queue = state.keys.stores[0].rows.clone()
     step = state.loss((q, *ks), torch.arange(5), NO_LABELS, draws(), 0, 1)
     losses = [F.cross_entropy(torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.2, NO_LABELS) for k in ks]
     assert step.loss.item() == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
     state.commit(torch.arange(5), step)
-    assert torch.equal(state.stores[0].rows[:5], ks[0])
+    assert torch.equal(state.keys.stores[0].rows[:5], ks[0])
 
 
 def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, monkeypatch) -> None:
@@ -359,9 +362,9 @@ def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, m
         methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 3), positives=positives.Joint(2, 4.0),
         keys=keys.Queue(12, 0.9),
     )  # fmt: skip
-    state = learner(recipe, tiny, monkeypatch)
+    state = learner(recipe, tiny)
     views = tuple(rows(5, seed) for seed in range(6))  # L, ab; L, ab; L, ab
-    queues = [store.rows.clone() for store in state.stores]
+    queues = [store.rows.clone() for store in state.keys.stores]
     step = state.loss(views, torch.arange(5), NO_LABELS, draws(), 0, 1)
     expected = 0.0
     for stream in (0, 1):
@@ -374,7 +377,7 @@ def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, m
 
 
 def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/kl"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/kl"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
     gaussian = torch.exp(-(torch.cdist(x, x) ** 2))
@@ -384,7 +387,7 @@ def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
 
 
 def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/au"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/au"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
     uniform = [torch.pdist(z).pow(2).mul(-2).exp().mean().log() for z in (x, y)]
@@ -393,7 +396,7 @@ def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
 
 
 def test_keys_of_a_momentum_encoder_in_the_batch_carry_no_gradient(tiny, monkeypatch) -> None:
-    state = learner(methods.get("fmicl/moco_v3"), tiny, monkeypatch)
+    state = learner(methods.get("fmicl/moco_v3"), tiny)
     a, b = (rows(5, seed).requires_grad_() for seed in (1, 2))
     step = state.loss((a, b), torch.arange(5), NO_LABELS, draws(), 0, 1)
     expected = sum(F.cross_entropy(q @ k.detach().T / 0.2, torch.arange(5)) for q, k in ((a, b), (b, a))) / 2
@@ -425,7 +428,7 @@ CROSSES = {
 
 @pytest.mark.parametrize("name", [name for name, recipe in CROSSES.items() if recipe is not None])
 def test_a_cross_nobody_tried_trains_two_steps(name, pictures, tiny) -> None:
-    changes = {"keys.size": 32, "keys.parts": 1, "negatives.inner": 5}
+    changes = {"keys.size": 32, "keys.shuffle_groups": 1, "negatives.inner": 5}
     recipe = replace(CROSSES[name].override(changes), name=f"x/{name}")
     done = pretrain(recipe, tiny.override(epochs=1), pictures(32), seed=1, log=quiet)
     assert done.history[-1]["step"] == 2

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from contrastlab.candidates import Candidates, Chosen, ring_indices
+from contrastlab.candidates import Candidates, Chosen
 from contrastlab.errors import ArgumentError
 from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform, edges
 from contrastlab.objectives import ABSENT, InfoNCE, Scores
+from contrastlab.ranks import ring_indices
 from contrastlab.schedules import Linear
 
 Table = list[list[int]]

@@ -162,7 +162,7 @@ class NoWaiting(TorchDispatchMode):
 class Imagined(SimpleNamespace):
     """48 pictures on a GPU that is not there."""
 
-    resident, classes, channels, name = True, ("a", "b"), 3, "imagined"
+    resident, classes, channels, name, modality = True, ("a", "b"), 3, "imagined", "image"
 
     def __len__(self) -> int:
         return 48
@@ -179,7 +179,7 @@ class Imagined(SimpleNamespace):
 ])  # fmt: skip
 def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatch) -> None:
     # all but the backward pass and the optimiser's kernel, on a device without data: a look at a value is an error
-    recipe = shrink(methods.get(name)).override({"keys.parts": 1})
+    recipe = shrink(methods.get(name)).override({"keys.shuffle_groups": 1})
     learner = Learner(recipe, tiny, image_channels=3, images=48, classes=2, seed=0)
     monkeypatch.setattr(nn.Module, "to", lambda self, *args, **options: self)
     no_draws = {"views/0": None, "draws": torch.Generator(), "order": torch.Generator()}
@@ -203,7 +203,7 @@ def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatc
             for key, value in module._buffers.items():
                 module._buffers[key] = torch.empty_like(value, device=device)
         images = Imagined(
-            images=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
+            items=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
         )
         order = torch.arange(48)
         run = loop._Run(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ def _probes_without_workers(monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["ring/moco", "ring/cmc", "jcl/jcl"])
 def test_a_run_on_files_stopped_after_every_step_ends_as_one_never_stopped(name, files, tiny, shrink, tmp_path) -> None:
-    recipe = shrink(methods.get(name)).override({"keys.parts": 1})
+    recipe = shrink(methods.get(name)).override({"keys.shuffle_groups": 1})
     settings = tiny.override(batch_size=8, knn_every=1)
     whole = pretrain(recipe, settings, files, files, seed=5, speed=Speed(workers=2), log=quiet)
     pieces, stops = run_in_single_steps(recipe, settings, files, files, seed=5, folder=tmp_path, speed=LONE)

@@ -1,34 +1,43 @@
-"""Command line: ``python -m contrastlab run ring/table1 --dataset cifar10 --method iring --profile paper --seed 0``."""
+"""Command line: ``python -m contrastlab run ring/table1 --dataset cifar10 --rows iring --profile paper --seeds 0``."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from contrastlab import methods, papers, report, reproduce, results
-from contrastlab.errors import ContrastLabError
+from contrastlab.errors import ContrastLabError, reject
 from contrastlab.pretrain import Speed
+
+FOLDERS = ("runs", "results")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="contrastlab", description="Reproduce the tables of the five papers.")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the missing cells of a table and print it")
     run.add_argument("table", help="such as ring/table1")
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
-    run.add_argument("--method", default="all", help="row or rows, such as iring or ir,iring; default all")
-    run.add_argument("--profile", default="auto", help="auto, smoke, laptop or paper")
-    run.add_argument("--seed", default="0", help="seed or seeds, such as 0 or 0,1,2")
+    run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
+    run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
+    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop or paper")
+    run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
+    run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
-    run.add_argument("--out", default="runs", help="folder for results and checkpoints")
+    run.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     run.add_argument("--accelerator", default="auto", help="auto, cpu, cuda")
-    run.add_argument("--devices", default="1", help="devices of each machine, or auto")
-    run.add_argument("--num-nodes", type=int, default=1, help="machines")
+    run.add_argument("--devices", default="1", help="devices of each machine for one cell, or auto")
+    run.add_argument("--num-nodes", type=int, default=1, help="machines for one cell")
     run.add_argument("--strategy", default="auto", help="Fabric's: auto, ddp, fsdp, …")
     run.add_argument("--max-minutes", type=float, help="stop in good order after this time; run again to continue")
-    run.add_argument("--fresh", action="store_true", help="ignore stored results and checkpoints")
+    run.add_argument("--fresh", action="store_true", help="ignore stored results, encoders and checkpoints")
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
+    run.add_argument("--picture", type=Path, help="also write the figure to this file (png, svg, pdf)")
     speed = run.add_argument_group("speed", "switches that change how long it takes and no number")
     for name, help_ in (
         ("channels_last", "memory format of images and weights"),
@@ -38,53 +47,93 @@ def _parser() -> argparse.ArgumentParser:
         flag = f"--{name.replace('_', '-')}"
         speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=getattr(Speed, name), help=help_)
     speed.add_argument("--workers", type=int, default=Speed.workers, help="processes that decode, for each device")
+    cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
+    cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
+    cluster.add_argument("--partition", help="of SLURM")
+    cluster.add_argument("--time", type=int, help="minutes of a job")
+    cluster.add_argument("--gpus", type=int, help="of a job")
+    cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
     show = commands.add_parser("show", help="print a table from stored results")
     show.add_argument("table")
     show.add_argument("--dataset", default="shapes")
+    show.add_argument("--columns", default="all")
     show.add_argument("--profile", default="laptop")
     show.add_argument("--results", action="append", help="folder of results; default runs and results")
-    commands.add_parser("list", help="list methods and tables")
+    show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
+    commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
+    commands.add_parser("methods", help="list the recipes")
+    stored = commands.add_parser("encoders", help="list the trained encoders")
+    stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     args = _parser().parse_args(arguments)
+    # a job that is asked to end stops after the step in hand, as for Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if args.command == "list":
-            for name in methods.names():
-                print(f"{name:34s}{methods.get(name).label}")
-            print(*(f"{paper}/table{number}" for paper, number in papers.plans()), sep="\n")
-        elif args.command == "show":
-            paper, number = reproduce.parse_target(args.table)
-            found = [r for root in args.results or ["runs", "results"] for r in results.find(root, paper=paper)]
-            found = list({(r.method, r.seed, r.config_hash): r for r in found if r.table == number}.values())
-            _print(report.table(papers.plan(paper, number), found, args.dataset, args.profile))
-        else:
-            paper, number = reproduce.parse_target(args.table)
-            done = reproduce.table(
-                paper, number, args.dataset, methods_=args.method, profile=args.profile, seeds=args.seed,
-                references=not args.no_references, data_root=args.data_root, out_dir=args.out,
-                accelerator=args.accelerator, devices=int(args.devices) if args.devices.isdigit() else args.devices,
-                num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh,
-                max_minutes=args.max_minutes,
-                speed=Speed(args.channels_last, args.fused, args.compile, args.workers),
-            )  # fmt: skip
-            _print(done)
+        {"list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run}[args.command](args)
     except ContrastLabError as error:
+        if args.debug:
+            raise
         print(f"contrastlab: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"contrastlab: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"contrastlab: {stop or 'interrupted'}; run again to continue", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of a list has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _print(done: report.Report) -> None:
-    if not reproduce.first_process():
-        return
-    print(done.markdown())
-    print(*report.summary_sentences(done), sep="\n")
+def _list(args: argparse.Namespace) -> None:
+    for entry in papers.catalogue():
+        known = results.find(FOLDERS, table=entry.name)
+        there = sorted({f"{r.dataset} {r.profile}" for r in known})
+        print(f"{entry.name:16s}{entry.notebook or '(no notebook yet)':38s}{', '.join(there) or '–'}")
+
+
+def _methods(args: argparse.Namespace) -> None:
+    for name in methods.names():
+        print(f"{name:34s}{methods.get(name).label}")
+
+
+def _encoders(args: argparse.Namespace) -> None:
+    for folder, record in reproduce.records(args.out or FOLDERS):
+        print(f"{folder}  {record['recipe']['name']:28s} {record['dataset']:16s} seed {record['seed']}")
+
+
+def _show(args: argparse.Namespace) -> None:
+    plan = papers.plan(*reproduce.parse_target(args.table))
+    found = reproduce.find_results(args.results or FOLDERS, plan, args.dataset, args.profile)
+    for name in plan.select(args.dataset, args.columns):
+        made = report.table(plan, found, args.dataset, args.profile, column=name)
+        print(repr(made) if args.format == "text" else getattr(made, args.format)())
+
+
+def _run(args: argparse.Namespace) -> None:
+    paper, number = reproduce.parse_target(args.table)
+    cluster = None
+    if args.cluster is not None:
+        options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus}
+        given = {key: value for key, value in options.items() if value is not None}
+        cluster = reproduce.Cluster(args.cluster, given, wait=not args.no_wait)
+    if args.picture is not None and args.picture.suffix not in (".png", ".svg", ".pdf"):
+        raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+    done = reproduce.table(
+        paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
+        references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
+        out_dir=args.out, accelerator=args.accelerator,
+        devices=int(args.devices) if args.devices.lstrip("-").isdigit() else args.devices,
+        num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
+        speed=Speed(args.channels_last, args.fused, args.compile, args.workers),
+    )  # fmt: skip
+    if reproduce.first_process():
+        print(repr(done))
+        if args.picture is not None:
+            done.figure().savefig(args.picture, dpi=150)
+            print(f"Picture: {args.picture}")
 
 
 if __name__ == "__main__":

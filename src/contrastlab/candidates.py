@@ -1,44 +1,34 @@
 """The keys a batch of queries may choose from, and their scores.
 
-A region of ranks is found by selection, never by a sort: a partition finds the scores at its two edges, and one
-comparison with them tells who is inside. The keys of a region come in the order of their index on a CPU, so which key
-a random draw picks depends on the scores alone; ties at an edge go to the lower index.
-
 :class:`Candidates` has all ``[B, N]`` scores, with a gradient in each. :class:`Stored` has queries and keys without
 gradient: it scores what is asked for, and a big bank in one pass that keeps only what may lie inside the region. Both
-choose the same keys.
+choose the same keys; which ones have given ranks is found in :mod:`contrastlab.ranks`.
 """
 
 from __future__ import annotations
 
 import math
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from contrastlab import ranks
 from contrastlab.objectives import ABSENT
 
 Own = Literal["excluded", "ranked"]
-Array = np.ndarray[Any, Any]
 
 DENSE_BYTES = 2**28
 """Scores of a global batch that take more than this are never held at once."""
 
 FEW = 8
 """A key scored by itself costs about as much as so many in a product with all of them."""
-
-_MANY = 32_768  # keys from which on, on a CPU, a pass is faster than all scores at once
-_PIECE = 8192  # keys scored at a time: their scores stay in the cache
-_SAMPLE = 8192  # keys whose scores tell where the edge of a region may lie
-_KEPT_BYTES = 2**29  # what may be kept of a pass before the queries are split
-_SIGMAS = 4  # of the sampled edge; a row in which it fails is selected from all of its scores
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ class Candidates:
 
     def left(self, own: Own) -> int:
         """How many keys are candidates of each query."""
-        return self.shape[1] - _width(_out(self, own))
+        return self.shape[1] - _width(_excluded(self, own))
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """The keys at ranks ``first`` to ``last − 1`` among the candidates.
@@ -126,8 +116,8 @@ class Candidates:
         Returns:
             Indices ``[B, k]`` or ``[B, last − first]``.
         """
-        with _Sunk(self.logits, _out(self, own)) as ranking:
-            indices = ring_indices(ranking, first, last)
+        with _excluded_at_minus_inf(self.logits, _excluded(self, own)) as ranking:
+            indices = ranks.ring_indices(ranking, first, last)
         return Chosen(indices if picks is None else indices.gather(1, picks))
 
     def outside(self, first: int, last: int, own: Own) -> Tensor:
@@ -135,8 +125,8 @@ class Candidates:
 
         What :meth:`region` says, without ever listing the keys; cheaper where most keys are inside.
         """
-        with _Sunk(self.logits, _out(self, own)) as ranking:
-            return torch.from_numpy(~_inside(_numpy(ranking), first, last))
+        with _excluded_at_minus_inf(self.logits, _excluded(self, own)) as ranking:
+            return torch.from_numpy(~ranks.inside(ranks.as_numpy(ranking), first, last))
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
@@ -149,7 +139,8 @@ class Stored:
 
     The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. With ``dense`` all
     scores may be computed at once. Without, and wherever it is faster, a region costs one pass over the keys, and
-    memory is linear in what is selected; the queries are split so that what a pass keeps stays within ``_KEPT_BYTES``.
+    memory is linear in what is selected; the queries are split so that what a pass keeps stays within
+    ``ranks.KEPT_BYTES``.
 
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
@@ -188,27 +179,28 @@ class Stored:
 
     def left(self, own: Own) -> int:
         """How many keys are candidates of each query."""
-        return self.shape[1] - _width(_out(self, own))
+        return self.shape[1] - _width(_excluded(self, own))
 
     @torch.no_grad()
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
         """As :meth:`Candidates.region`."""
         rows, count = self.shape
         sparse = self.device.type == "cpu" and self.queries.dtype == torch.float32 and last < count / 4
-        if self.dense and not (sparse and count >= _MANY):
+        if self.dense and not (sparse and count >= ranks.MANY):
             return self._whole.region(first, last, own, picks)
         width = last - first if picks is None else picks.shape[1]
         indices, values = self.keys.new_empty(rows, width, dtype=torch.int64), self.keys.new_empty(rows, width)
-        out = _out(self, own)
+        excluded = _excluded(self, own)
+        select = ranks.from_pass if sparse else ranks.from_scores
         # score and place of what may lie inside; or all scores and, on a device, the indices chosen
         bytes_per_row = 8 * 1.2 * last if sparse else 4 * count if self.device.type == "cpu" else 4 * count + 16 * last
-        step = max(1, int(_KEPT_BYTES // bytes_per_row))
+        step = max(1, int(ranks.KEPT_BYTES // bytes_per_row))
         for start in range(0, rows, step):
             part = slice(start, start + step)
-            gone = None if out is None else out[part]
-            wanted = None if picks is None else picks[part]
-            pick = _from_pass if sparse else _from_scores
-            indices[part], values[part] = pick(self.queries[part], self.keys, first, last, gone, wanted)
+            indices[part], values[part] = select(
+                self.queries[part], self.keys, first, last, None if excluded is None else excluded[part],
+                None if picks is None else picks[part],
+            )  # fmt: skip
         return Chosen(indices, values=values)
 
     def outside(self, first: int, last: int, own: Own) -> Tensor:
@@ -231,21 +223,19 @@ class Stored:
         return chosen.without_absent(values)
 
 
-class _Sunk:
+@contextmanager
+def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[Tensor]:
     """The scores with excluded entries below all others for a while: a copy of ``[B, N]`` would cost more."""
-
-    def __init__(self, logits: Tensor, out: Tensor | None) -> None:
-        self.ranking, self.out = logits.detach(), out
-
-    def __enter__(self) -> Tensor:
-        if self.out is not None:
-            self.before = self.ranking.gather(1, self.out)
-            self.ranking.scatter_(1, self.out, -math.inf)
-        return self.ranking
-
-    def __exit__(self, *_: object) -> None:
-        if self.out is not None:
-            self.ranking.scatter_(1, self.out, self.before)
+    ranking = logits.detach()
+    if excluded is None:
+        yield ranking
+        return
+    before = ranking.gather(1, excluded)
+    ranking.scatter_(1, excluded, -math.inf)
+    try:
+        yield ranking
+    finally:
+        ranking.scatter_(1, excluded, before)
 
 
 class _All(torch.autograd.Function):
@@ -289,179 +279,20 @@ def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
         for q, i, product in zip(queries, indices, products, strict=True):
             torch.mv(torch.index_select(keys, 0, i, out=rows), q, out=product)
         return products
-    step = max(1, _KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
+    step = max(1, ranks.KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
     parts = zip(queries.split(step), indices.split(step), strict=True)
     return torch.cat(
         [torch.einsum("bkd,bd->bk", keys.index_select(0, i.flatten()).unflatten(0, i.shape), q) for q, i in parts]
     )
 
 
-def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
-    """Indices of ranks ``first`` to ``last − 1``, counted from the largest score.
-
-    Args:
-        ranking: ``[B, N]`` scores without gradient.
-        first: ranks skipped.
-        last: end of the ring, exclusive.
-
-    Returns:
-        ``[B, last − first]`` int64; ascending on a CPU, in no particular order elsewhere.
-    """
-    keys = ranking.shape[1]
-    if first == 0 and last == keys:
-        return torch.arange(keys, device=ranking.device).expand(ranking.shape[0], keys)
-    if ranking.device.type == "cpu":
-        return torch.from_numpy(_members(_numpy(ranking), first, last))
-    if last == keys:
-        return ranking.topk(keys - first, largest=False, sorted=False).indices
-    outer = ranking.topk(last, sorted=False).indices
-    if first == 0:
-        return outer
-    return outer.gather(1, ranking.gather(1, outer).topk(last - first, largest=False, sorted=False).indices)
-
-
-def _inside(scores: Array, first: int, last: int) -> Array:
-    # bool [B, N], last − first in each row. A partition at one rank is vectorised in numpy, at two it is not.
-    keys = scores.shape[1]
-    inside: Array = np.ones(scores.shape, bool)
-    top = scores
-    if last < keys:
-        split = np.partition(scores, keys - last, axis=1)
-        _at_least(scores, split[:, keys - last], last, inside)
-        top = split[:, keys - last :]
-    if first:
-        skipped: Array = np.empty(scores.shape, bool)
-        _at_least(scores, np.partition(top, last - first, axis=1)[:, last - first], first, skipped)
-        inside &= ~skipped
-    return inside
-
-
-def _at_least(scores: Array, edge: Array, count: int, out: Array) -> None:
-    # the `count` scores of each row that reach its edge; of those equal to it, the first
-    np.greater_equal(scores, edge[:, None], out=out)
-    for row in np.flatnonzero(_counts(out) != count):
-        equal = np.flatnonzero(scores[row] == edge[row])
-        out[row, equal[count - np.count_nonzero(out[row]) :]] = False
-
-
-def _counts(inside: Array) -> Array:
-    # row by row: a count along an axis is an order of magnitude slower
-    return np.array([np.count_nonzero(row) for row in inside])
-
-
-def _members(scores: Array, first: int, last: int) -> Array:
-    # [B, last − first] ascending. A flat search is several times faster than one in two dimensions.
-    rows, keys = scores.shape
-    flat: Array = np.flatnonzero(_inside(scores, first, last).ravel())
-    if len(flat) != rows * (last - first):  # NaN has no rank; the loss will be NaN whatever is chosen
-        return np.arange(last - first)[None].repeat(rows, 0)
-    flat = flat.reshape(rows, last - first)
-    flat -= np.arange(rows)[:, None] * keys
-    return flat
-
-
-def _numpy(scores: Tensor) -> Array:
-    array: Array = (scores.float() if scores.dtype == torch.bfloat16 else scores).numpy()
-    return array
-
-
-def _out(candidates: Candidates | Stored, own: Own) -> Tensor | None:
+def _excluded(candidates: Candidates | Stored, own: Own) -> Tensor | None:
     # [B, E] rows that are no candidates
-    out = [] if candidates.banned is None else [candidates.banned]
+    parts = [] if candidates.banned is None else [candidates.banned]
     if own == "excluded" and candidates.own is not None:
-        out.append(candidates.own[:, None])
-    return torch.cat(out, 1) if out else None
+        parts.append(candidates.own[:, None])
+    return torch.cat(parts, 1) if parts else None
 
 
-def _width(out: Tensor | None) -> int:
-    return 0 if out is None else out.shape[1]
-
-
-def _from_scores(
-    queries: Tensor, keys: Tensor, first: int, last: int, out: Tensor | None, picks: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The region from all scores of a few queries, and its scores."""
-    scores = queries @ keys.T
-    if out is not None:
-        scores.scatter_(1, out, -math.inf)
-    # on a CPU row by row, or the partition would hold a copy of the scores
-    parts = scores.split(1 if scores.device.type == "cpu" else len(scores))
-    indices = [ring_indices(part, first, last) for part in parts]
-    if picks is not None:
-        indices = [part.gather(1, wanted) for part, wanted in zip(indices, picks.split(len(parts[0])), strict=True)]
-    chosen = torch.cat(indices)
-    return chosen, scores.gather(1, chosen)
-
-
-class _Kept(threading.local):
-    """Room for what a pass keeps, used again by the next one: new pages every step would cost a fifth of it."""
-
-    def __init__(self) -> None:
-        self.values, self.places = np.empty(0, np.float32), np.empty(0, np.int32)
-
-    def grow(self, used: int, by: int) -> None:
-        for name in ("values", "places"):
-            old = getattr(self, name)
-            setattr(self, name, np.empty(used + by, old.dtype))
-            getattr(self, name)[:used] = old[:used]
-
-
-_KEPT = _Kept()
-
-
-def _from_pass(
-    queries: Tensor, keys: Tensor, first: int, last: int, out: Tensor | None, picks: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The region from one pass that keeps the scores above a floor told by a sample, and its scores."""
-    rows, count = len(queries), len(keys)
-    floor = _floor(queries, keys, last)
-    starts = np.arange(0, count, _PIECE)
-    order = np.arange(len(starts), dtype=np.int32)
-    widths = np.minimum(_PIECE, count - starts)
-    # what is kept lies piece by piece, in each row by row; row r of piece p ends where row r + 1 begins
-    begin = np.zeros((len(starts), rows + 1), np.int64)
-    kept, used = _KEPT, 0
-    buffer, above = queries.new_empty(rows * _PIECE), np.empty(rows * _PIECE, bool)
-    for p, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
-        scores = buffer[: rows * width].view(rows, width)
-        torch.mm(queries, keys[start : start + width].T, out=scores)
-        if out is not None:
-            row, column = ((out >= start) & (out < start + width)).nonzero(as_tuple=True)
-            scores[row, out[row, column] - start] = -math.inf
-        np.greater_equal(_numpy(scores), floor, out=above[: rows * width].reshape(rows, width))
-        found = np.flatnonzero(above[: rows * width])
-        if used + len(found) > len(kept.values):
-            kept.grow(used, max(2 * used, int(1.1 * len(found) * len(starts))))
-        np.take(_numpy(buffer), found, out=kept.values[used : used + len(found)], mode="clip")
-        kept.places[used : used + len(found)] = found
-        begin[p] = used + np.searchsorted(found, np.arange(rows + 1) * width)
-        used += len(found)
-    chosen = np.empty((rows, last - first if picks is None else picks.shape[1]), np.int64)
-    scored = np.empty(chosen.shape, np.float32)
-    for row in range(rows):
-        sizes = begin[:, row + 1] - begin[:, row]
-        ends = sizes.cumsum()
-        wanted = None if picks is None else picks[row]
-        if ends[-1] < last:  # the sample misled
-            gone = None if out is None else out[row : row + 1]
-            again = None if wanted is None else wanted[None]
-            place, score = _from_scores(queries[row : row + 1], keys, first, last, gone, again)
-            chosen[row], scored[row] = place[0].numpy(), score[0].numpy()
-            continue
-        above_floor = np.concatenate([kept.values[a : a + n] for a, n in zip(begin[:, row], sizes, strict=True)])
-        inside = _members(above_floor[None], first, last)[0]
-        inside = inside if wanted is None else inside[wanted.numpy()]
-        p = np.repeat(order, sizes)[inside]
-        chosen[row] = kept.places[begin[p, row] + inside - (ends - sizes)[p]] - row * widths[p] + starts[p]
-        scored[row] = above_floor[inside]
-    return torch.from_numpy(chosen), torch.from_numpy(scored)
-
-
-def _floor(queries: Tensor, keys: Tensor, last: int) -> Array:
-    # [B, 1] a score that at least `last` keys reach in almost every row, and few more
-    count = len(keys)
-    share, size = last / count, min(_SAMPLE, count)
-    sample = torch.randint(count, (size,), generator=torch.Generator().manual_seed(0))
-    rank = min(size, int(size * share + _SIGMAS * math.sqrt(size * share * (1 - share))) + 1)
-    floor: Array = np.partition(_numpy(queries @ keys[sample].T), size - rank, axis=1)[:, size - rank, None]
-    return floor
+def _width(excluded: Tensor | None) -> int:
+    return 0 if excluded is None else excluded.shape[1]

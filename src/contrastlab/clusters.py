@@ -1,10 +1,16 @@
-"""k-means over the keys: FAISS for keys in main memory, the same algorithm on the device otherwise."""
+"""Clusters of the keys: k-means, and who shares a cluster.
+
+FAISS clusters keys in main memory; keys on another device are clustered there by the same algorithm.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from contrastlab import choices
+from contrastlab.candidates import Candidates, Stored
+from contrastlab.choices import Choices, Need
 from contrastlab.errors import reject
 
 
@@ -54,3 +60,39 @@ def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
         counts = torch.bincount(labels, minlength=clusters)[:, None]
         centroids = torch.where(counts > 0, sums / counts.clamp(min=1), centroids)
     return labels
+
+
+def bank_of_clusters(given: Choices) -> Need:
+    """What every part that reads clusters needs."""
+    return Need(
+        choices.ROW_PER_ITEM, f"clusters are those of a memory bank; keys={given.keys!r} holds no row per image"
+    )
+
+
+def check_clusters(clusters: int, runs: int) -> None:
+    """Reject impossible settings of k-means."""
+    if clusters < 2:
+        raise reject("clusters", clusters, "at least 2")
+    if runs < 1:
+        raise reject("runs", runs, "at least 1")
+
+
+def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
+    """Which of the keys share a cluster with the query's own row in any run of k-means.
+
+    Args:
+        candidates: with ``own`` and ``labels``.
+        indices: ``[B, K]`` keys asked about.
+
+    Returns:
+        ``[B, K]`` bool.
+
+    Raises:
+        ArgumentError: without clusters, as for keys that are not a bank.
+    """
+    if candidates.labels is None or candidates.own is None:
+        raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")
+    shared = torch.zeros_like(indices, dtype=torch.bool)
+    for labels in candidates.labels.unbind(1):
+        shared |= labels[indices] == labels[candidates.own][:, None]
+    return shared

@@ -37,6 +37,17 @@ class CorruptFileError(ContrastLabError):
     """A stored file that cannot be read back."""
 
 
+class StorageError(ContrastLabError, OSError):
+    """A file or folder that cannot be written, such as on a full disk."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DeviceError(ContrastLabError):
+    """An accelerator, a number of devices or a cluster that is not there."""
+
+
 class NonFiniteLossError(ContrastLabError, FloatingPointError):
     """The loss became NaN or infinite during training."""
 

@@ -16,14 +16,17 @@ Sources: vince §4 and C.2; ring §3–4.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from contrastlab import schedules
+from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Own, Stored
+from contrastlab.choices import Choices, Need, Part
+from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
 from contrastlab.errors import reject
 from contrastlab.schedules import Percent
 
@@ -101,8 +104,23 @@ def check_own(own: str) -> None:
         raise reject("own", own, "'excluded' or 'ranked'")
 
 
+class Negatives(Part):
+    """Base of the choices of negatives."""
+
+    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
+        """The negatives of each query.
+
+        Args:
+            candidates: the keys, and their scores.
+            draws: random numbers of the step.
+            step: gradient step from 0, for schedules.
+            total: gradient steps of the run.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Every:
+class Every(Negatives):
     """All keys, each once (MoCo's queue, SimCLR's batch)."""
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
@@ -122,7 +140,7 @@ class Every:
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Negatives):
     """``k`` keys drawn uniformly with replacement (IR, CMC).
 
     Args:
@@ -159,7 +177,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Ring:
+class Ring(Negatives):
     """Keys between the closest ``inner`` % and the closest ``outer`` % (vince RING; ring §3).
 
     Args:
@@ -214,7 +232,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Ball:
+class Ball(Negatives):
     """The closest keys (vince BALL; LA's background neighbours).
 
     Args:
@@ -238,6 +256,11 @@ class Ball:
         check_k(self.k)
         check_own(self.own)
 
+    @property
+    def offers(self) -> frozenset[str]:
+        """All of the closest keys, unless only some are drawn."""
+        return frozenset({choices.WHOLE_BALL} if self.k is None else ())
+
     def size(self, candidates: Candidates | Stored, step: int, total: int) -> int:
         """Keys in the ball."""
         keys = candidates.left(self.own)
@@ -260,7 +283,7 @@ class Ball:
 
 
 @dataclass(frozen=True)
-class Cave:
+class Cave(Negatives):
     """The ball without the keys that share a k-means cluster with the query's own row (vince CAVE).
 
     A query whose whole ball lies in its own clusters has no negatives: its InfoNCE loss and gradient are 0.
@@ -284,6 +307,15 @@ class Cave:
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """A bank to cluster."""
+        yield bank_of_clusters(given)
+
+    @property
+    def k_means(self) -> tuple[int, int]:
+        """Clusters, runs."""
+        return self.clusters, self.runs
+
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
         whole = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
@@ -304,35 +336,3 @@ class Cave:
         """The set."""
         drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
         return rf"\mathcal N={drawn}{schedules.latex(self.outer)}\%\text{{ closest outside the own cluster}}"
-
-
-def check_clusters(clusters: int, runs: int) -> None:
-    """Reject impossible settings of k-means."""
-    if clusters < 2:
-        raise reject("clusters", clusters, "at least 2")
-    if runs < 1:
-        raise reject("runs", runs, "at least 1")
-
-
-def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
-    """Which of the keys share a cluster with the query's own row in any run of k-means.
-
-    Args:
-        candidates: with ``own`` and ``labels``.
-        indices: ``[B, K]`` keys asked about.
-
-    Returns:
-        ``[B, K]`` bool.
-
-    Raises:
-        ArgumentError: without clusters, as for keys that are not a bank.
-    """
-    if candidates.labels is None or candidates.own is None:
-        raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")
-    shared = torch.zeros_like(indices, dtype=torch.bool)
-    for labels in candidates.labels.unbind(1):
-        shared |= labels[indices] == labels[candidates.own][:, None]
-    return shared
-
-
-Negatives = Every | Uniform | Ring | Ball | Cave

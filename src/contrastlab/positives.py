@@ -6,26 +6,59 @@ Sources: vince §4.2 and C.2 (``s-neigh``, ``k-neigh``, neighbour annealing), LA
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from contrastlab import schedules
+from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Stored
+from contrastlab.choices import Choices, Need, Part
+from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
 from contrastlab.errors import reject
-from contrastlab.negatives import BatchRandom, check_clusters, check_k, picks, same_cluster
+from contrastlab.negatives import BatchRandom, check_k, picks
 from contrastlab.schedules import Percent
 
 
-@dataclass(frozen=True)
-class One:
-    """The query's own key and nothing else."""
+class Positives(Part):
+    """Base of the choices of positives: one key of the query's item, and no other key."""
+
+    @property
+    def further_keys(self) -> int:
+        """Keys of further views of the item, if they are asked for; 0 is the one key that every query has."""
+        return 0
 
     def select(
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
-        """``None``: nothing beside the own key."""
+        """Further positives among the stored keys; ``None`` if there are none."""
         return None
+
+    def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
+        """``[B, M]`` logits of the item's keys → the positive logits, ``[B]`` or ``[B, M]``, and a lift ``[B]``.
+
+        The lift is added to the positive logit in the denominator; ``None`` is 0.
+        """
+        return own[:, 0], None
+
+    def stored(self, keys: Tensor) -> Tensor:
+        """``[B, M, d]`` keys of the items → the ``[B, d]`` that are stored."""
+        return keys[:, 0]
+
+
+@dataclass(frozen=True)
+class One(Positives):
+    """The query's own key and nothing else."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """One key of the item and nothing else."""
+        return frozenset({choices.ONE_POSITIVE, choices.SINGLE_KEY, choices.OWN_KEYS})
+
+    @property
+    def bounds_information(self) -> bool:
+        """True."""
+        return True
 
     @property
     def latex(self) -> str:
@@ -34,7 +67,7 @@ class One:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbours(Positives):
     """The own key and the closest ``inner`` % of all keys (vince ``s-neigh``).
 
     Args:
@@ -48,6 +81,11 @@ class Neighbours:
     def __post_init__(self) -> None:
         schedules.check_percent("inner", self.inner)
         check_k(self.k)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """One key of the item."""
+        return frozenset({choices.SINGLE_KEY})
 
     def select(
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
@@ -66,7 +104,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class SameCluster:
+class SameCluster(Positives):
     """The chosen negatives that share a k-means cluster with the own row (LA; vince ``k-neigh``).
 
     They stay in the denominator: LA's close neighbours are a part of its background neighbours.
@@ -81,6 +119,25 @@ class SameCluster:
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.runs)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """One key of the item, and LA's close neighbours."""
+        return frozenset({choices.SINGLE_KEY, choices.SAME_CLUSTER})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """A bank to cluster, and background neighbours to pick from."""
+        yield bank_of_clusters(given)
+        yield Need(
+            choices.WHOLE_BALL,
+            "SameCluster picks positives from the background neighbours, so negatives must be a whole Ball(k=None);"
+            f" given is {given.negatives!r}",
+        )
+
+    @property
+    def k_means(self) -> tuple[int, int]:
+        """Clusters, runs."""
+        return self.clusters, self.runs
 
     def select(
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
@@ -97,7 +154,7 @@ class SameCluster:
 
 
 @dataclass(frozen=True)
-class Many:
+class Many(Positives):
     """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3).
 
     Args:
@@ -110,11 +167,24 @@ class Many:
         if self.count < 1:
             raise reject("count", self.count, "an integer of at least 1")
 
-    def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
-    ) -> Chosen | None:
-        """``None``: no stored key is a positive."""
-        return None
+    @property
+    def offers(self) -> frozenset[str]:
+        """Keys of the item only."""
+        return frozenset({choices.OWN_KEYS})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Several keys of an item."""
+        yield _further_keys(self, given)
+
+    @property
+    def bounds_information(self) -> bool:
+        """True: each key by itself gives a bound, and so does their mean."""
+        return True
+
+    @property
+    def further_keys(self) -> int:
+        """Each key is of a view of its own."""
+        return self.count
 
     def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
         """``[B, M]`` logits as they are, and no lift."""
@@ -127,7 +197,7 @@ class Many:
 
 
 @dataclass(frozen=True)
-class Joint:
+class Joint(Positives):
     """Infinitely many keys of the query's image in closed form, from the mean and covariance of a few (jcl Eq. 8).
 
     Only ``q·μ`` and ``qᵀΣq`` enter, and these are the mean and the variance of ``q·k_m`` over the keys: the d×d
@@ -151,16 +221,33 @@ class Joint:
         if self.count < least:
             raise reject("count", self.count, "at least 2 keys, to have a covariance (1 with strength=0)")
 
-    def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
-    ) -> Chosen | None:
-        """``None``: no stored key is a positive."""
-        return None
+    @property
+    def offers(self) -> frozenset[str]:
+        """One key of the item, its mean, where no variance is added."""
+        return frozenset({choices.SINGLE_KEY} if schedules.bounds(self.strength) == (0, 0) else ())
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Several keys of an item, and the objective whose expectation this is."""
+        yield _further_keys(self, given)
+        yield Need(
+            choices.LOG_SUM_EXP,
+            "Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
+            f" objective={given.objective!r} take positives=Many({self.count})",
+        )
+
+    @property
+    def further_keys(self) -> int:
+        """Each key is of a view of its own."""
+        return self.count
 
     def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
         """``[B, M′]`` logits → their mean ``[B]``, and ``λ/2`` times their variance, to be added in the denominator."""
         strength = schedules.at(self.strength, step, total)
         return own.mean(1), strength / 2 * own.var(1, correction=0) if strength else None
+
+    def stored(self, keys: Tensor) -> Tensor:
+        """The mean key, not normalised again, as in the released code."""
+        return keys.mean(1)
 
     @property
     def latex(self) -> str:
@@ -171,4 +258,8 @@ class Joint:
         )
 
 
-Positives = One | Neighbours | SameCluster | Many | Joint
+def _further_keys(part: Positives, given: Choices) -> Need:
+    return Need(
+        choices.FURTHER_KEYS,
+        f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue; given: {given.keys!r}",
+    )

@@ -1,11 +1,14 @@
-"""Stored results: one JSON file per cell and seed, whole or not there at all.
+"""Stored results: one JSON file per run, task and seed, whole or not there at all.
 
-``<root>/<paper>_table<k>/<data set>/<profile>/<method>-seed<k>-<hash>.json``, where the hash is over what
-decides the number: settings, recipe and data. A file is read back only if its content still has that hash.
+``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the
+number: recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field
+orphans nothing. A file is read back only if its content still has that hash. Files of schema 1, one per table and seed,
+are read, too.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -14,33 +17,41 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, field_validator, model_validator
+from torch import Tensor
 
-from contrastlab import __version__
-from contrastlab.errors import CorruptFileError, reject
+from contrastlab import __version__, files, methods, tasks
+from contrastlab.errors import ContrastLabError, CorruptFileError, reject
+from contrastlab.settings import Settings
 
 __all__ = [
     "Provenance",
     "Result",
-    "config_hash",
+    "digest",
     "find",
     "location",
+    "pack",
     "provenance",
     "read",
     "save",
-    "write_whole",
+    "setup",
+    "slug",
+    "unpack",
 ]
 
-_PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu")
+_PACKAGES = (
+    "torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu", "safetensors",
+)  # fmt: skip
 
 
 class _Stored(BaseModel):
@@ -62,7 +73,7 @@ class Provenance(_Stored):
     driver: str | None
     cuda: str | None
     deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
-    data_fingerprint: str = Field(description="hash of the images and labels used")
+    data_fingerprint: str = Field(description="hash of the data used")
     data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")
     started: datetime = Field(description="UTC")
     finished: datetime = Field(description="UTC")
@@ -80,21 +91,28 @@ class Provenance(_Stored):
 
 
 class Result(_Stored):
-    """One cell of one table, for one seed."""
+    """What one task says of the encoders of one run."""
 
-    schema_version: Literal[1] = Field(1, alias="schema")
-    paper: str
-    table: str
-    dataset: str
+    schema_version: Literal[2] = Field(2, alias="schema")
+    table: str = Field(description="the table it was first computed for, such as ring/table1; others may show it")
+    dataset: str = Field(description="pre-training data")
+    on: str = Field("", description="data the task scores on; empty: those of pre-training")
     method: str = Field(description="full name, such as ring/iring or ours/random")
     seed: int
     profile: str
-    protocol: dict[str, Any] = Field(description="how the metric was taken: probe, features, stem, frozen, split")
-    test_images: int = Field(ge=1, description="images the metric was taken on")
-    settings: dict[str, Any] = Field(description="Settings.model_dump(mode='json')")
+    task: str = Field(description="name in contrastlab.tasks.TASKS")
+    task_config: dict[str, Any] = Field(description="Task.identity(): its fields that are not at their default")
+    protocol: dict[str, Any] = Field(description="how the metrics were taken, in words and numbers for a reader")
+    items: int = Field(ge=1, description="test items the metrics were taken on")
+    settings: dict[str, Any] = Field(description="Settings.model_dump(mode='json'), whole")
     recipe: dict[str, Any] = Field(description="Recipe.describe()")
-    metrics: dict[str, float] = Field(description="accuracies in percent, losses and bounds in nats")
-    curve: list[dict[str, float]] = Field(default_factory=list, description="one row per epoch")
+    metrics: dict[str, float] = Field(description="in the unit that the metric declares")
+    half_widths: dict[str, float] = Field(
+        default_factory=dict, description="95 % half-widths of sampling errors that cannot be computed from a metric"
+    )
+    correct: dict[str, str] = Field(default_factory=dict, description="by metric, which test items were right: pack()")
+    curve: list[dict[str, float]] = Field(default_factory=list, description="one row per epoch; losses in nats")
+    precision: str = Field("32-true", description="precision the encoders were trained in")
     provenance: Provenance
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -103,26 +121,32 @@ class Result(_Stored):
     @classmethod
     def _plain(cls, raw: dict[str, Any]) -> dict[str, Any]:
         # Tuples become lists now, so that a result equals itself after a round trip through its file.
-        keys = [key for key in ("settings", "recipe", "protocol") if key in raw]
+        keys = [key for key in ("settings", "recipe", "protocol", "task_config") if key in raw]
         plain: dict[str, Any] = {key: json.loads(json.dumps(raw[key])) for key in keys}
         return {**raw, **plain}
 
     @model_validator(mode="after")
     def _finite(self) -> Self:
-        for name, value in self.metrics.items():
-            if not math.isfinite(value):
-                raise ValueError(f"metrics[{name!r}]={value!r}: accepted is a finite number")
+        for kind in ("metrics", "half_widths"):
+            for name, value in getattr(self, kind).items():
+                if not math.isfinite(value):
+                    raise ValueError(f"{kind}[{name!r}]={value!r}: accepted is a finite number")
         for epoch, row in enumerate(self.curve):
             for name, value in row.items():
                 if not math.isfinite(value):
                     raise ValueError(f"curve[{epoch}][{name!r}]={value!r}: accepted is a finite number")
         return self
 
+    @cached_property
+    def setup(self) -> str:
+        """Hash of recipe, settings and task: equal for results that a table may show in one row, whatever the data."""
+        return setup(self.recipe, self.settings, self.task, self.task_config)
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def config_hash(self) -> str:
-        """Hash of settings, recipe and data: equal for results that may be averaged over seeds."""
-        return config_hash(self.settings, self.recipe, self.provenance.data_fingerprint)
+        """Hash of setup and data: equal for results that may be averaged over seeds."""
+        return digest({"setup": self.setup, "data": self.provenance.data_fingerprint})
 
 
 def slug(table: int | str) -> str:
@@ -130,20 +154,43 @@ def slug(table: int | str) -> str:
     return str(table) if str(table).startswith("figure") else f"table{table}"
 
 
-def config_hash(settings: Mapping[str, Any], recipe: Mapping[str, Any], data_fingerprint: str) -> str:
-    """SHA-256 of the canonical JSON of what decides a number beside the seed.
-
-    Args:
-        settings: ``Settings.model_dump(mode="json")``.
-        recipe: ``Recipe.describe()``.
-        data_fingerprint: hash of the data used.
-
-    Returns:
-        64 hexadecimal digits.
-    """
-    config = {"settings": dict(settings), "recipe": dict(recipe), "data": data_fingerprint}
+def digest(config: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of ``config``: 64 hexadecimal digits."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, task_config: Mapping[str, Any]) -> str:
+    """Hash of what decides a number beside data and seed.
+
+    Args:
+        recipe: ``Recipe.describe()``; the name is no part of it.
+        settings: ``Settings.model_dump(mode="json")``.
+        task: its name.
+        task_config: ``Task.identity()``.
+    """
+    plain = json.loads(json.dumps(dict(recipe)))
+    trained = plain.get("keys") is not None
+    return digest(
+        {
+            "recipe": {key: value for key, value in plain.items() if key != "name"},
+            "settings": Settings.model_validate(dict(settings)).identity(trained),
+            "task": {"name": task, **task_config},
+        }
+    )
+
+
+def pack(right: Tensor) -> str:
+    """A boolean ``[N]`` as text, a bit each: ``N`` and a colon before base64."""
+    bits = np.packbits(right.cpu().numpy().astype(bool))
+    return f"{len(right)}:{base64.b64encode(bits.tobytes()).decode()}"
+
+
+def unpack(text: str) -> Tensor:
+    """The boolean ``[N]`` that :func:`pack` made a text of."""
+    count, _, bits = text.partition(":")
+    known = np.unpackbits(np.frombuffer(base64.b64decode(bits), dtype=np.uint8), count=int(count))
+    return torch.from_numpy(known.astype(bool))
 
 
 def _slug(name: str) -> str:
@@ -153,53 +200,33 @@ def _slug(name: str) -> str:
 
 
 def location(
-    root: Path | str, *, paper: str, table: int | str, dataset: str, profile: str, method: str, seed: int, hash_: str
+    root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
 ) -> Path:
-    """Where the result of one cell lies under ``root``, stored or not."""
-    name = f"{method.replace('/', '-')}-seed{seed}-{hash_[:8]}.json"
-    return Path(root) / f"{paper}_{slug(table)}" / _slug(dataset) / _slug(profile) / name
+    """Where the result of one task on one run lies under ``root``, stored or not."""
+    asked = f"{task}-{_slug(on)}" if on else task
+    name = f"{method.replace('/', '-')}-seed{seed}-{asked}-{hash_[:8]}.json"
+    return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
 
 
 def _path(result: Result, root: Path | str) -> Path:
     return location(
-        root, paper=result.paper, table=result.table, dataset=result.dataset, profile=result.profile,
-        method=result.method, seed=result.seed, hash_=result.config_hash,
+        root, dataset=result.dataset, profile=result.profile, method=result.method, seed=result.seed,
+        task=result.task, hash_=result.config_hash, on=result.on,
     )  # fmt: skip
 
 
 def save(result: Result, root: Path | str) -> Path:
-    """Write ``result`` under ``root`` so that a reader sees all of it or nothing.
+    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file.
 
-    The text goes to a file beside the target first, reaches the disk, and is then renamed onto it.
-
-    Returns:
-        The file written.
+    Raises:
+        StorageError: it cannot be written; nothing is left half-written.
     """
     text = json.dumps(result.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False, allow_nan=False)
-    return write_whole(_path(result, root), text + "\n")
+    return files.write_whole(_path(result, root), text + "\n")
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Write ``text`` to ``path``, whole or not at all, making the folders it needs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = None
-    try:
-        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def read(path: Path | str) -> Result:
-    """The result stored in ``path``.
+def read(path: Path | str) -> tuple[Result, ...]:
+    """The results stored in ``path``: one, or of a file of schema 1 one for each of its tasks.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -208,17 +235,53 @@ def read(path: Path | str) -> Result:
     path = Path(path)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        stored = raw.pop("config_hash", None)
-        result = Result.model_validate(raw)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        stored, schema = raw.pop("config_hash", None), raw.get("schema")
+        if schema not in (1, 2):
+            raise ValueError(
+                f"schema={schema!r}: accepted is 1 or 2; a newer version of this package may have written it"
+            )
+        made = _from_schema_1(raw) if schema == 1 else (Result.model_validate(raw),)
+        expected = _schema_1_hash(raw) if schema == 1 else made[0].config_hash
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
         reason = _reason(error)
         raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
-    if stored != result.config_hash:
+    if stored != expected:
         raise CorruptFileError(
             f"{path} was altered after it was written: its settings, recipe and data do not have the hash"
             f" {str(stored)[:8]} it carries. Restore it, or delete it and run the cell again."
         )
-    return result
+    return made
+
+
+def _schema_1_hash(raw: Mapping[str, Any]) -> str:
+    return digest({"settings": raw["settings"], "recipe": raw["recipe"], "data": raw["provenance"]["data_fingerprint"]})
+
+
+def _from_schema_1(raw: Mapping[str, Any]) -> tuple[Result, ...]:
+    """Schema 1 held a table's cell: a linear probe and nearest neighbours of one image set, all fields written out."""
+    settings = Settings.from_schema_1(raw["settings"])
+    shared = {
+        "table": f"{raw['paper']}/{slug(raw['table'])}",
+        **{key: raw[key] for key in ("dataset", "method", "seed", "profile")},
+        "items": raw["test_images"],
+        "settings": settings.model_dump(mode="json"),
+        "recipe": methods.canonical(raw["recipe"]),
+        "curve": raw["curve"],
+        "precision": settings.precision,
+        "provenance": raw["provenance"],
+    }
+    return tuple(
+        Result.model_validate(
+            {
+                **shared,
+                "task": task.name,
+                "task_config": task.identity(),
+                "protocol": raw["protocol"],
+                "metrics": {m.name: raw["metrics"][m.name] for m in task.metrics if m.name in raw["metrics"]},
+            }
+        )
+        for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings))
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -229,40 +292,42 @@ def _reason(error: Exception) -> str:
 
 
 def find(
-    root: Path | str,
+    root: Path | str | Iterable[Path | str],
     *,
-    paper: str | None = None,
-    table: int | str | None = None,
+    table: str | None = None,
     dataset: str | None = None,
     profile: str | None = None,
     method: str | None = None,
+    task: str | None = None,
     seed: int | None = None,
 ) -> list[Result]:
-    """All stored results under ``root`` that match, in the order of their paths.
+    """All stored results under ``root`` that match, in the order of their paths; none twice.
 
     Args:
-        root: such as ``results`` or ``runs``; a folder that does not exist holds no results.
-        paper: short name of the paper; ``None``, here and below, is any.
-        table: ``1`` or ``"5a"``.
-        dataset: name as it was run.
-        profile: ``smoke``, ``laptop`` or ``paper``.
+        root: such as ``results`` or ``runs``, or several; a folder that does not exist holds no results.
+        table: first computed for this table, such as ``ring/table1``; ``None``, here and below, is any.
+        dataset: of pre-training, as it was run.
+        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
         method: full name, such as ``ring/iring``.
+        task: its name.
         seed: of the run.
 
     Raises:
         ArgumentError: ``root`` is a file.
         CorruptFileError: a file that should be a result is not one.
     """
-    root = Path(root)
-    if root.exists() and not root.is_dir():
-        raise reject("root", str(root), "a folder")
-    wanted = {"paper": paper, "dataset": dataset, "profile": profile, "method": method, "seed": seed}
-    if table is not None:
-        wanted["table"] = str(table)
-    folder = f"{paper or '*'}_{'*' if table is None else slug(table)}"
-    pattern = f"{folder}/{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
-    found = (read(path) for path in sorted(root.glob(pattern)))
-    return [r for r in found if all(value is None or getattr(r, key) == value for key, value in wanted.items())]
+    wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
+    known: dict[tuple[str | int, ...], Result] = {}
+    for folder in [root] if isinstance(root, str | Path) else root:
+        base = Path(folder)
+        if base.exists() and not base.is_dir():
+            raise reject("root", str(base), "a folder")
+        inner = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
+        for path in (*sorted(base.glob(f"cells/{inner}")), *sorted(base.glob(f"*_*/{inner}"))):
+            for r in read(path):
+                if all(value is None or getattr(r, key) == value for key, value in wanted.items()):
+                    known.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+    return list(known.values())
 
 
 def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -7,6 +7,7 @@ files of :mod:`contrastlab.papers` and stored, whole, with each result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -61,17 +62,45 @@ class Settings(_Data):
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")
     drops: int = Field(2, ge=0, description="how many plateau steps are taken at most")
     warmup_epochs: int = Field(0, ge=0)
-    precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    # method: part.field -> value, applied where the recipe has such a part and field
-    parts: dict[str, Any] = Field(default_factory=dict)
+    precision: Literal["32-true", "bf16-mixed", "auto"] = Field(
+        "32-true", description="auto: bf16-mixed where the processor has it; losses stay float32"
+    )
+    # method: choice.field -> value, applied where the recipe has such a choice and field
+    overrides: dict[str, Any] = Field(default_factory=dict)
     # evaluation
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
 
     def override(self, **changes: Any) -> Settings:
-        """A copy with ``changes`` applied, validated anew; ``linear`` and ``parts`` are merged, not replaced."""
+        """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
         data = self.model_dump()
-        for nested in ("linear", "parts"):
-            if nested in changes:
-                changes[nested] = {**data[nested], **changes[nested]}
+        for name, value in changes.items():
+            if isinstance(data.get(name), dict) and isinstance(value, dict):
+                changes[name] = {**data[name], **value}
         return Settings.model_validate({**data, **changes})
+
+    def identity(self, trained: bool = True) -> dict[str, Any]:
+        """What decides the encoders of a run: fields of training that are not at their default.
+
+        Defaults therefore never change, and a new field with a default leaves every stored hash as it is. How the
+        recipe is changed is no part of it, since the recipe itself carries that; nor is how encoders are scored.
+
+        Args:
+            trained: ``False`` for encoders as initialised, which no optimiser has seen.
+        """
+        out = self.model_dump(mode="json", exclude_defaults=True)
+        if not trained:
+            return {name: value for name, value in out.items() if name in _UNTRAINED}
+        watched = ("knn_every", "test_images") if self.schedule == "plateau" else ()
+        return {name: value for name, value in out.items() if name not in _NOT_TRAINING or name in watched}
+
+    @classmethod
+    def from_schema_1(cls, stored: Mapping[str, Any]) -> Settings:
+        """Settings as results of schema 1 hold them."""
+        named = {**stored, "overrides": stored["parts"]}
+        del named["parts"]
+        return cls.model_validate(named)
+
+
+_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "overrides"})
+_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim"})

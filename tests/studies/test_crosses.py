@@ -11,7 +11,7 @@ from contrastlab.errors import NotApplicableError, UnknownNameError
 from contrastlab.studies import crosses
 from contrastlab.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
 
-CHANGES = {"keys.size": 32, "keys.parts": 1, "negatives.k": 8, "negatives.inner": 5, "negatives.outer": 60}
+CHANGES = {"keys.size": 32, "keys.shuffle_groups": 1, "negatives.k": 8, "negatives.inner": 5, "negatives.outer": 60}
 
 
 def test_a_cross_is_a_recipe_that_no_paper_has() -> None:

@@ -12,20 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.studies import Study, location, peaks, vince_figure6, vince_table3
 from contrastlab.studies import spirals as module
-from contrastlab.studies.spirals import (
-    PROFILES,
-    READINGS,
-    Encoders,
-    Profile,
-    Reading,
-    accuracy_curve,
-    info_nce,
-    peak,
-    points_of,
-    representations,
-    study,
-)
+from contrastlab.studies.peaks import peak
+from contrastlab.studies.spirals import Encoders, Reading, info_nce, points_of
+from contrastlab.studies.vince_figure6 import PROFILES, READINGS, Profile, accuracy_curve, representations, study
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
 SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}
@@ -46,10 +37,9 @@ class Twin:
         self.eta, self.points = encoders.etas[model % len(encoders.etas)], encoders.points[seed].clone()
         self.bank = encoders.bank[model].clone()
         layers: list[nn.Module] = []
-        for index in range(module.LAYERS):
-            weight, bias = (encoders.parameters[index + shift][model] for shift in (0, module.LAYERS))
-            linear = nn.Linear(*weight.shape)
-            linear.weight.data, linear.bias.data = weight.detach().T.clone(), bias.detach()[0].clone()
+        for weight, bias in zip(encoders.networks.weights, encoders.networks.biases, strict=True):
+            linear = nn.Linear(*weight.shape[1:])
+            linear.weight.data, linear.bias.data = weight[model].detach().T.clone(), bias[model].detach()[0].clone()
             layers += [linear, nn.ReLU()]
         self.net = nn.Sequential(*layers[:-1])
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-5)
@@ -253,8 +243,8 @@ def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyP
 def test_a_collapsed_model_says_so() -> None:
     encoders = Encoders(Reading(output="plane"), (0.0, 0.4), (0,), 40)
     with torch.no_grad():
-        encoders.parameters[module.LAYERS - 1][0] = 0
-    first, second = module._evaluate(encoders, 40)
+        encoders.networks.weights[-1][0] = 0
+    first, second = vince_figure6._evaluate(encoders, 40)
     assert first["outcome"] == "collapsed"
     assert first["accuracy"] == 50.0
     assert second["outcome"] == "trained"
@@ -288,7 +278,7 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Profile(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
-    monkeypatch.setattr(module, "PROFILES", {"smoke": tiny})
+    monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": tiny})
     lines: list[str] = []
     first, *rest = READINGS
     (one,) = study("smoke", out_dir=tmp_path / "kept", readings=[first], log=lines.append)
@@ -296,7 +286,7 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     stored = study("smoke", out_dir=tmp_path / "new", read_also=[tmp_path / "kept"], log=lines.append)
     assert stored[0] == one
     assert [item.rows[0]["reading"] for item in stored] == [first, *rest]
-    assert module.stored("smoke", [tmp_path / "none", tmp_path / "kept"]) == [one]
+    assert vince_figure6.stored("smoke", [tmp_path / "none", tmp_path / "kept"]) == [one]
     assert len(list((tmp_path / "new").rglob("*.json"))) == len(rest)
     assert representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path]) is None
     drawn = representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
@@ -304,3 +294,36 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path])
     assert [(row["seed"], row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0, 0.0, 1), (0, 1.6, 0)]
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
+
+
+def test_the_closest_lacks_least_and_the_table_says_what() -> None:
+    good, low = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0))), peak(curve((0.0, 50.0), (0.4, 70.0), (5.0, 51.0)))
+    higher = peak(curve((0.0, 50.0), (0.4, 73.0), (5.0, 51.0)))
+    far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
+    assert peaks.closest([far, low, higher, good]) is good
+    assert peaks.closest([far, low, higher]) is higher
+    assert peaks.closest([far, low]) is low
+    assert peaks.table([good, low])["what is missing"].tolist() == ["nothing", "at most 71 % there, no separation"]
+
+
+def test_a_frame_has_the_trained_rows_with_numbers() -> None:
+    empty = {"accuracy_views": None, "loss": None, "mi_bound": None}
+    rows = [{**row, **empty} for row in curve((0.0, 50.0), (0.4, 90.0))]
+    rows[1]["accuracy"] = None
+    frame = vince_figure6.frame(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
+    assert frame["eta"].tolist() == [0.0, 0.4, 0.0, 0.4]
+    assert frame["accuracy"].isna().tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["vince_table3", "vince_figure6", "vince_figure6_points"])
+def test_what_is_stored_with_the_project_is_of_todays_configuration(name: str) -> None:
+    root = Path(__file__).parents[2] / "results"
+    files = {path.name for path in (root / name).glob("*.json")}
+    assert files
+    if name == "vince_table3":
+        configs = list(vince_table3._configs("paper").values())
+    else:
+        configs = [vince_figure6._config(READINGS[reading], PROFILES["paper"]) for reading in READINGS]
+    if name == "vince_figure6_points":
+        configs = [config | {"etas": [0.0, 0.4, 1.6], "held_out": 200} for config in configs]
+    assert files <= {location(root, name, "paper", config).name for config in configs}

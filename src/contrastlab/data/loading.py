@@ -8,13 +8,12 @@ import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from contrastlab.data.images.augment import Augmentation
 from contrastlab.data.images.sampling import sample_boxes
 
 WORKERS = min(8, os.cpu_count() or 1)
@@ -33,7 +32,11 @@ def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str
 
 
 class Source(Protocol):
-    """What training and probes need of a set of images; see :mod:`contrastlab.data`."""
+    """What training and tasks need of a set of items; see :mod:`contrastlab.data`."""
+
+    @property
+    def modality(self) -> str:
+        """Name in :data:`contrastlab.data.modalities.MODALITIES`."""
 
     @property
     def labels(self) -> Tensor:
@@ -49,7 +52,7 @@ class Source(Protocol):
 
     @property
     def resident(self) -> bool:
-        """Whether ``images`` holds all pixels as one uint8 tensor, which ``to(device)`` moves."""
+        """Whether ``items`` holds all of them as one tensor, which ``to(device)`` moves."""
 
     def __len__(self) -> int: ...
 
@@ -78,7 +81,7 @@ class Crops:
         before: pictures that the run has seen before the first one of the order.
     """
 
-    augmentation: Augmentation
+    augmentation: Any
     count: int
     seed: int
     before: int = 0
@@ -131,7 +134,7 @@ def batches(
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
     if source.resident:
-        pixels: Tensor = source.images  # type: ignore[attr-defined]
+        pixels: Tensor = source.items  # type: ignore[attr-defined]
         for _, chosen in cut(epoch.to(pixels.device) for epoch in epochs):
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return

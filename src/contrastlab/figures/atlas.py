@@ -10,22 +10,7 @@ import pandas as pd
 from contrastlab import methods, papers, report, results
 from contrastlab.results import Result
 
-__all__ = ["NOTEBOOKS", "anchor", "card", "commands", "grid", "neighbours", "numbers", "table"]
-
-NOTEBOOKS: dict[tuple[str, str], str] = {
-    ("fmicl", "2"): "repro_fmicl_table2",
-    ("fmicl", "4"): "repro_fmicl_table4",
-    ("fmicl", "8"): "repro_fmicl_table8",
-    ("fmicl", "10"): "repro_fmicl_table2",
-    ("jcl", "1"): "repro_jcl_table1",
-    ("jcl", "figure2"): "repro_jcl_ablations",
-    ("ring", "1"): "repro_table1",
-    ("ring", "2"): "repro_ring_table2",
-    ("ring", "5b"): "repro_ring_table5",
-    ("ring", "5d"): "repro_ring_table5",
-    ("vince", "1"): "repro_vince_table1",
-}
-"""(paper, table) to the notebook in ``nbs/`` that makes it."""
+__all__ = ["anchor", "card", "commands", "grid", "neighbours", "numbers", "table"]
 
 
 def _part(part: object) -> str:
@@ -43,7 +28,7 @@ def grid(paper: str | None = None) -> pd.DataFrame:
     """
     recipes = [methods.get(name) for name in methods.names(paper)]
     rows = [
-        {"method": r.name, "label": r.label, **{k: _part(v) for k, v in r.parts().items()}, "τ": r.temperature}
+        {"method": r.name, "label": r.label, **{k: _part(v) for k, v in r.choices().items()}, "τ": r.temperature}
         for r in recipes
     ]
     return pd.DataFrame(rows).set_index("method")
@@ -76,7 +61,7 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
 
     def choices(name: str) -> dict[str, object]:
         recipe = methods.get(name)
-        return {**recipe.parts(), "temperature": recipe.temperature}
+        return {**recipe.choices(), "temperature": recipe.temperature}
 
     own = choices(method)
     found: dict[str, list[str]] = {}
@@ -121,20 +106,27 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
         plan = papers.plan(paper, table)
         if recipe.name not in plan.rows:
             continue
-        mine = [r for r in stored if (r.paper, r.table, r.method) == (paper, table, recipe.name)]
-        for dataset in dict.fromkeys((*plan.datasets, *sorted(r.dataset for r in mine))):
-            printed = plan.published_value(dataset, recipe.name)
-            row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": dataset, "metric": plan.metric}
+        columns = dict(plan.columns)
+        for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
+            columns |= plan.select(dataset)
+        for name, column in columns.items():
+            printed = plan.published_value(name, recipe.name)
+            row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": name, "metric": column.metric}
             row["published"] = printed
-            profiles = sorted({r.profile for r in mine if r.dataset == dataset})
-            for profile in profiles:
-                values = [r.metrics[plan.metric] for r in mine if (r.dataset, r.profile) == (dataset, profile)]
-                mean, half = report.interval(values)
-                rows.append(row | {"measured": mean, "± (95 %)": half, "seeds": len(values), "profile": profile})
-            if not profiles and printed is not None:
+            known = {
+                profile: report.scores(plan, column, stored, recipe.name, profile)
+                for profile in sorted({r.profile for r in stored if r.dataset == column.data})
+            }
+            for profile, mine in known.items():
+                if mine is not None:
+                    e = mine.estimate
+                    rows.append(
+                        row | {"measured": e.mean, "± (95 %)": e.half_width, "seeds": e.seeds, "profile": profile}
+                    )
+            if not any(known.values()) and printed is not None:
                 rows.append(row)
-    columns = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
-    return pd.DataFrame(rows, columns=columns)
+    shown = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
+    return pd.DataFrame(rows, columns=shown)
 
 
 def card(method: str, stored: Sequence[Result] = ()) -> str:
@@ -149,7 +141,7 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
     """
     recipe = methods.get(method)
     lines = [f"$$ {recipe.equation} $$", "", "| choice | part |", "| --- | --- |"]
-    lines += [f"| {name} | `{part!r}` |" for name, part in recipe.parts().items()]
+    lines += [f"| {name} | `{part!r}` |" for name, part in recipe.choices().items()]
     if recipe.note:
         lines += ["", recipe.note]
     frame = numbers(method, stored)

@@ -410,7 +410,7 @@ def _lines(recipe: Recipe) -> dict[str, dict[str, str]]:
     # the rows of the equation and the parts in Python, by choice
     head, tail = r"\begin{aligned}", r"\end{aligned}"
     rows = recipe.equation.removeprefix(head).removesuffix(tail).split(r"\\ ")
-    parts = {name: source(part) for name, part in recipe.parts().items()} | {"score": ""}
+    parts = {name: source(part) for name, part in recipe.choices().items()} | {"score": ""}
     order = ("objective", "score", "positives", "negatives", "keys", "views")
     return {name: {"latex": _marked(row), "code": _marked(parts[name])} for name, row in zip(order, rows, strict=True)}
 
@@ -450,7 +450,7 @@ def _pieces() -> dict[str, dict[str, tuple[str, str]]]:
 def _rows(recipe: Recipe) -> dict[str, tuple[str, str]]:
     head, tail = r"\begin{aligned}", r"\end{aligned}"
     rows = recipe.equation.removeprefix(head).removesuffix(tail).split(r"\\ ")
-    code = {name: source(part) for name, part in recipe.parts().items()} | {"score": repr(recipe.temperature)}
+    code = {name: source(part) for name, part in recipe.choices().items()} | {"score": repr(recipe.temperature)}
     names = ("objective", "score", "positives", "negatives", "keys", "views")
     return {name: (_marked(row), _marked(code[name])) for name, row in zip(names, rows, strict=True)}
 

@@ -23,14 +23,15 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contrastlab import data, errors
+from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.results import slug
+from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
 __all__ = [
     "PAPERS",
     "REFERENCES",
+    "Column",
     "Paper",
     "TablePlan",
     "parse_plan",
@@ -163,10 +164,33 @@ def _shared_profiles() -> Mapping[str, dict[str, Any]]:
     return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
 
 
+class Column(_Data):
+    """What one column of a table asks of the encoders of its rows.
+
+    In TOML ``cifar10 = "CIFAR10"`` is short for ``cifar10 = { data = "cifar10", published = "CIFAR10" }``.
+    """
+
+    data: str = Field(description="pre-training data")
+    metric: str = Field("", description="name of a metric; empty: the table's")
+    on: str = Field("", description="data the task scores on; empty: those of pre-training")
+    published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
+
+    @property
+    def task(self) -> str:
+        """Name of the task that gives the metric."""
+        return tasks.task_of(self.metric)
+
+    @property
+    def heading(self) -> str:
+        """Data set and metric, for a person."""
+        where = f"{self.data} to {self.on}" if self.on else self.data
+        return f"{where}, {tasks.metric(self.metric).label}"
+
+
 class TablePlan(_Data):
     """How one published table is made: its rows, columns and protocol.
 
-    The settings of a cell are merged in this order, later ones winning field by field (``parts`` and
+    The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
     ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
     (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
     protocol itself.
@@ -176,8 +200,8 @@ class TablePlan(_Data):
     table: str
     title: str
     claim: str
-    metric: str = Field("linear", description="key in a result's metrics, percent")
-    columns: dict[str, str] = Field(description="data set to published column; empty where a cell names its own")
+    metric: str = Field("linear", description="of the columns that name none")
+    columns: dict[str, Column] = Field(description="name to column; the name of a short one is its data set")
     rows: dict[str, str] = Field(
         description="method to published row, or to 'row / column' where the column is empty; '' if it is not printed"
     )
@@ -189,13 +213,25 @@ class TablePlan(_Data):
     method: dict[str, _Changes] = Field(default_factory=dict)
     profile: dict[str, _Profile] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_columns(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        metric = raw.get("metric", "linear")
+        short = {
+            name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in raw["columns"].items()
+        }
+        return {**raw, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
+
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
         numbers = self._numbers()
+        for column in self.columns.values():
+            tasks.metric(column.metric)
+        headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
-        for kind, printed in zip(kinds, (self.rows, self.columns), strict=True):
-            for name in printed.values():
-                own = name.partition(" / ")[0] if "" in self.columns.values() else name
+        for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            for name in printed:
+                own = name.partition(" / ")[0] if "" in headings else name
                 if own and own not in set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
         overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
@@ -226,8 +262,38 @@ class TablePlan(_Data):
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Data sets with a published column. Any other data set may be run too; it has no published number."""
-        return tuple(self.columns)
+        """Pre-training data of the published columns. Any other may be run too; it has no published number."""
+        return tuple(dict.fromkeys(column.data for column in self.columns.values()))
+
+    def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
+        """The columns that a run on ``dataset`` can fill, by name.
+
+        Data without a published column fill every kind of column the table has, without published numbers.
+
+        Args:
+            dataset: pre-training data, one of :func:`contrastlab.data.names` or a user's own.
+            columns: ``"all"``, or some names of columns.
+
+        Raises:
+            UnknownNameError: an unknown data set or column, with near matches.
+        """
+        self.dataset_key(dataset)
+        here = {name: column for name, column in self.columns.items() if column.data == dataset}
+        if not self.columns:  # a figure that prints no numbers
+            here = {dataset: Column(data=dataset, metric=self.metric)}
+        if not here:
+            others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
+            here = {
+                name if column.on else dataset: column.model_copy(update={"data": dataset, "published": ""})
+                for name, column in reversed(others.values())
+            }
+        asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
+        if asked == ["all"]:
+            return here
+        for name in asked:
+            if name not in here:
+                raise errors.unknown(f"column of {self.paper} table {self.table} for {dataset}", name, here)
+        return {name: here[name] for name in asked}
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -288,6 +354,13 @@ class TablePlan(_Data):
             out = out.override(**changes)
         return out
 
+    def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
+        """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
+        settings = self.settings(column.data, method, profile)
+        recipe = recipes.get(self.resolve(method)).override(settings.overrides)
+        task = tasks.get(column.task, settings)
+        return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
+
     def dataset_key(self, dataset: str) -> str:
         """``dataset``, checked to be a registered data set or a ``folder:``/``parquet:`` path.
 
@@ -309,38 +382,38 @@ class TablePlan(_Data):
             yield chosen.dataset.get(dataset, {})
             yield chosen.method.get(method, {})
 
-    def published_value(self, dataset: str, method: str) -> float | None:
-        """The printed number of a cell, in percent; ``None`` where the paper has none."""
-        return self._printed(dataset, self.rows.get(self.resolve(method), ""))[0]
+    def published_value(self, column: str, method: str) -> float | None:
+        """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
+        return self._printed(column, self.rows.get(self.resolve(method), ""))[0]
 
-    def published_sd(self, dataset: str, method: str) -> float | None:
-        """The standard deviation printed beside it, in points; ``None`` where there is none."""
-        cell = self._find(dataset, self.rows.get(self.resolve(method), ""))
+    def published_sd(self, column: str, method: str) -> float | None:
+        """The standard deviation printed beside it; ``None`` where there is none."""
+        cell = self._find(column, self.rows.get(self.resolve(method), ""))
         return None if cell is None or pd.isna(cell["std"]) else float(cell["std"])
 
-    def published_note(self, dataset: str, method: str) -> str:
+    def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        return self._printed(dataset, self.rows.get(self.resolve(method), ""))[1]
+        return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
 
-    def published_difference(self, dataset: str, method: str) -> tuple[float | None, str]:
-        """The paper's gain of ``method`` over its base in points, and whether it is printed or derived."""
+    def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
         method = self.resolve(method)
-        printed, _ = self._printed(dataset, f"{self.rows.get(method, '')} minus base (printed)")
+        printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus base (printed)")
         if printed is not None:
             return printed, "printed"
-        high, low = (self.published_value(dataset, name) for name in (method, self.pairs[method]))
+        high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
         if high is None or low is None:
             return None, ""
         return round(high - low, 6), "derived"
 
-    def _printed(self, dataset: str, row: str) -> tuple[float | None, str]:
-        cell = self._find(dataset, row)
+    def _printed(self, column: str, row: str) -> tuple[float | None, str]:
+        cell = self._find(column, row)
         return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
 
-    def _find(self, dataset: str, row: str) -> pd.Series[Any] | None:
-        if not row or dataset not in self.columns:
+    def _find(self, name: str, row: str) -> pd.Series[Any] | None:
+        if not row or name not in self.columns:
             return None
-        column = self.columns[dataset]
+        column = self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")
         if self.transposed:
@@ -358,24 +431,57 @@ def plans() -> tuple[tuple[str, str], ...]:
 def parse_plan(text: str, name: str) -> TablePlan:
     """A plan from the text of a TOML file called ``<paper>_table<k>.toml``.
 
+    ``protocol_of = "2"`` takes settings, data sets, methods and profiles from that table of the same paper, as far as
+    they concern this table's rows; what this file says beside it wins field by field.
+
     Raises:
         ArgumentError: the file breaks a rule; the message names the file and the field.
     """
     paper, _, table = PurePath(name).stem.partition("_")
     table = table.removeprefix("table")
     try:
-        return TablePlan.model_validate({"paper": paper, "table": table, **tomllib.loads(text)})
+        raw = tomllib.loads(text)
+        return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
     except tomllib.TOMLDecodeError as error:
         raise errors.ArgumentError(f"{name} is not TOML: {error}") from error
+    except errors.ContrastLabError as error:
+        raise errors.ArgumentError(f"{name}: {error}") from error
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
         raise errors.ArgumentError(f"{name}: {problems}") from error
 
 
+def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """A plan's raw data with the protocol of the table that ``protocol_of`` names, if any."""
+    other = raw.pop("protocol_of", None)
+    if other is None:
+        return raw
+    known = [number for name, number in plans() if name == paper and number != table]
+    if other not in known:
+        raise errors.unknown(f"protocol_of: table of {paper} with a protocol", str(other), known)
+    source = tomllib.loads(_protocol_text(paper, other))
+    if "protocol_of" in source:
+        raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
+    rows = {*raw.get("rows", {}), *REFERENCES}
+    protocol = ("settings", "dataset", "method", "profile")
+    shared: dict[str, Any] = {name: source[name] for name in protocol if name in source}
+    for holder in (shared, *shared.get("profile", {}).values()):
+        holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
+    return _merged(shared, raw)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    inner = [key for key in changes if isinstance(changes[key], dict) and isinstance(base.get(key), dict)]
+    return base | changes | {key: _merged(base[key], changes[key]) for key in inner}
+
+
+def _protocol_text(paper: str, table: str) -> str:
+    return (_HERE / "protocols" / _stems("protocols", "toml")[paper, table]).read_text(encoding="utf-8")
+
+
 @cache
 def _plan(paper: str, table: str) -> TablePlan:
-    name = _stems("protocols", "toml")[paper, table]
-    return parse_plan((_HERE / "protocols" / name).read_text(encoding="utf-8"), name)
+    return parse_plan(_protocol_text(paper, table), _stems("protocols", "toml")[paper, table])
 
 
 def plan(paper: str, table: int | str) -> TablePlan:
@@ -390,3 +496,33 @@ def plan(paper: str, table: int | str) -> TablePlan:
     if str(table) not in known:
         raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
     return _plan(paper, str(table))
+
+
+class Entry(_Data):
+    """A published table or figure, and the notebook that makes it."""
+
+    paper: str
+    table: str
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
+
+    @property
+    def name(self) -> str:
+        """``ring/table1``."""
+        return f"{self.paper}/{slug(self.table)}"
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
+    raw = tomllib.loads((_HERE / "notebooks.toml").read_text(encoding="utf-8"))
+    notebooks = {(paper, table): name for paper, entries in raw.items() for table, name in entries.items()}
+    known = {**dict.fromkeys(_stems("tables", "csv")), **dict.fromkeys(plans()), **dict.fromkeys(notebooks)}
+    order = {name: k for k, name in enumerate(PAPERS)}
+    keys = sorted(known, key=lambda key: (order[key[0]], key[1].startswith("figure")))
+    return tuple(
+        Entry(
+            paper=paper,
+            table=table,
+            notebook=f"nbs/{notebooks[paper, table]}.ipynb" if (paper, table) in notebooks else "",
+        )
+        for paper, table in keys
+    )

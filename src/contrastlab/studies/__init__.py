@@ -1,4 +1,4 @@
-"""Experiments of the papers on made data: :mod:`~contrastlab.studies.looseness`, :mod:`~contrastlab.studies.spirals`.
+"""Experiments of the papers outside their tables of encoders, and crosses of their choices.
 
 A study is a function from a configuration to rows of numbers. :func:`measure` stores the rows with the
 configuration and where they come from, and reads them back when the same configuration is asked for again.
@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from contrastlab import results
-from contrastlab.errors import CorruptFileError
+from contrastlab import files, results
+from contrastlab.errors import CorruptFileError, reject
 
-__all__ = ["Study", "location", "measure", "read"]
+__all__ = ["Study", "location", "measure", "read", "require_choices", "stored"]
 
 Row = dict[str, float | int | str | None]
 
@@ -73,6 +73,12 @@ def read(path: Path | str) -> Study:
     return study
 
 
+def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[Path | str]) -> Study | None:
+    """The rows of this configuration from the first of the folders that holds them; ``None`` where none does."""
+    paths = (location(root, study, profile, config) for root in roots)
+    return next((read(path) for path in paths if path.exists()), None)
+
+
 def measure(
     study: str,
     profile: str,
@@ -92,10 +98,9 @@ def measure(
         out_dir: where new rows are written.
         read_also: further folders that may hold them already.
     """
-    for root in (out_dir, *read_also):
-        path = location(root, study, profile, config)
-        if path.exists():
-            return read(path)
+    already = stored(study, profile, config, (out_dir, *read_also))
+    if already is not None:
+        return already
     started, wall, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
     rows = [dict(row) for row in run()]
     origin = results.provenance() | {
@@ -105,5 +110,12 @@ def measure(
         "cpu_s": time.process_time() - cpu,
     }
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
-    results.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
+    files.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
     return measured
+
+
+def require_choices(reading: Any) -> None:
+    """Raise an ``ArgumentError`` if a field of a dataclass is none of the words that its ``Literal`` type lists."""
+    for name, kind in get_type_hints(type(reading)).items():
+        if get_origin(kind) is Literal and getattr(reading, name) not in get_args(kind):
+            raise reject(name, getattr(reading, name), " or ".join(map(repr, get_args(kind))))

@@ -18,9 +18,9 @@ import torch
 
 from contrastlab import data, methods, papers, reproduce, tasks
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import derive, subset_order
+from contrastlab.data.loading import derive
 from contrastlab.errors import NotApplicableError, unknown
-from contrastlab.keys import Bank, InBatch, Prototypes, Queue
+from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
@@ -125,7 +125,7 @@ def floor(name: str) -> str:
 # The grid
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "views": {"augmented": Augmented, "L and ab": Split},
+    "views": {"augmented": Augmented(), "L and ab": Split()},
     "keys": {"bank": Bank(), "queue": Queue(), "batch": InBatch()},
     "negatives": {
         "every": Every(), "uniform": Uniform(), "ball": Ball(10, k=None), "ring": Ring(1, 10, k=None), "cave": Cave(),
@@ -157,20 +157,15 @@ class Cell:
 
 
 def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
-    asked = positives.count if isinstance(positives, Many | Joint) else 1
-    if kind == "augmented":
-        return Augmented(1 if isinstance(keys, Bank) else 1 + asked)
-    return Split("lab", 1 if asked == 1 or isinstance(keys, Bank) else 1 + asked)
+    example: Augmented | Split = CHOICES["views"][kind]
+    return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
-    if recipe.keys is None or isinstance(recipe.keys, Prototypes):
-        return None
-    parts = recipe.parts()
-    kinds = ["augmented" if isinstance(recipe.views, Augmented) else "L and ab"]
-    for part in ("keys", "negatives", "positives", "objective"):
-        kinds += [name for name, example in CHOICES[part].items() if type(example) is type(parts[part])]
-    return tuple(kinds)
+    kinds = []
+    for choice, part in recipe.choices().items():
+        kinds += [name for name, example in CHOICES[choice].items() if type(example) is type(part)]
+    return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
 def grid() -> list[Cell]:
@@ -216,31 +211,28 @@ def protocol(dataset: str, profile: str) -> Settings:
     if profile == "smoke":
         return settings.override(
             train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
-            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.parts": 2, "negatives.k": 127},
+            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
         )  # fmt: skip
-    parts = {"keys.parts": 4} if profile == "laptop" else {}
-    return settings.override(knn_every=0, parts=parts)
+    overrides = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
+    return settings.override(knn_every=0, overrides=overrides)
 
 
 def _trained(recipe: Recipe, settings: Settings, splits: data.Splits, seed: int, log: Log) -> list[Row]:
     done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
     view = augmentation(settings.augmentation, settings.image_size)
-    test = splits.test.take(min(settings.test_images or len(splits.test), len(splits.test)))
-    chosen = subset_order(splits.train.labels, settings.train_images, seed=0)
-    rows, labels = tasks.encode(done.encoders, recipe.views, view, splits.train, indices=chosen)
-    queries, truth = tasks.encode(done.encoders, recipe.views, view, test)
-    linear = tasks.linear_probe(
-        done.encoders, recipe.views, view, splits.train, test, settings.linear, seed=derive(seed, "probe") % 2**31
-    )
+    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    measured: dict[str, tasks.Measured] = {}
+    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
+        measured |= task.score(done.encoders, setting)
     return [
         {
             "name": recipe.name,
             "seed": seed,
-            "linear": linear,
-            "knn200": tasks.knn(rows, labels, queries, truth),
+            "linear": measured["linear"].value,
+            "knn200": measured["knn200"].value,
             "loss": done.history[-1]["loss"] if done.history else None,
             "train_s": done.seconds,
-            "test_images": len(test),
+            "test_images": measured["linear"].items,
         }
     ]
 
@@ -263,7 +255,7 @@ def run(
         NotApplicableError: L and ab of grey images.
     """
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.parts)
+    recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
     return _trained(recipe, settings, splits, seed, log)
@@ -275,7 +267,7 @@ def study(
 ) -> Study:  # fmt: skip
     """:func:`run`, stored: one file for each name and seed."""
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.parts)
+    recipe = recipe_of(name).override(settings.overrides)
     config = {
         "dataset": dataset,
         "data": reproduce.fingerprint(data.load(dataset, data_root)),

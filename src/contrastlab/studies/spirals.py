@@ -1,58 +1,34 @@
-"""Two spirals: does some amount of noise in the views make the labels linearly separable? vince Figure 6.
+"""Encoders of points on two spirals, trained with InfoNCE against a memory bank: vince appendix G.
 
-An encoder of points of the plane is trained with InfoNCE against a memory bank; the views of a point are the point
-plus uniform noise of width η. The transfer task is to tell the two spirals apart by logistic regression on the
-2-D representations. The paper reports near-chance accuracy at η = 0, a peak at η = 0.4 and chance far beyond.
-
-Its text leaves the geometry, the output and the critic open; :data:`READINGS` are readings of it, trained by
-:func:`accuracy_curve` and judged by :func:`peak`. All values of η and all seeds of a reading are trained at once, as
-one batched network; a seed's points, initial weights and draws are the same for every η.
+The views of a point are the point plus uniform noise of width η. All values of η and all seeds of a reading are trained
+at once; a seed's points, initial weights and draws are the same for every η. The text leaves the geometry, the output
+and the critic open: a :class:`Reading` says how they are read. :mod:`contrastlab.studies.vince_figure6` runs and judges
+the readings.
 
 Source: vince appendix G, "A Second Toy Example" and its training details.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab.data.loading import generator
-from contrastlab.errors import reject, unknown
-from contrastlab.studies import Row, Study, location, measure, read
+from contrastlab.errors import reject
+from contrastlab.studies import require_choices
+from contrastlab.studies.networks import Networks, symmetric
 from contrastlab.theory.toys import Handedness, shifted, spirals
 
-__all__ = [
-    "PROFILES",
-    "READINGS",
-    "Encoders",
-    "Peak",
-    "Profile",
-    "Reading",
-    "accuracy_curve",
-    "info_nce",
-    "peak",
-    "points_of",
-    "representations",
-    "stored",
-    "study",
-]
+__all__ = ["Encoders", "Reading", "info_nce", "points_of"]
 
-Output = Literal["sphere", "plane"]
 Critic = Literal["dot", "distance"]
-Spacing = Literal["angle", "length"]
 
 # vince appendix G
 LAYERS = 5
@@ -63,8 +39,6 @@ MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-5
 TEMPERATURE = 0.07
 BANK_RATE = 0.5
-
-FAR = 1e-4  # a representation that varies less than this share of its size is one point
 
 
 @dataclass(frozen=True)
@@ -89,22 +63,19 @@ class Reading:
 
     handedness: Handedness = "same"
     turns: float = 2.0
-    spacing: Spacing = "angle"
-    output: Output = "sphere"
+    spacing: Literal["angle", "length"] = "angle"
+    output: Literal["sphere", "plane"] = "sphere"
     critic: Critic = "dot"
     centred: bool = False
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        options = {"handedness": Handedness, "spacing": Spacing, "output": Output, "critic": Critic}
-        for name, kind in options.items():
-            if getattr(self, name) not in get_args(kind):
-                raise reject(name, getattr(self, name), " or ".join(map(repr, get_args(kind))))
+        require_choices(self)
         if not isinstance(self.centred, bool):
             raise reject("centred", self.centred, "True or False")
-        _positive("turns", self.turns)
-        if self.clip is not None:
-            _positive("clip", self.clip)
+        for name, value in (("turns", self.turns), ("clip", self.clip)):
+            if value is not None and (isinstance(value, bool) or not (math.isfinite(value) and value > 0)):
+                raise reject(name, value, "a positive number")
 
     @property
     def name(self) -> str:
@@ -112,84 +83,6 @@ class Reading:
         parts = [self.handedness, f"{self.turns:g} turn{'s' * (self.turns != 1)}", self.output, self.critic]
         extra = ["even length"] * (self.spacing == "length") + ["centred"] * self.centred
         return ", ".join(parts + extra + ([] if self.clip is None else [f"clip {self.clip:g}"]))
-
-
-def _positive(name: str, value: float) -> None:
-    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-        raise reject(name, value, "a positive number")
-
-
-def _check(
-    etas: Sequence[float], seeds: Sequence[int], iterations: int, negatives: int, points: int, held_out: int
-) -> None:
-    if not etas or not all(math.isfinite(eta) and eta >= 0 for eta in etas) or len(set(etas)) < len(etas):
-        raise reject("etas", etas, "different numbers of at least 0, one or more")
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise reject("seeds", seeds, "different non-negative integers, one or more")
-    for name, value in (("iterations", iterations), ("negatives", negatives)):
-        if value < 1:
-            raise reject(name, value, "an integer of at least 1")
-    for name, value in (("points", points), ("held_out", held_out)):
-        if value < 20:
-            raise reject(name, value, "an integer of at least 20")
-
-
-def _named(*readings: Reading) -> dict[str, Reading]:
-    return {reading.name: reading for reading in readings}
-
-
-READINGS: Mapping[str, Reading] = _named(
-    Reading(turns=1.0, output="plane", clip=1.0),
-    Reading(turns=1.0, output="plane", critic="distance", clip=1.0),
-    Reading(),
-    Reading(handedness="opposite", turns=1.0, output="plane", clip=1.0),
-    Reading(turns=1.0, output="plane"),
-    Reading(handedness="opposite"),
-    Reading(output="plane", critic="distance", clip=1.0),
-    Reading(turns=1.0, output="plane", centred=True, clip=1.0),
-    Reading(turns=1.5, spacing="length"),
-)
-"""Readings that the text allows, by name, those first that came closest to the published curve in short runs."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """How much of the study is run.
-
-    Args:
-        readings: names in :data:`READINGS`.
-        etas: η, widths of the noise.
-        seeds: of points, initial weights and draws.
-        iterations: optimiser steps.
-        negatives: K, bank rows against each positive.
-        points: of the two spirals together, to train on; as many of the bank's rows.
-        held_out: further points, on which accuracy is taken.
-    """
-
-    readings: tuple[str, ...] = tuple(READINGS)
-    etas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.8, 5.0)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    iterations: int = 10_000
-    negatives: int = 4096
-    points: int = 10_000
-    held_out: int = 5000
-
-    def __post_init__(self) -> None:
-        for name in self.readings:
-            if name not in READINGS:
-                raise unknown("reading", name, READINGS)
-        _check(self.etas, self.seeds, self.iterations, self.negatives, self.points, self.held_out)
-
-
-PROFILES: Mapping[str, Profile] = {
-    "smoke": Profile(
-        readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
-        held_out=400,
-    ),
-    "quick": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
-    "paper": Profile(),
-}  # fmt: skip
-"""``smoke`` shows that the code runs, ``quick`` is for reading along, ``paper`` is the printed protocol."""
 
 
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
@@ -274,37 +167,28 @@ class Encoders:
         points: ``[S, N, 2]``.
         labels: ``[S, N]``.
         bank: ``[S·E, N, 2]``, M.
-        parameters: weights ``[S·E, in, out]`` of the layers, then biases ``[S·E, 1, out]``.
+        networks: the encoders without their output.
         broken: ``[S·E]`` bool, models whose loss was not finite at some step.
     """
 
     def __init__(self, reading: Reading, etas: Sequence[float], seeds: Sequence[int], points: int) -> None:
         self.reading, self.etas, self.seeds = reading, tuple(etas), tuple(seeds)
-        noises, sizes = len(etas), [2, *[WIDTH] * (LAYERS - 1), 2]
+        sizes = list(itertools.pairwise([2, *[WIDTH] * (LAYERS - 1), 2]))
         drawn = [points_of(reading, points, seed) for seed in seeds]
-        self.points = torch.stack([pair[0] for pair in drawn])
-        self.labels = torch.stack([pair[1] for pair in drawn])
-        weights: list[list[Tensor]] = []
-        biases: list[list[Tensor]] = []
-        banks: list[Tensor] = []
+        self.points, self.labels = (torch.stack(part) for part in zip(*drawn, strict=True))
+        weights, biases, banks = [], [], []
         for seed in seeds:
             draws = generator(seed, "spirals/initial")
-            bounds = [(size, after, size**-0.5) for size, after in itertools.pairwise(sizes)]
-            weights.append([bound * (2 * torch.rand(a, b, generator=draws) - 1) for a, b, bound in bounds])
-            biases.append([bound * (2 * torch.rand(1, b, generator=draws) - 1) for _, b, bound in bounds])
-            banks.append(self._output(math.sqrt(1.5) * (2 * torch.rand(points, 2, generator=draws) - 1)))
-        self.bank = torch.stack(banks).repeat_interleave(noises, 0)
-        self.parameters = [
-            torch.stack(layer).repeat_interleave(noises, 0).requires_grad_()
-            for kind in (weights, biases)
-            for layer in zip(*kind, strict=True)
-        ]
+            weights += [[a**-0.5 * symmetric((a, b), draws) for a, b in sizes]] * len(etas)
+            biases += [[a**-0.5 * symmetric((1, b), draws) for a, b in sizes]] * len(etas)
+            bank = math.sqrt(1.5) * symmetric((points, 2), draws)
+            banks += [self._output(bank)] * len(etas)
+        self.networks, self.bank = Networks(weights, biases), torch.stack(banks)
         self.broken = torch.zeros(len(self.bank), dtype=torch.bool)
         self._widths = torch.tensor(self.etas)[:, None, None]
         self._optimizer = torch.optim.SGD(
-            self.parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, foreach=True
+            self.networks.parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, foreach=True
         )
-        self._scratch = torch.empty(0)
         self._draws = [generator(seed, "spirals/steps") for seed in seeds]
 
     def _output(self, raw: Tensor) -> Tensor:
@@ -312,13 +196,7 @@ class Encoders:
 
     def encode(self, inputs: Tensor, models: slice = slice(None)) -> Tensor:
         """Representations ``[M, B, 2]`` of ``[M, B, 2]``, each by its own model, of all models or of a slice."""
-        layers = [parameter[models] for parameter in self.parameters]
-        hidden = inputs
-        for index, (weight, bias) in enumerate(zip(layers[:LAYERS], layers[LAYERS:], strict=True)):
-            hidden = torch.baddbmm(bias, hidden, weight)
-            if index < LAYERS - 1:
-                hidden = hidden.relu()
-        return self._output(hidden)
+        return self._output(self.networks(inputs, models))
 
     def views(self, anchors: Tensor, unit: Tensor) -> Tensor:
         """``[S·E, B, 2]``: ``anchors`` ``[S, B, 2]`` plus η times ``unit`` ``[S, B, 2]``, noise of width one."""
@@ -352,7 +230,7 @@ class Encoders:
         queries = self.encode(self.views(anchors, unit))
         losses = torch.empty(len(self.bank))
         gradient = torch.empty_like(queries)
-        scratch = self._room(len(rows[0]), len(negatives[0]) + 1)
+        scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
         with torch.no_grad():
             for model, bank in enumerate(self.bank):
                 seed = model // len(self.etas)
@@ -373,13 +251,8 @@ class Encoders:
         self.broken |= ~losses.isfinite()
         return losses
 
-    def _room(self, queries: int, keys: int) -> Tensor:
-        if self._scratch.shape != (2, queries, keys):
-            self._scratch = torch.empty(2, queries, keys)
-        return self._scratch
-
     def _clip(self, largest: float) -> None:
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
         norm = torch.stack([gradient.square().sum((1, 2)) for gradient in gradients]).sum(0).sqrt()
         factor = (largest / norm.clamp(min=1e-12)).clamp(max=1)[:, None, None]
         for gradient in gradients:
@@ -394,300 +267,3 @@ class Encoders:
             if step >= iterations - last:
                 recent += loss / last
         return recent
-
-
-def _one_place(encoded: Tensor) -> bool:
-    return float(encoded.std(0).max()) <= FAR * float(encoded.abs().max())
-
-
-def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
-    """Accuracy of logistic regression on standardised coordinates, percent."""
-    if _one_place(train):  # a constant answer; standardising would magnify rounding errors
-        return 100 * float((truth == labels.mode().values).float().mean())
-    probe = make_pipeline(StandardScaler(), LogisticRegression())
-    # in single precision the solver may stop with a failed line search
-    fitted = probe.fit(train.double().numpy(), labels.numpy())
-    return 100 * float(fitted.score(test.double().numpy(), truth.numpy()))
-
-
-@torch.no_grad()
-def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for order, seed in enumerate(encoders.seeds):
-        points, labels = encoders.points[order], encoders.labels[order]
-        test, truth = points_of(encoders.reading, held_out, seed, "test")
-        draws = generator(seed, "spirals/views")
-        unit = [shifted(torch.zeros_like(x), 1.0, draws, centred=encoders.reading.centred) for x in (points, test)]
-        for number, eta in enumerate(encoders.etas):
-            model = order * len(encoders.etas) + number
-            one = slice(model, model + 1)
-            clean = [encoders.encode(x[None], one)[0] for x in (points, test)]
-            noisy = [encoders.encode((x + eta * u)[None], one)[0] for x, u in zip((points, test), unit, strict=True)]
-            result: dict[str, Any] = {"accuracy": None, "accuracy_views": None}
-            if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
-                result["outcome"] = "diverged"
-            elif _one_place(clean[0]):
-                result["outcome"] = "collapsed"
-            else:
-                result["outcome"] = "trained"
-            if result["outcome"] != "diverged":
-                result["accuracy"] = _score(clean[0], labels, clean[1], truth)
-                result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
-            found.append(result)
-    return found
-
-
-def accuracy_curve(
-    reading: Reading,
-    etas: Sequence[float],
-    seeds: Sequence[int],
-    *,
-    iterations: int,
-    negatives: int,
-    points: int,
-    held_out: int,
-) -> list[Row]:
-    """Train a reading at every η and seed, and probe it.
-
-    Args:
-        reading: what is trained.
-        etas: widths of the noise.
-        seeds: of points, initial weights and draws.
-        iterations: optimiser steps of 128 points.
-        negatives: K.
-        points: to train on.
-        held_out: further points, on which accuracy is taken.
-
-    Returns:
-        Rows with ``reading``, ``encoder``, ``eta``, ``seed``, ``accuracy`` (percent, of the points) and
-        ``accuracy_views`` (percent, of fresh views of them), ``loss`` (nats, mean of the last tenth), ``mi_bound``
-        (``log K − loss``, nats) and ``outcome``. ``encoder`` is ``trained``, or one of two references without η:
-        ``raw``, the coordinates themselves, and ``untrained``, the initial network. ``outcome`` is ``trained``,
-        ``collapsed`` (all points have one representation) or ``diverged`` (no number exists: they are None).
-
-    Raises:
-        ArgumentError: an empty or repeated list, a negative η, or a size too small.
-    """
-    _check(etas, seeds, iterations, negatives, points, held_out)
-    rows: list[Row] = []
-    encoders = Encoders(reading, (0.0,), seeds, points)
-    for order, (seed, result) in enumerate(zip(seeds, _evaluate(encoders, held_out), strict=True)):
-        test, truth = points_of(reading, held_out, seed, "test")
-        raw = _score(encoders.points[order], encoders.labels[order], test, truth)
-        empty: Row = {"reading": reading.name, "eta": None, "seed": seed, "loss": None, "mi_bound": None}
-        rows.append(empty | {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"})
-        rows.append(empty | {"encoder": "untrained"} | result | {"accuracy_views": None})
-    encoders = Encoders(reading, etas, seeds, points)
-    losses = encoders.train(iterations, negatives).tolist()
-    for model, (loss, result) in enumerate(zip(losses, _evaluate(encoders, held_out), strict=True)):
-        own: Row = {"reading": reading.name, "encoder": "trained"}
-        own |= {"eta": etas[model % len(etas)], "seed": seeds[model // len(etas)]}
-        whole = result["outcome"] != "diverged"
-        own |= {"loss": loss if whole else None, "mi_bound": math.log(negatives) - loss if whole else None}
-        rows.append(own | result)
-    return rows
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Whether an accuracy curve has the published shape; see :func:`peak`.
-
-    Args:
-        reading: its name.
-        eta: η of the highest mean accuracy.
-        accuracy: percent, mean over seeds at that η.
-        ends: percent, mean over seeds at the smallest and at the largest η.
-        raw: percent, mean over seeds, logistic regression on the coordinates.
-        missing: what the published curve has and this one has not; empty where the peak is there.
-    """
-
-    reading: str
-    eta: float
-    accuracy: float
-    ends: tuple[float, float]
-    raw: float
-    missing: tuple[str, ...] = field(default=())
-
-
-PEAK_ETAS = (0.2, 0.8)
-"""Where the best η counts as the published 0.4."""
-
-NEAR_CHANCE = 60.0
-"""Percent below which an end of the curve counts as "near chance" for two labels."""
-
-SEPARATED = 75.0
-"""Percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty."""
-
-
-def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
-    """Judge the rows of one reading by the words of appendix G.
-
-    The published curve (1) is highest at an η in :data:`PEAK_ETAS`; there (2) it separates the labels to at least
-    :data:`SEPARATED` percent, (3) its worst seed is above the best seed of both ends and of the raw coordinates; and
-    (4) at the smallest and the largest η its mean is below :data:`NEAR_CHANCE`.
-
-    Args:
-        rows: of :func:`accuracy_curve`; diverged models are left out.
-        accuracy: the column, ``accuracy`` or ``accuracy_views``.
-
-    Raises:
-        ArgumentError: no trained rows with numbers at two values of η, no raw reference, or more than one reading.
-    """
-    names = {str(row["reading"]) for row in rows}
-    if len(names) != 1:
-        raise reject("rows", sorted(names), "rows of one reading")
-    if accuracy not in ("accuracy", "accuracy_views"):
-        raise unknown("column", accuracy, ("accuracy", "accuracy_views"))
-    curve: dict[float, list[float]] = {}
-    for row in rows:
-        value, eta = row[accuracy], row["eta"]
-        if row["encoder"] == "trained" and value is not None and eta is not None:
-            curve.setdefault(float(eta), []).append(float(value))
-    raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
-    if len(curve) < 2 or not raw:
-        raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
-    first, last = min(curve), max(curve)
-    best = max(curve, key=lambda eta: fmean(curve[eta]))
-    top, ends = fmean(curve[best]), (fmean(curve[first]), fmean(curve[last]))
-    missing = []
-    if not PEAK_ETAS[0] <= best <= PEAK_ETAS[1]:
-        missing.append(f"highest at η = {best:g}, not between {PEAK_ETAS[0]:g} and {PEAK_ETAS[1]:g}")
-    if top < SEPARATED:
-        missing.append(f"at most {top:.0f} % there, no separation")
-    if best in (first, last) or min(curve[best]) <= max(*curve[first], *curve[last], *raw):
-        missing.append("not above both ends and the raw coordinates for every seed")
-    if max(ends) >= NEAR_CHANCE:
-        missing.append(f"{max(ends):.0f} % at one end, not near chance")
-    return Peak(names.pop(), best, top, ends, fmean(raw), tuple(missing))
-
-
-def _config(reading: Reading, profile: Profile) -> dict[str, Any]:
-    """Everything that decides the numbers of one reading; code that changes them takes a new version."""
-    constants = {
-        "layers": LAYERS, "width": WIDTH, "batch": BATCH, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
-        "weight_decay": WEIGHT_DECAY, "temperature": TEMPERATURE, "bank_rate": BANK_RATE, "version": 1,
-    }  # fmt: skip
-    sizes = {key: value for key, value in asdict(profile).items() if key != "readings"}
-    lists = {key: list(value) if isinstance(value, tuple) else value for key, value in sizes.items()}
-    return {"reading": asdict(reading), **lists, **constants}
-
-
-def study(
-    profile: str,
-    *,
-    out_dir: Path | str,
-    read_also: Sequence[Path | str] = (),
-    readings: Sequence[str] | None = None,
-    log: Callable[[str], None] = print,
-) -> list[Study]:
-    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored.
-
-    Args:
-        profile: a name in :data:`PROFILES`.
-        out_dir: where new curves are written.
-        read_also: further folders that may hold them already.
-        readings: names; all of the profile where left out.
-        log: takes one line per reading.
-
-    Raises:
-        UnknownNameError: no such profile, or no such reading.
-    """
-    chosen = _profile(profile)
-    found = []
-    for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
-        if name not in READINGS:
-            raise unknown("reading", name, READINGS)
-        reading = READINGS[name]
-        stored = measure(
-            "vince_figure6",
-            profile,
-            _config(reading, chosen),
-            functools.partial(_curve, reading, chosen),
-            out_dir=out_dir,
-            read_also=read_also,
-        )
-        log(f"{number}/{len(names)} {name}: {stored.provenance['wall_s']:.0f} s")
-        found.append(stored)
-    return found
-
-
-def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
-    """Those curves of a profile that are stored in one of ``roots``; nothing is trained.
-
-    Raises:
-        UnknownNameError: no such profile.
-    """
-    chosen = _profile(profile)
-    configs = [_config(READINGS[name], chosen) for name in chosen.readings]
-    return [found for config in configs for found in _first("vince_figure6", profile, config, roots)]
-
-
-def _first(name: str, profile: str, config: Mapping[str, Any], roots: Sequence[Path | str]) -> list[Study]:
-    paths = (location(root, name, profile, config) for root in roots)
-    return [read(path) for path in paths if path.exists()][:1]
-
-
-def _profile(profile: str) -> Profile:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    return PROFILES[profile]
-
-
-def _curve(reading: Reading, profile: Profile) -> list[Row]:
-    return accuracy_curve(
-        reading,
-        profile.etas,
-        profile.seeds,
-        iterations=profile.iterations,
-        negatives=profile.negatives,
-        points=profile.points,
-        held_out=profile.held_out,
-    )
-
-
-def representations(
-    profile: str,
-    reading: str,
-    etas: Sequence[float] = (0.0, 0.4, 1.6),
-    *,
-    count: int = 200,
-    out_dir: Path | str | None,
-    read_also: Sequence[Path | str] = (),
-) -> Study | None:
-    """Representations of held-out points by a reading's encoders, as rows to draw.
-
-    Args:
-        profile: a name in :data:`PROFILES`, whose seeds and sizes are taken.
-        reading: a name in :data:`READINGS`.
-        etas: widths of the noise.
-        count: points of each encoder.
-        out_dir: where new rows are written; None: train nothing, and return None where nothing is stored.
-        read_also: further folders that may hold them already.
-
-    Returns:
-        Rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
-    """
-    chosen = _profile(profile)
-    if reading not in READINGS:
-        raise unknown("reading", reading, READINGS)
-    what = READINGS[reading]
-    _check(etas, chosen.seeds, chosen.iterations, chosen.negatives, chosen.points, count)
-
-    def run() -> list[Row]:
-        encoders = Encoders(what, etas, chosen.seeds, chosen.points)
-        encoders.train(chosen.iterations, chosen.negatives)
-        rows: list[Row] = []
-        for model, (seed, eta) in enumerate(itertools.product(chosen.seeds, etas)):
-            points, labels = points_of(what, count, seed, "test")
-            with torch.no_grad():
-                own = encoders.encode(points[None], slice(model, model + 1))[0]
-            whole = bool(own.isfinite().all())
-            for label, (x, y) in zip(labels.tolist(), own.tolist(), strict=True):
-                place: Row = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")} if whole else {"x": None, "y": None}
-                rows.append({"seed": seed, "eta": eta, "label": label} | place)
-        return rows
-
-    config = _config(what, chosen) | {"etas": list(etas), "held_out": count}
-    if out_dir is None:
-        return next(iter(_first("vince_figure6_points", profile, config, read_also)), None)
-    return measure("vince_figure6_points", profile, config, run, out_dir=out_dir, read_also=read_also)

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics.functional.classification import multiclass_accuracy
 
-from contrastlab.data.images.augment import Augmentation
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
-from contrastlab.errors import NotApplicableError
-from contrastlab.settings import LinearProbe
+from contrastlab.errors import NotApplicableError, reject
+from contrastlab.settings import LinearProbe, Settings
+from contrastlab.tasks.base import Described, Measured, Metric, Setting
+from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent
-from contrastlab.views import Views
+from contrastlab.views import Augmentation, Views
 
 
-def accuracy(scores: Tensor, labels: Tensor, top: int = 1) -> float:
-    """Percent of rows whose label is among the ``top`` largest scores; ``[N, C]`` and ``[N]``."""
-    hits = multiclass_accuracy(scores, labels, num_classes=scores.shape[1], top_k=top, average="micro")
-    return 100 * float(hits)
+def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
+    """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``.
+
+    Raises:
+        ArgumentError: ``top`` leaves no class out, so that nothing could be wrong.
+    """
+    if not 1 <= top < scores.shape[1]:
+        raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
+    return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
-def linear_lbfgs(
-    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, l2: float = 1e-3, iterations: int = 200
-) -> float:
-    """Accuracy in percent of softmax regression on standardised features, fitted by L-BFGS.
+def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
+    """Scores of softmax regression on standardised features, fitted by L-BFGS.
 
     Args:
         train: ``[N, F]``.
         labels: ``[N]``.
         test: ``[M, F]``.
-        test_labels: ``[M]``.
         l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
         iterations: at most.
+
+    Returns:
+        ``[M, C]``, a score for each class that occurs in ``labels``, or lies below one that does.
     """
     check_labels(train, labels)
     mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
@@ -52,16 +59,16 @@ def linear_lbfgs(
     with torch.enable_grad():
         solver.step(closure)
     with torch.no_grad():
-        return accuracy(F.linear((test - mean) / std, weight[:, :-1], weight[:, -1]), test_labels)
+        return F.linear((test - mean) / std, weight[:, :-1], weight[:, -1])
 
 
 def linear_sgd(
     encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
     probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
-) -> float:  # fmt: skip
-    """Accuracy in percent of a linear classifier trained by SGD on augmented images (ring §5, vince C.3).
+) -> Tensor:  # fmt: skip
+    """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
-    The encoder is frozen in evaluation mode; test accuracy is that of the last epoch, not the best one.
+    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
 
     Args:
         encoders: one per stream.
@@ -108,22 +115,57 @@ def linear_sgd(
             log(f"linear probe, epoch {epoch + 1}/{probe.epochs}, loss {loss.item():.3f}")
     if classifier is None:
         raise NotApplicableError("linear probe: the training set is empty")
-    scores, labels = [], test.labels.to(device)
+    scores = []
     with frozen(encoders):
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
             scores.append(classifier(represent(encoders, single.plain(images, augmentation), kind).float()))
-    return accuracy(torch.cat(scores), labels)
+    return torch.cat(scores)
 
 
-def linear_probe(
-    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
-    probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
-) -> float:  # fmt: skip
-    """Linear accuracy in percent by the solver that ``probe`` names; arguments as :func:`linear_sgd`."""
-    if probe.solver == "sgd":
-        return linear_sgd(encoders, part, augmentation, train, test, probe, seed=seed, device=device, log=log)
-    kind: Kind = "map" if probe.features == "map" else "pooled"
-    chosen = subset_order(train.labels, probe.train_images, seed)
-    x, y = encode(encoders, part, augmentation, train, kind=kind, device=device, indices=chosen)
-    test_x, test_y = encode(encoders, part, augmentation, test, kind=kind, device=device)
-    return linear_lbfgs(x, y, test_x, test_y, l2=probe.l2)
+@dataclass(frozen=True)
+class Linear(Described):
+    """A linear classifier on frozen features, fitted as ``probe`` says.
+
+    Args:
+        probe: solver, features, length and so on.
+        test_images: at most so many test images; ``None`` is all.
+    """
+
+    probe: LinearProbe = field(default_factory=LinearProbe)
+    test_images: int | None = None
+
+    name: ClassVar[str] = "linear"
+    modality: ClassVar[str] = "any"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("linear", "linear accuracy"),
+        Metric("linear5", "linear top-5 accuracy"),
+    )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Linear:
+        """The probe of ``settings``."""
+        return cls(settings.linear, settings.test_images)
+
+    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+        """``linear``, percent of test images, and with more than five classes ``linear5``."""
+        train, test = setting.data.train, take(setting.data.test, self.test_images)
+        truth = test.labels.to(setting.device)
+        if self.probe.solver == "sgd":
+            scores = linear_sgd(
+                encoders, setting.views, setting.augmentation, train, test, self.probe, seed=setting.seed,
+                device=setting.device, log=setting.log,
+            )  # fmt: skip
+        else:
+            how = {"kind": self.probe.features, "device": setting.device}
+            chosen = subset_order(train.labels, self.probe.train_images, setting.seed)
+            x, y = encode(encoders, setting.views, setting.augmentation, train, indices=chosen, **how)  # type: ignore[arg-type]
+            z, _ = encode(encoders, setting.views, setting.augmentation, test, **how)  # type: ignore[arg-type]
+            scores = linear_lbfgs(x, y, z, l2=self.probe.l2)
+        measured = {"linear": Measured.share(correct(scores, truth))}
+        if scores.shape[1] > 5:
+            measured["linear5"] = Measured.share(correct(scores, truth, 5))
+        return measured
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        """How the metrics were taken."""
+        return {**self.probe.model_dump(mode="json"), "encoder": "frozen, evaluation mode", "which_epoch": "last"}

@@ -6,7 +6,6 @@ pair with one network, which costs B × M evaluations. vince appendix I compares
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.errors import NonFiniteLossError, reject
+from contrastlab.theory.fitting import Trace, early_stopping
 
 Critic = Callable[[Tensor, Tensor], Tensor]
 """``[B, p]`` and ``[M, q]`` → ``[B, M]`` scores."""
@@ -102,23 +102,17 @@ Bound = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What :func:`fit` found.
+class Fit(Trace):
+    """What :func:`fit` found: the bound in every epoch, and at the best one.
 
     Args:
         value: nats, on pairs that neither trained the critic nor stopped the training.
-        train: nats, mean over the batches of each epoch.
-        held_out: nats after each epoch, on the pairs that stop the training.
-        best_epoch: index into ``held_out``; the critic was put back to it.
     """
 
     value: float
-    train: tuple[float, ...]
-    held_out: tuple[float, ...]
-    best_epoch: int
 
     def __repr__(self) -> str:
-        return f"Fit({self.value:.4f} nats, best of {len(self.held_out)} epochs: {self.best_epoch})"
+        return f"Fit({self.value:.4f} nats, best of {len(self.held_out)} epochs: {self.best})"
 
 
 @torch.no_grad()
@@ -178,14 +172,12 @@ def fit(
         accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
         raise reject("x", f"{len(x)} rows", accepted)
     generator = torch.Generator().manual_seed(seed)
-    stop, report, train = torch.randperm(len(x), generator=generator).split([apart, apart, len(x) - 2 * apart])
+    stop, report, pairs = torch.randperm(len(x), generator=generator).split([apart, apart, len(x) - 2 * apart])
     optimiser = torch.optim.Adam(critic.parameters(), lr=learning_rate)
-    gained: list[float] = []
-    reached: list[float] = []
-    best_epoch, best = 0, copy.deepcopy(critic.state_dict())
-    for epoch in range(epochs):
+
+    def train(epoch: int) -> float:
         values = []
-        for rows in _batches(train[torch.randperm(len(train), generator=generator)], batch):
+        for rows in _batches(pairs[torch.randperm(len(pairs), generator=generator)], batch):
             value = bound(critic(x[rows], y[rows]))
             if not bool(value.isfinite()):
                 raise NonFiniteLossError(f"the bound became {value.item()} in epoch {epoch}; lower learning_rate")
@@ -193,12 +185,10 @@ def fit(
             (-value).backward()
             optimiser.step()
             values.append(float(value.detach()))
-        gained.append(math.fsum(values) / len(values))
-        reached.append(evaluate(critic, bound, x[stop], y[stop], batch))
-        if reached[-1] >= reached[best_epoch]:
-            best_epoch, best = epoch, copy.deepcopy(critic.state_dict())
-        if epoch - best_epoch >= patience:
-            break
-    critic.load_state_dict(best)
-    value_at_best = evaluate(critic, bound, x[report], y[report], batch)
-    return Fit(value_at_best, tuple(gained), tuple(reached), best_epoch)
+        return math.fsum(values) / len(values)
+
+    def held_out_value() -> float:
+        return evaluate(critic, bound, x[stop], y[stop], batch)
+
+    trace = early_stopping(critic, train, held_out_value, epochs=epochs, patience=patience)
+    return Fit(trace.train, trace.held_out, trace.best, evaluate(critic, bound, x[report], y[report], batch))

@@ -151,6 +151,7 @@ class ImageSet:
     """
 
     resident: ClassVar[bool] = True
+    modality: ClassVar[str] = "image"
 
     name: str
     images: Tensor
@@ -182,6 +183,11 @@ class ImageSet:
     def channels(self) -> int:
         """1 for grey, 3 for RGB."""
         return self.images.shape[1]
+
+    @property
+    def items(self) -> Tensor:
+        """The images, as loading reads them."""
+        return self.images
 
     @property
     def size(self) -> tuple[int, int]:
@@ -248,6 +254,7 @@ class StreamedImages:
     """
 
     resident: ClassVar[bool] = False
+    modality: ClassVar[str] = "image"
 
     name: str
     folder: Path

@@ -1,7 +1,7 @@
 """What a run costs: operations, bytes and messages counted, seconds by dividing through stated rates.
 
 Counts are of the algorithms as this package computes them. Rates are arguments, each with where it comes from: a
-measurement (``benchmarks/scale.py``) or an assumption. Seconds that come of assumptions are estimates.
+measurement (``scale.py``) or an assumption. Seconds that come of assumptions are estimates. ``book/scale.md`` reads it.
 
 Left out: evaluations, k-means (LA, CAVE), the messages that carry a few bytes, the batch-norm buffers that DDP
 broadcasts (thousandths of the parameters), and that a small batch of one device uses it badly.
@@ -153,7 +153,8 @@ class Work:
 
 def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
     # as Learner decides it; a CPU passes over fewer keys already, which is faster there but no other count
-    part, in_batch = recipe.negatives, isinstance(recipe.keys, InBatch)
+    part: Any = recipe.negatives
+    in_batch = isinstance(recipe.keys, InBatch)
     if isinstance(part, Every):
         return "every"
     many = FLOAT * batch * keys > DENSE_BYTES
@@ -163,11 +164,11 @@ def _kind(recipe: Recipe, keys: int, batch: int) -> Kind:
 
 
 def _drawn(recipe: Recipe, keys: int, progress: float) -> int:
-    part = recipe.negatives
+    part: Any = recipe.negatives
     if isinstance(part, Every):
         return keys
     if part.k is not None:
-        return part.k
+        return int(part.k)
     if isinstance(part, Ball) and part.nearest is not None:
         return min(part.nearest, keys)
     outer = _at(part.outer, progress)
@@ -229,7 +230,7 @@ def work(
         slow = 1 if count == 1 else count - 1
         keys = choice.size
         gathered = batch * streams * row
-        if choice.parts > 1:
+        if choice.shuffle_groups > 1:
             gathered += sum(batch * slow * (FLOAT * channels * pixels + row) for channels in inputs)
     elif isinstance(choice, InBatch):
         slow = trained if choice.momentum is not None else 0
@@ -392,8 +393,7 @@ def calibrate(rows: Iterable[tuple[Recipe, Mapping[str, Any]]], quantity: str = 
     """Constants of the objective's cost from measured steps: least squares of the relative error, none below 0.
 
     Args:
-        rows: recipe, and a measurement with ``keys``, ``batch`` and the quantity, as ``benchmarks/scale.py`` stores
-            it.
+        rows: recipe, and a measurement with ``keys``, ``batch`` and the quantity, as ``scale.py`` stores it.
         quantity: ``cpu_s``, ``wall_s`` (seconds a step) or ``peak_bytes``.
 
     Returns:

@@ -1,0 +1,90 @@
+"""What a part of a recipe says about itself: what it needs of the other four choices, and what it offers them.
+
+A recipe can exist if every need of its parts is met by an offer of another. A new part declares its own; no other
+module has to know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+ROW_PER_ITEM = "keys: a stored row for each item"
+FURTHER_KEYS = "keys: of further views of an item, without gradient"
+WHOLE_BALL = "negatives: all of the closest keys"
+ONE_POSITIVE = "positives: the item's own key and nothing else"
+SINGLE_KEY = "positives: one key of the item, perhaps with neighbours"
+OWN_KEYS = "positives: keys of the item only, each by itself"
+SAME_CLUSTER = "positives: neighbours of the same cluster"
+LOG_SUM_EXP = "objective: logsumexp over positive and negatives"
+
+
+def view_count(count: int) -> str:
+    """The offer of views that make ``count`` views of each item."""
+    return f"views: {count} of each item"
+
+
+class Choices(Protocol):
+    """The five choices as a need sees them: a :class:`contrastlab.methods.Recipe`."""
+
+    @property
+    def views(self) -> Any:
+        """What is compared."""
+
+    @property
+    def keys(self) -> Any:
+        """Where the embeddings to compare against live."""
+
+    @property
+    def negatives(self) -> Any:
+        """Which keys count as negatives."""
+
+    @property
+    def positives(self) -> Any:
+        """Which keys count as positives."""
+
+    @property
+    def objective(self) -> Any:
+        """How scores become a number."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that another choice must offer.
+
+    Args:
+        offer: a string that some part of the recipe has among its ``offers``.
+        reason: why the recipe cannot exist without it, with what was given; a sentence without its full stop.
+    """
+
+    offer: str
+    reason: str
+
+
+class Part:
+    """One choice of a recipe. Subclasses are frozen dataclasses."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What other parts may need."""
+        return frozenset()
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """What other parts must offer; ``given`` is for the reasons."""
+        return iter(())
+
+    @property
+    def k_means(self) -> tuple[int, int]:
+        """Clusters of the stored keys, and runs of k-means, that the part reads; (0, 0) for none."""
+        return 0, 0
+
+    @property
+    def bounds_information(self) -> bool:
+        """Whether with this part log K minus InfoNCE still is a lower bound on the mutual information."""
+        return False
+
+    @property
+    def latex(self) -> str:
+        """The part's piece of the equation."""
+        raise NotImplementedError

@@ -1,0 +1,66 @@
+"""What a modality brings: views of its items, and the encoders that embed them. The loop and the tasks see no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from contrastlab import encoders, errors
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.settings import Settings
+from contrastlab.views import Augmentation, Views
+
+
+@dataclass(frozen=True)
+class Modality:
+    """How items of one kind are seen and embedded.
+
+    Args:
+        name: ``image``, …
+        augmentation: settings to the distribution over views.
+        encoders: views of a recipe, a set of items and settings to one new encoder per stream, in the order of
+            ``views.streams``; weights come from torch's default generator.
+        build: settings to the arguments that :func:`contrastlab.encoders.build` needs to make these encoders again.
+    """
+
+    name: str
+    augmentation: Callable[[Settings], Augmentation]
+    encoders: Callable[[Views, Any, Settings], nn.ModuleList]
+    build: Callable[[Settings], Mapping[str, Any]]
+
+
+def _image_build(settings: Settings) -> Mapping[str, Any]:
+    return {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
+
+
+def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
+    return encoders.build_for(views, source.channels, **_image_build(settings))
+
+
+MODALITIES: Mapping[str, Modality] = MappingProxyType(
+    {
+        modality.name: modality
+        for modality in (
+            Modality(
+                "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
+                _image_build,
+            ),
+        )
+    }
+)  # fmt: skip
+"""Name to modality."""
+
+
+def modality(source: Any) -> Modality:
+    """The modality of a set of items.
+
+    Raises:
+        UnknownNameError: with near matches.
+    """
+    if source.modality not in MODALITIES:
+        raise errors.unknown("modality", source.modality, MODALITIES)
+    return MODALITIES[source.modality]

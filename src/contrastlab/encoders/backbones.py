@@ -1,0 +1,286 @@
+"""View to embedding: a convolutional network, a projection head and a unit norm.
+
+``Encoder.features`` is what probes read (before or after pooling), ``Encoder.forward`` is what losses
+read. Convolutions start as in torchvision's ResNet and MoCo (He et al. 2015, normal, fan-out), batch
+norms at one and zero, linear layers as PyTorch's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+from contrastlab import errors
+
+Stem = Literal["imagenet", "cifar"]
+Head = Literal["linear", "mlp"]
+
+
+class ViewsPart(Protocol):
+    """What :func:`build_for` needs to know about views."""
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder."""
+        ...
+
+
+def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _initialise(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+
+class _Residual(nn.Module):
+    """``relu(x + f(x))`` with two 3x3 convolutions; the width does not change."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = _convolution(channels, channels)
+        self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.second(self.first(x)), inplace=True)
+
+
+def _scaled(channels: int, width: float) -> int:
+    return max(1, round(channels * width))
+
+
+def _tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """Four convolutions, for tests and smoke runs."""
+    c = [_scaled(k, width) for k in (16, 32, 64, 64)]
+    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 5, 4)
+    layers = [_convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
+    return nn.Sequential(first, *layers), c[3]
+
+
+def _small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
+
+    Chosen by training with labels on CIFAR-10 for equal processor time on one core: the best of eleven
+    layouts after 60 s, then narrowed in its first half, which is faster and scored no worse (one seed).
+    """
+    c = [_scaled(k, width) for k in (24, 64, 256)]
+    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 7, 4)
+    layers = (first, _Residual(c[0]), _convolution(c[0], c[1], 3, 2), _Residual(c[1]), _convolution(c[1], c[2], 3, 2))
+    return nn.Sequential(*layers), c[2]
+
+
+class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
+    """torchvision's ResNet without its classifier, optionally narrower behind the 64-channel stem."""
+
+    def __init__(self, block: Any, layers: Sequence[int], in_channels: int, stem: Stem, width: float) -> None:
+        self._factor = width
+        super().__init__(block, list(layers), num_classes=1)
+        if stem == "cifar":
+            self.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)
+            self.maxpool = nn.Identity()
+        elif in_channels != 3:
+            self.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+        del self.fc, self.avgpool
+
+    def _make_layer(self, block: Any, planes: int, *args: Any, **kwargs: Any) -> nn.Sequential:
+        layer: nn.Sequential = super()._make_layer(block, _scaled(planes, self._factor), *args, **kwargs)
+        return layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        result: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return result
+
+
+def _resnet18(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    return _ResNet(BasicBlock, (2, 2, 2, 2), in_channels, stem, width), _scaled(512, width)
+
+
+def _resnet50(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    return _ResNet(Bottleneck, (3, 4, 6, 3), in_channels, stem, width), 4 * _scaled(512, width)
+
+
+ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
+    {"tiny": _tiny, "small": _small, "resnet18": _resnet18, "resnet50": _resnet50}
+)
+"""Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
+
+
+class Encoder(nn.Module):
+    """A backbone, global average pooling, a head and a unit norm.
+
+    Args:
+        backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
+        feature_dim: its number of features F.
+        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim).
+        dim: dimension of the embedding.
+
+    Attributes:
+        feature_dim: number of features F.
+        dim: dimension of the embedding.
+        in_channels: channels of its input.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.layout = torch.channels_last
+        self.feature_dim = feature_dim
+        self.dim = dim
+        self.backbone = backbone
+        self.head: nn.Module
+        if head == "linear":
+            self.head = nn.Linear(feature_dim, dim)
+        else:
+            self.head = nn.Sequential(
+                nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
+            )
+
+    def features(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """What a probe reads.
+
+        Args:
+            x: views ``[B, C, H, W]``, normalised.
+            pooled: average over positions.
+
+        Returns:
+            ``[B, F]``, or before pooling ``[B, F, h, w]`` (512x7x7 for ResNet-18 at 224 px).
+        """
+        features: Tensor = self.backbone(x.contiguous(memory_format=self.layout))
+        return features.mean((2, 3)) if pooled else features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Unit embeddings.
+
+        Args:
+            x: views ``[B, C, H, W]``, normalised.
+
+        Returns:
+            ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
+            temperatures.
+        """
+        return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+
+
+def lay_out(module: nn.Module, *, channels_last: bool) -> None:
+    """Choose the memory format of every encoder in ``module``, its weights and what it is given alike."""
+    for encoder in module.modules():
+        if isinstance(encoder, Encoder):
+            encoder.layout = torch.channels_last if channels_last else torch.contiguous_format
+            encoder.to(memory_format=encoder.layout)
+
+
+def build(
+    arch: str,
+    *,
+    in_channels: int = 3,
+    stem: Stem = "imagenet",
+    head: Head = "linear",
+    dim: int = 128,
+    width: float = 1.0,
+) -> Encoder:
+    """A new encoder, in channels-last memory format.
+
+    Args:
+        arch: a key of :data:`ARCHITECTURES`.
+        in_channels: channels of its input.
+        stem: ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no
+            pooling); the small networks shrink their input twice as fast with ``"imagenet"``.
+        head: ``"linear"`` or ``"mlp"``.
+        dim: dimension of the embedding.
+        width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
+
+    Returns:
+        The encoder, on the CPU, in training mode.
+
+    Raises:
+        UnknownNameError: for another ``arch``.
+        ArgumentError: naming another argument outside its range.
+    """
+    if arch not in ARCHITECTURES:
+        raise errors.unknown("architecture", arch, ARCHITECTURES)
+    if stem not in ("imagenet", "cifar"):
+        raise errors.reject("stem", stem, "'imagenet' or 'cifar'")
+    if head not in ("linear", "mlp"):
+        raise errors.reject("head", head, "'linear' or 'mlp'")
+    for name, value in (("in_channels", in_channels), ("dim", dim)):
+        if value < 1:
+            raise errors.reject(name, value, "an integer >= 1")
+    if not width > 0:
+        raise errors.reject("width", width, "a number > 0")
+    backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
+    _initialise(backbone)
+    encoder = Encoder(backbone, feature_dim, head, dim, in_channels)
+    return encoder.to(memory_format=torch.channels_last)
+
+
+def build_for(
+    views_part: ViewsPart,
+    image_channels: int,
+    *,
+    arch: str,
+    stem: Stem = "imagenet",
+    head: Head = "linear",
+    dim: int = 128,
+    width: float = 1.0,
+) -> nn.ModuleList:
+    """One encoder per stream of the recipe part "views".
+
+    For a colour split these are two full-width networks with 1 and 2 input channels (Ring, Table 1:
+    "two encoders"); CMC's own networks are ``width=0.5``.
+
+    Args:
+        views_part: :class:`contrastlab.views.Augmented` or :class:`contrastlab.views.Split`.
+        image_channels: channels of the data set's images.
+        arch: as for :func:`build`, and so are the others.
+        stem: see :func:`build`.
+        head: see :func:`build`.
+        dim: see :func:`build`.
+        width: see :func:`build`.
+
+    Returns:
+        The encoders, in the order of the streams.
+
+    Raises:
+        NotApplicableError: for a colour split of grey images.
+        UnknownNameError: for another ``arch``.
+        ArgumentError: naming another argument outside its range.
+    """
+    return nn.ModuleList(
+        build(arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width)
+        for channels in views_part.channels(image_channels)
+    )
+
+
+def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:
+    """Features of all streams, side by side.
+
+    Args:
+        encoders: one per stream, as :func:`build_for` gives them.
+        views: one tensor ``[B, C_s, H, W]`` per stream.
+        pooled: average over positions.
+
+    Returns:
+        ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
+
+    Raises:
+        ArgumentError: if there are not as many views as encoders.
+    """
+    if len(views) != len(encoders):
+        raise errors.reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")
+    parts = [encoder.features(view, pooled) for encoder, view in zip(encoders, views, strict=True)]  # type: ignore[operator]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

@@ -1,0 +1,84 @@
+"""Trained encoders as files that other libraries read: ``encoder.safetensors``, tensors and a few plain words.
+
+A single stream's backbone has its own names in the file, which for a ResNet are torchvision's and timm's; its head is
+``head.…``. With several streams each name is behind its stream's: ``L.conv1.weight``.
+
+    torchvision.models.resnet18().load_state_dict(safetensors.torch.load_file(path), strict=False)  # misses fc only
+    timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from contrastlab import files
+from contrastlab.encoders.backbones import Encoder, build
+from contrastlab.errors import CorruptFileError, MissingDataError
+
+FILE = "encoder.safetensors"
+
+
+class HasFolder(Protocol):
+    """A run, which has a folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its encoders are."""
+
+
+def _names(encoder: Encoder) -> dict[str, Tensor]:
+    state = dict(encoder.backbone.state_dict())
+    return state | {f"head.{name}": tensor for name, tensor in encoder.head.state_dict().items()}
+
+
+def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as: Mapping[str, Any]) -> Path:
+    """Write the encoders of a run, whole or not at all.
+
+    Args:
+        encoders: one per stream.
+        folder: of the run.
+        streams: their names.
+        build_as: arguments of :func:`contrastlab.encoders.build` that all of them share; the rest is read from them.
+    """
+    tensors: dict[str, Tensor] = {}
+    channels = {}
+    for name, encoder in zip(streams, encoders, strict=True):
+        prefix = f"{name}." if len(streams) > 1 else ""
+        tensors |= {prefix + key: value for key, value in _names(encoder).items()}  # type: ignore[arg-type]
+        channels[name] = encoder.in_channels
+    return files.write_tensors(folder / FILE, tensors, {"build": dict(build_as), "streams": channels})
+
+
+def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.ModuleList:
+    """The encoders of a run, one per stream, in evaluation mode.
+
+    Args:
+        run: a run, its folder, or the file itself.
+        device: where they go.
+
+    Raises:
+        MissingDataError: no encoder is stored there.
+        CorruptFileError: the file is not one of :func:`save`, or is cut short.
+    """
+    path = Path(run) if isinstance(run, str | Path) else run.folder
+    path = path if path.suffix == ".safetensors" else path / FILE
+    if not path.exists():
+        raise MissingDataError(f"no encoder at {path}: has the run been finished?")
+    tensors, values = files.read_tensors(path)
+    try:
+        streams: dict[str, int] = values["streams"]
+        encoders = [build(in_channels=channels, **values["build"]) for channels in streams.values()]
+        for name, encoder in zip(streams, encoders, strict=True):
+            prefix = f"{name}." if len(streams) > 1 else ""
+            mine = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+            head = {key[len("head.") :]: value for key, value in mine.items() if key.startswith("head.")}
+            encoder.head.load_state_dict(head)
+            encoder.backbone.load_state_dict({k: v for k, v in mine.items() if not k.startswith("head.")})
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
+    return nn.ModuleList(encoders).eval().to(device)

@@ -1,0 +1,218 @@
+"""What every kind of keys is made of: a choice (data), and the state that the choice makes for one run.
+
+A state answers one question a step: whose embeddings are told apart from which keys (:meth:`KeyState.ask`). The learner
+sums the losses of the answers, so a new kind of keys is one new file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from contrastlab.choices import Choices, Need, Part, view_count
+from contrastlab.errors import NotApplicableError
+
+Embed = Callable[..., list[Tensor]]
+
+
+def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
+    """Unit embeddings ``[B, d]`` of each view.
+
+    Args:
+        encoders: one for each of M streams.
+        views: one or more for each stream; view v is of stream ``v mod M``. All views of a stream go through its
+            encoder as one batch, so batch-norm sees them together (SimCLR).
+    """
+    streams = len(encoders)
+    if len(views) == streams:
+        return [encoder(view) for encoder, view in zip(encoders, views, strict=True)]
+    each = len(views) // streams
+    embedded = [encoder(torch.cat(views[s::streams])).chunk(each) for s, encoder in enumerate(encoders)]
+    return [embedded[v % streams][v // streams] for v in range(len(views))]
+
+
+class Network(nn.Module):
+    """The part that gradients reach: one encoder per stream, and learnt keys where the recipe has them."""
+
+    def __init__(self, encoders: nn.ModuleList, learnt_keys: nn.Parameter | None = None) -> None:
+        super().__init__()
+        self.encoders = encoders
+        self.learnt_keys = learnt_keys
+
+    def forward(self, *views: Tensor) -> list[Tensor]:
+        """Unit embeddings of each view, see :func:`embed`."""
+        return embed(self.encoders, views)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a state is made from.
+
+    Args:
+        encoders: one per stream, as initialised.
+        pairs: ordered (query stream, key stream), those of the views.
+        items: number of pre-training items N.
+        dim: d.
+        generator: draws initial keys (CPU).
+        k_means: clusters and runs that other parts ask for; (0, 0) for none.
+    """
+
+    encoders: nn.ModuleList
+    pairs: tuple[tuple[int, int], ...]
+    items: int
+    dim: int
+    generator: torch.Generator
+    k_means: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's share of this process.
+
+    Args:
+        views: as the recipe's views make them, each ``[B, …]``.
+        indices: ``[B]`` numbers of the items in the pre-training set.
+        labels: ``[B]`` classes, -1 where unknown.
+        generator: of the step's draws, in the same state on every process.
+    """
+
+    views: tuple[Tensor, ...]
+    indices: Tensor
+    labels: Tensor
+    generator: torch.Generator
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Queries, and the keys that each of them is told apart from.
+
+    Args:
+        query: ``[B, d]`` unit, with gradient.
+        positive: ``[B, M, d]`` unit keys of the query's own item.
+        pool: ``[N, d]`` unit keys.
+        own: ``[B]`` rows of the pool that are the queries' own items, or ``None``.
+        labels: ``[N, H]`` clusters of the pool, or ``None``.
+        banned: ``[B, E]`` rows of the pool that are no candidates, or ``None``.
+    """
+
+    query: Tensor
+    positive: Tensor
+    pool: Tensor
+    own: Tensor | None = None
+    labels: Tensor | None = None
+    banned: Tensor | None = None
+
+
+def views_of_other_keys(streams: int, further: int) -> int:
+    """Views of each item that a query and its keys are made from, where keys are of other views of the item.
+
+    One for the query, and one for each key. Streams are each other's keys: with one key per item, one view will do.
+    """
+    return 1 if streams > 1 and not further else 1 + max(1, further)
+
+
+class KeyState(nn.Module):
+    """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it.
+
+    Args:
+        setup: what the run is made of.
+
+    Attributes:
+        directions: ordered (query, key) that :meth:`ask` answers, by stream or, within one stream, by view.
+        slow: momentum encoders, one per stream, or ``None``.
+    """
+
+    holds_keys: ClassVar[bool] = False
+    """Whether pools come from earlier steps, many and without gradient: only the scores that are used are computed."""
+
+    row_per_item: ClassVar[bool] = False
+    """Whether :meth:`rows` are in the order of the pre-training items."""
+
+    directions: tuple[tuple[int, int], ...]
+    slow: nn.ModuleList | None
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__()
+        self.directions = setup.pairs
+        self.slow = None
+
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+        """What a step compares, and what it may leave behind.
+
+        Args:
+            batch: the step's views.
+            embed: views → unit embeddings with gradient: the network as wrapped for the run.
+            network: the same network, bare: its encoders and learnt keys.
+
+        Returns:
+            A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch,
+            without gradient, from which :meth:`commit` gets one per item.
+
+        Raises:
+            NotApplicableError: a recipe without keys has nothing to train.
+        """
+        raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
+
+    def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
+        """Store ``[B, d]`` keys of each stream, after the optimiser step: the loss still needed the old ones."""
+
+    def cluster(self, seed: int) -> None:
+        """Cluster the stored keys anew, where the recipe needs clusters."""
+
+    def rows(self, stream: int) -> Tensor:
+        """``[N, d]`` stored keys of a stream.
+
+        Raises:
+            NotApplicableError: these keys are not stored.
+        """
+        raise NotApplicableError(f"{type(self).__name__} stores no keys")
+
+
+class Keys(Part):
+    """Base of the kinds of keys."""
+
+    reads_labels: ClassVar[bool] = False
+    """Whether the classes of all items must be known."""
+
+    why_views: ClassVar[str] = ""
+    """Why :meth:`views_asked` is what it is, in brackets, for a refusal."""
+
+    @property
+    def bounds_information(self) -> bool:
+        """True: the keys are samples of views."""
+        return True
+
+    def views_asked(self, streams: int, further: int) -> int | None:
+        """How many views of each item are used.
+
+        Args:
+            streams: of the views.
+            further: keys of further views that the positives ask for, 0 for the one key that every query has.
+
+        Returns:
+            The number, or ``None`` if the first is used whatever the number.
+        """
+        return None
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """As many views as are used."""
+        count = self.views_asked(len(given.views.streams), given.positives.further_keys)
+        if count is not None:
+            number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
+            yield Need(
+                view_count(count),
+                f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.why_views};"
+                f" given: {given.views!r}",
+            )
+
+    def learnt(self, classes: int, dim: int, generator: torch.Generator) -> nn.Parameter | None:
+        """Keys that are trained with the encoders, ``[K, d]``, or ``None``."""
+        return None
+
+    def state(self, setup: Setup) -> KeyState:
+        """The keys of one run."""
+        raise NotImplementedError

@@ -1,0 +1,107 @@
+"""Keys of the same batch (SimCLR; MoCo v3 with a momentum encoder; fmicl Eq. 11)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contrastlab.choices import ONE_POSITIVE, Choices, Need
+from contrastlab.errors import reject
+from contrastlab.keys import base, distributed
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
+from contrastlab.keys.momentum import momentum_update
+
+
+@dataclass(frozen=True)
+class InBatch(Keys):
+    """The other embeddings of the same batch, over all processes, with their gradients (SimCLR).
+
+    Args:
+        against: ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the
+            query's own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view. Streams
+            (CMC) are compared ``"across"``: an encoder's embedding with those of another.
+        symmetric: both views ask, and the loss is their mean; else only the first.
+        momentum: ``None``, or the keys come from a momentum encoder, without gradient (MoCo v3; with ``"across"``).
+    """
+
+    against: Literal["both", "across", "within"] = "both"
+    symmetric: bool = True
+    momentum: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.against not in ("both", "across", "within"):
+            raise reject("against", self.against, "'both', 'across' or 'within'")
+        if self.momentum is not None and not 0 <= self.momentum <= 1:
+            raise reject("momentum", self.momentum, "None, or a number from 0 to 1")
+        if self.momentum is not None and self.against != "across":
+            raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
+
+    def views_asked(self, streams: int, further: int) -> int:
+        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
+        return views_of_other_keys(streams, further)
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Views for query and keys; and no neighbours where the pool holds none of the keys' view."""
+        yield from super().needs(given)
+        if self.against == "within":
+            yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
+
+    def state(self, setup: Setup) -> InBatchState:
+        """Nothing stored; a momentum encoder where the choice has one."""
+        return InBatchState(setup, self)
+
+    @property
+    def latex(self) -> str:
+        """Where the keys are."""
+        which = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
+        slow = "" if self.momentum is None else rf"\text{{, momentum encoder }}m={self.momentum:g}"
+        one = "" if self.symmetric else r"\text{, one direction}"
+        return rf"\text{{the batch, {which}}}{slow}{one}"
+
+
+class InBatchState(KeyState):
+    """Embeddings of the batch as each other's keys: the two views of one stream, or the pairs of several.
+
+    Args:
+        setup: what the run is made of.
+        choice: against which keys, in which directions.
+    """
+
+    def __init__(self, setup: Setup, choice: InBatch) -> None:
+        super().__init__(setup)
+        self.momentum = choice.momentum
+        alone = len(setup.encoders) == 1
+        self.against = choice.against if alone else "across"
+        pairs = ((0, 1), (1, 0)) if alone else setup.pairs
+        self.directions = tuple((q, k) for q, k in pairs if choice.symmetric or q < k)
+        if choice.momentum is not None:
+            self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
+
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+        """Every embedding of the global batch is a key; nothing is left behind."""
+        queries = embed(*batch.views)
+        size = len(queries[0])
+        local = torch.arange(size, device=queries[0].device) + distributed.world()[0] * size
+        if self.slow is None:
+            pools = [distributed.gather_with_gradient(q) for q in queries]
+        else:
+            with torch.no_grad():
+                momentum_update(self.slow, network.encoders, self.momentum or 0.0)
+                pools = [distributed.gather(k) for k in base.embed(self.slow, batch.views)]
+        directions = []
+        for query, key in self.directions:
+            q, other, same = queries[query], pools[key], pools[query]
+            positive = other[local][:, None]
+            if self.against == "both":  # SimCLR: both views of all other images
+                themselves = (local + len(same))[:, None]
+                directions.append(Direction(q, positive, torch.cat([other, same]), local, banned=themselves))
+            elif self.against == "within":
+                directions.append(Direction(q, positive, same, banned=local[:, None]))
+            else:
+                directions.append(Direction(q, positive, other, local))
+        return directions, []

@@ -1,0 +1,149 @@
+"""A queue of the last embeddings of a momentum encoder.
+
+Source: ring §2 (MoCo); shuffled batch-norm and what the queue holds as in the released code of MoCo and JCL.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab.choices import FURTHER_KEYS
+from contrastlab.errors import reject
+from contrastlab.keys import distributed
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
+from contrastlab.keys.momentum import in_groups, local_groups, momentum_update
+
+
+@dataclass(frozen=True)
+class Queue(Keys):
+    """The last ``size`` embeddings of a momentum encoder, first in, first out (MoCo).
+
+    Args:
+        size: keys held; need not be a multiple of the batch.
+        momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
+        shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
+            anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
+            share batch-norm statistics, which leak which key is the positive.
+    """
+
+    size: int = 65536
+    momentum: float = 0.999
+    shuffle_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise reject("size", self.size, "a positive number of keys")
+        if not 0 <= self.momentum <= 1:
+            raise reject("momentum", self.momentum, "a number from 0 to 1")
+        if self.shuffle_groups < 1:
+            raise reject("shuffle_groups", self.shuffle_groups, "an integer of at least 1")
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Several keys of an item, from further views of it."""
+        return frozenset({FURTHER_KEYS})
+
+    def views_asked(self, streams: int, further: int) -> int:
+        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
+        return views_of_other_keys(streams, further)
+
+    def state(self, setup: Setup) -> QueueState:
+        """A queue and a momentum encoder for each stream."""
+        return QueueState(setup, self)
+
+    @property
+    def latex(self) -> str:
+        """Where the keys are."""
+        groups = self.shuffle_groups
+        shuffled = "" if groups == 1 else rf"\text{{, batch-norm in {groups} shuffled groups}}"
+        return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
+
+
+class QueueState(KeyState):
+    """A :class:`KeyQueue` and a momentum encoder for each stream.
+
+    Args:
+        setup: what the run is made of.
+        choice: size, momentum and groups of batch-norm.
+    """
+
+    holds_keys = True
+    slow: nn.ModuleList
+
+    def __init__(self, setup: Setup, choice: Queue) -> None:
+        super().__init__(setup)
+        self.choice = choice
+        self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
+        self.stores = nn.ModuleList(KeyQueue(choice.size, setup.dim, setup.generator) for _ in setup.encoders)
+
+    def queue(self, stream: int) -> KeyQueue:
+        """The queue of a stream."""
+        return cast(KeyQueue, self.stores[stream])
+
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+        """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
+        streams, size = len(self.slow), len(batch.views[0])
+        groups = local_groups(self.choice.shuffle_groups)
+        if groups == 1:
+            queries = embed(*batch.views[:streams])
+        else:
+            split = [view.tensor_split(groups) for view in batch.views[:streams]]
+            pieces = [embed(*group) for group in zip(*split, strict=True)]
+            queries = [torch.cat(stream) for stream in zip(*pieces, strict=True)]
+        first = 0 if streams == len(batch.views) else streams
+        fresh = []
+        with torch.no_grad():
+            momentum_update(self.slow, network.encoders, self.choice.momentum)
+            for stream, encoder in enumerate(self.slow):
+                seen = batch.views[first + stream :: streams]
+                # image by image, so that the order is that of the global batch; one view keeps its memory format
+                flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
+                embedded = in_groups(encoder, flat, self.choice.shuffle_groups, batch.generator)
+                fresh.append(embedded.view(size, len(seen), -1))
+        return [Direction(queries[q], fresh[k], self.queue(k).rows) for q, k in self.directions], fresh
+
+    def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
+        """Write the keys behind the newest."""
+        for stream, keys in enumerate(fresh):
+            self.queue(stream).enqueue(keys)
+
+    def rows(self, stream: int) -> Tensor:
+        """``[K, d]`` stored keys."""
+        return self.queue(stream).rows
+
+
+class KeyQueue(nn.Module):
+    """``[K, d]`` unit keys, the oldest overwritten first.
+
+    Args:
+        size: K.
+        dim: d.
+        generator: draws the initial keys (CPU).
+    """
+
+    rows: Tensor
+    pointer: Tensor
+
+    def __init__(self, size: int, dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.register_buffer("rows", F.normalize(torch.randn(size, dim, generator=generator), dim=1))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor) -> None:
+        """Write the ``[B, d]`` keys of all processes behind the newest; keeps the last K of a larger batch."""
+        keys = distributed.gather(keys).to(self.rows.dtype)
+        size = len(self.rows)
+        slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
+        self.rows.index_copy_(0, slots[-size:], keys[-size:])
+        self.pointer.copy_((self.pointer + len(keys)) % size)
+
+    def oldest_first(self) -> Tensor:
+        """``[K, d]`` keys in the order in which they leave."""
+        return self.rows.roll(-int(self.pointer), 0)

@@ -1,0 +1,99 @@
+"""A recipe as plain values: what is stored with a result, and what a hash is made of.
+
+A field that has its default leaves no trace, so a new field of a part orphans no stored result. The price: the default
+of a field must never change, because it is what stored descriptions without that field mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, get_args
+
+from contrastlab import errors, keys, negatives, objectives, positives, schedules, views
+
+CHOICES: Mapping[str, Any] = {
+    "views": views.Views,
+    "keys": keys.Keys,
+    "negatives": negatives.Negatives,
+    "positives": positives.Positives,
+    "objective": objectives.Objective,
+}
+"""The five choices and what each is chosen from: a union of types, or the base class of all of them."""
+
+RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
+"""Names of fields in older stored descriptions: (type, old name) to today's name."""
+
+
+def types_of(choice: str) -> dict[str, type]:
+    """The parts of a choice by the names of their types, those included that are defined outside this package."""
+    kinds: list[type] = list(get_args(CHOICES[choice])) or [CHOICES[choice]]
+    for kind in kinds:  # grows while it is walked
+        kinds += kind.__subclasses__()
+    return {kind.__name__: kind for kind in kinds if "__dataclass_fields__" in vars(kind)}
+
+
+def plain(value: Any) -> Any:
+    """A part, a schedule or a number as JSON has it; equal values have equal descriptions (4 and 4.0 are 4).
+
+    A dataclass becomes ``{"type": …}`` and those of its fields that differ from their defaults.
+    """
+    if is_dataclass(value):
+        out: dict[str, Any] = {"type": type(value).__name__}
+        for field in fields(value):
+            given = getattr(value, field.name)
+            if given != _default(field):
+                out[field.name] = plain(given)
+        return out
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored description, of today or with all of its fields written out, as ``Recipe.describe`` gives it today.
+
+    Args:
+        description: ``temperature``, the five choices and, if it is there, ``name``.
+
+    Returns:
+        The description without the fields that have their defaults.
+
+    Raises:
+        UnknownNameError: a choice, type of part or field that does not exist.
+        ArgumentError: a missing choice, or a value that its part does not accept.
+    """
+    wanted = ("name", "temperature", *CHOICES)
+    for name in description:
+        if name not in wanted:
+            raise errors.unknown("entry of a recipe's description", name, wanted)
+    for name in wanted[1:]:
+        if name not in description:
+            raise errors.reject("description", sorted(description), f"one with {name!r}")
+    out = {name: plain(description[name]) for name in wanted[:2] if name in description}
+    for name in CHOICES:
+        part = description[name]
+        out[name] = None if part is None else plain(_build(name, part, types_of(name)))
+    return out
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _build(kind: str, described: Mapping[str, Any], types: Mapping[str, type]) -> Any:
+    name = described.get("type", "")
+    if name not in types:
+        raise errors.unknown(f"type of {kind}", name, types)
+    known = {field.name for field in fields(types[name])}
+    given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
+    for field in given:
+        if field not in known:
+            raise errors.unknown(f"field of {name}", field, known)
+    return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
+
+
+def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
+    types = {schedule.__name__: schedule for schedule in get_args(schedules.Schedule)}
+    if "type" not in described:  # older descriptions have no type, but all fields
+        written = [n for n, schedule in types.items() if {f.name for f in fields(schedule)} == set(described)]
+        described = {"type": written[0] if written else "", **described}
+    return _build(kind, described, types)

@@ -1,0 +1,137 @@
+"""A method as data: five choices and a temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from contrastlab import errors, keys, negatives, objectives, positives
+from contrastlab.choices import Part, view_count
+from contrastlab.errors import reject
+from contrastlab.keys import Keys
+from contrastlab.methods.description import CHOICES, plain, types_of
+from contrastlab.negatives import Negatives
+from contrastlab.objectives import Objective
+from contrastlab.positives import Positives
+from contrastlab.views import Augmented, Views
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A contrastive method.
+
+    Args:
+        name: ``paper/method``.
+        label: as the paper prints it.
+        views: what two pictures of the same thing are compared.
+        keys: where the embeddings to compare against live; ``None`` is the untrained encoder.
+        negatives: which keys count as negatives.
+        positives: which keys count as positives beside the query's own.
+        objective: how scores become a number to minimise.
+        temperature: τ of the logits ``q·k/τ``.
+        note: where text, table and code of the paper disagree.
+
+    Raises:
+        NotApplicableError: a combination that cannot be computed, with the reason.
+    """
+
+    name: str
+    label: str
+    views: Views = field(default_factory=Augmented)
+    keys: Keys | None = field(default_factory=keys.Bank)
+    negatives: Negatives = field(default_factory=negatives.Uniform)
+    positives: Positives = field(default_factory=positives.One)
+    objective: Objective = field(default_factory=objectives.InfoNCE)
+    temperature: float = 0.07
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise reject("temperature", self.temperature, "a positive number")
+        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
+        for part in self._parts():
+            for need in part.needs(self):
+                if need.offer not in offers:
+                    raise errors.NotApplicableError(f"{self.name}: {need.reason}")
+        self.objective.check(self.temperature)
+
+    def _parts(self) -> tuple[Part, ...]:
+        """The choices that have needs, in the order in which they are looked at; views are asked for by the others."""
+        every = (self.negatives, self.positives, self.objective)
+        return every if self.keys is None else (*every, self.keys)
+
+    @property
+    def bounds_information(self) -> bool:
+        """Whether log K minus the loss is a lower bound on the mutual information: InfoNCE as in ring Eq. 1.
+
+        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only.
+        """
+        return all(part.bounds_information for part in (self.keys, self.positives, self.objective) if part is not None)
+
+    @property
+    def k_means(self) -> tuple[int, int]:
+        """Clusters and runs of the k-means the recipe needs; (0, 0) if none."""
+        return max(part.k_means for part in self._parts())
+
+    def choices(self) -> dict[str, Any]:
+        """The five choices by name."""
+        return {name: getattr(self, name) for name in CHOICES}
+
+    def override(self, changes: Mapping[str, Any]) -> Recipe:
+        """A copy with some fields of its parts changed, as profiles do: ``{"negatives.k": 512}``.
+
+        A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
+        ``negatives.k``), so that one profile serves all methods of a table.
+
+        Raises:
+            UnknownNameError: a choice or field that no part has.
+        """
+        known = {"temperature"}
+        known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
+        direct: dict[str, Any] = {}
+        nested: dict[str, dict[str, Any]] = {}
+        for path, value in changes.items():
+            if path not in known:
+                raise errors.unknown("recipe field", path, known)
+            choice, _, attribute = path.partition(".")
+            part = getattr(self, choice)
+            if not attribute:
+                direct[choice] = value
+            elif (
+                part is not None
+                and attribute in {f.name for f in fields(part)}
+                and getattr(part, attribute) is not None
+            ):
+                nested.setdefault(choice, {})[attribute] = value
+        # all at once: half of a change may be impossible
+        return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})
+
+    def identity(self) -> dict[str, Any]:
+        """All that determines what the method computes, as plain values: rows of two tables may share it."""
+        return {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
+
+    def describe(self) -> dict[str, Any]:
+        """:meth:`identity` and the name, for a stored result; fields that have their default are left out."""
+        return {"name": self.name, **self.identity()}
+
+    @property
+    def equation(self) -> str:
+        """The loss and the choices in it, LaTeX without delimiters."""
+        if self.keys is None:
+            return r"\text{no training: the encoder as initialised}"
+        lines = [
+            rf"\mathcal L(q)&={self.objective.latex}",
+            rf"s_k&=q\cdot k/{self.temperature:g}",
+            self.positives.latex.replace("=", "&=", 1),
+            self.negatives.latex.replace("=", "&=", 1),
+            rf"\text{{keys}}&:\ {self.keys.latex}",
+            rf"\text{{views}}&:\ {self.views.latex}",
+        ]
+        return r"\begin{aligned}" + r"\\ ".join(lines) + r"\end{aligned}"
+
+    def _repr_markdown_(self) -> str:
+        rows = "".join(f"| {name} | `{part!r}` |\n" for name, part in self.choices().items())
+        note = f"\n\n{self.note}" if self.note else ""
+        head = f"**{self.label}** (`{self.name}`)\n\n$$ {self.equation} $$\n\n"
+        return f"{head}| choice | part |\n| --- | --- |\n{rows}{note}"

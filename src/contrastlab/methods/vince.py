@@ -1,0 +1,73 @@
+"""Rows of vince Table 1: 14 algorithms of one stream and 12 of two (L and ab).
+
+C.2: α = 0.5, τ = 0.07, K = 4096 terms with the positive; ball and outer ring 10 %, inner ring and inner ball 1 %; the
+outer edge annealed 100 → 10 over 100 of 200 epochs, the inner ball 0 → 1 from epoch 10 to 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from contrastlab import negatives, objectives, positives
+from contrastlab.methods.recipe import Recipe
+from contrastlab.positives import Positives
+from contrastlab.schedules import Linear
+from contrastlab.views import Split
+
+IR = Recipe(
+    "vince/ir", "IR", negatives=negatives.Uniform(4096, own="ranked"), objective=objectives.BinaryNCE(),
+    note="With Z = κN the data-set size cancels: K + 1 logistic terms with offset log κK, not the softmax of §2.",
+)  # fmt: skip
+IR_NCE = replace(
+    IR, name="vince/ir_nce", label="IR^nce", negatives=negatives.Uniform(4095), objective=objectives.InfoNCE(), note=""
+)
+LA = replace(
+    IR, name="vince/la", label="LA", negatives=negatives.Ball(nearest=4096, k=None, own="ranked"),
+    positives=positives.SameCluster(), objective=objectives.LocalAggregation(),
+    note="Background neighbours are those nearest to the current embedding, as in the released code; the text"
+    " says nearest to the bank's row.",
+)  # fmt: skip
+LA_NCE = replace(
+    LA, name="vince/la_nce", label="LA^nce", objective=objectives.InfoNCE(),
+    negatives=negatives.Ball(nearest=4096, k=None), note="",
+)  # fmt: skip
+CMC = replace(
+    IR, name="vince/cmc", label="CMC", views=Split("lab"), objective=objectives.BinaryNCE(kappa=None), note=""
+)
+CMC_NCE = replace(IR_NCE, name="vince/cmc_nce", label="CMC^nce", views=Split("lab"))
+
+
+def rows() -> Iterator[Recipe]:
+    """The rows in the order of the table."""
+    yield from (IR, IR_NCE, LA, LA_NCE)
+    yield from _regions(IR_NCE)
+    yield from (CMC, CMC_NCE)
+    yield from _regions(CMC_NCE)
+
+
+def _regions(base: Recipe) -> Iterator[Recipe]:
+    """BALL, CAVE and RING in place of the base's uniform negatives, each with neighbours or annealing or both."""
+    annealed, inner = Linear(100, 10, until=0.5), Linear(0, 1, begin=0.05, until=0.5)
+    regions: dict[str, negatives.Ball | negatives.Cave | negatives.Ring] = {
+        "BALL": negatives.Ball(10, k=4095), "CAVE": negatives.Cave(10, k=4095), "RING": negatives.Ring(1, 10, k=4095),
+    }  # fmt: skip
+    for label, region in regions.items():
+        for neighbours in (False, True):
+            if label == "CAVE" and neighbours:
+                continue  # CAVE with s-neigh is not in the table
+            for anneal in (False, True):
+                lab = base.views != IR.views
+                marks = [m for m, on in (("Lab", lab), ("s-neigh", neighbours), ("anneal", anneal)) if on]
+                edges: dict[str, Any] = {"outer": annealed} if anneal else {}
+                if anneal and neighbours and label == "RING":
+                    edges["inner"] = inner  # RING's inner edge is the neighbours' ball: both grow together
+                near: Positives = positives.Neighbours(inner if anneal else 1.0) if neighbours else positives.One()
+                yield replace(
+                    base,
+                    name="_".join([f"vince/{label.lower()}", *(m.replace("-", "").lower() for m in marks)]),
+                    label=label + (f"^{'+'.join(marks)}" if marks else ""),
+                    negatives=replace(region, **edges),
+                    positives=near,
+                )

@@ -1,0 +1,155 @@
+"""The losses as pure functions of logits: one loss for each query, in nats."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from contrastlab.divergences import Divergence
+from contrastlab.errors import reject
+from contrastlab.objectives.base import ABSENT
+
+
+class _LogSumExp(torch.autograd.Function):
+    # torch.logsumexp keeps its input and computes the exponentials again backward. Kept in its place, they save two
+    # passes over [B, K], which is what the loss of a long queue costs.
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        top = logits.amax(1, keepdim=True)
+        top = torch.where(top.isinf(), 0.0, top)
+        weights = (logits - top).exp_()
+        total = weights.sum(1)
+        ctx.save_for_backward(weights, total)
+        return total.log() + top[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        weights, total = ctx.saved_tensors
+        result: Tensor = weights * (gradient / total)[:, None]
+        return result
+
+
+def row_logsumexp(logits: Tensor) -> Tensor:
+    """``[B, K]`` → ``[B]``, once differentiable; ``-inf`` for no columns."""
+    if not logits.shape[1]:
+        return torch.logsumexp(logits, 1)
+    result: Tensor = _LogSumExp.apply(logits)
+    return result
+
+
+def _with_own(own: Tensor, others: Tensor) -> Tensor:
+    # logsumexp over own and others together; concatenating would copy all of `others`.
+    return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
+
+
+def info_nce(
+    own: Tensor, negatives: Tensor, neighbours: Tensor | None = None, *, positive_in_denominator: bool = True
+) -> Tensor:
+    """InfoNCE loss ``logsumexp(denominator) − logsumexp(numerator)``.
+
+    Args:
+        own: ``[B]`` positive logits.
+        negatives: ``[B, K]`` negative logits.
+        neighbours: ``[B, P]`` logits added to the numerator only (vince §4.2, ``s-neigh`` and ``k-neigh``;
+            a sum inside the logarithm, not a mean, so the ratio can exceed 1).
+        positive_in_denominator: ``True`` is ring Eq. 1–2 and all released code; ``False`` is ring
+            Theorem 3.1 and Algorithm 1 as printed, which bounds nothing by ``log K``.
+
+    Returns:
+        ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
+        positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
+    """
+    if not positive_in_denominator and negatives.shape[1] == 0:
+        raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
+    denominator = _with_own(own, negatives) if positive_in_denominator else row_logsumexp(negatives)
+    numerator = own if neighbours is None else _with_own(own, neighbours)
+    loss = denominator - numerator
+    if positive_in_denominator:
+        return loss
+    # a query without any negative costs nothing, as it does with the positive in the denominator
+    return torch.where(denominator <= ABSENT / 2, 0.0, loss)
+
+
+def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = None) -> Tensor:
+    """InfoNCE for M positive keys of each query: the mean of M losses, or JCL's closed form.
+
+    Args:
+        own: ``[B, M]``: the mean over m of ``logsumexp(own_m, negatives) − own_m`` (jcl Eq. 2–3), each key alone in
+            its denominator; ``[B]`` the mean logit ``q·μ/τ`` (jcl Eq. 8).
+        negatives: ``[B, K]``.
+        lift: ``[B]`` with a mean logit, ``λ/2 · Var_m(q·k_m/τ) = λ/(2τ²) qᵀΣq``.
+
+    Returns:
+        ``[B]`` losses in nats.
+    """
+    rest = row_logsumexp(negatives)
+    if own.dim() == 2:
+        return (torch.logaddexp(own, rest[:, None]) - own).mean(1)
+    return torch.logaddexp(own if lift is None else own + lift, rest) - own
+
+
+def f_micl(
+    own: Tensor, negatives: Tensor, present: Tensor, divergence: Divergence, weight: float, *, similarity: str = "log u"
+) -> Tensor:
+    """f-MICL loss ``−mean f′(u⁺) + α · mean f*(f′(u⁻))`` (fmicl Eq. 11 and Algorithm 1).
+
+    Args:
+        own: ``[B]`` or ``[B, M]`` log u of the positives.
+        negatives: ``[B, K]`` log u of the negatives.
+        present: ``[B, K]`` which of them are there; at least one per query.
+        divergence: the divergence, by its f.
+        weight: α.
+        similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u) (the paper's cosine
+            similarity), which must lie in the domain of f*.
+
+    Returns:
+        ``[B]`` losses.
+    """
+    first, second = own, torch.where(present, negatives, 0.0)
+    if similarity == "log u":
+        first, second = divergence.derivative(first), divergence.composition(second)
+    else:
+        second = divergence.conjugate(second)
+    positives = first.mean(1) if first.dim() == 2 else first
+    return weight * torch.where(present, second, 0.0).sum(1) / present.sum(1) - positives
+
+
+def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:
+    """Noise-contrastive estimation as ``K + 1`` logistic terms with one offset.
+
+    With partition constant ``Z = κN`` and uniform noise the data-set size N cancels and what is left
+    is ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has
+    ``o = log(K·mean exp(s))`` of its first batch.
+
+    Args:
+        own: ``[B]``.
+        negatives: ``[B, K]``.
+        offset: nats.
+
+    Returns:
+        ``[B]`` losses, summed over the noise samples as in the released code.
+    """
+    return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
+
+
+def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) -> Tensor:
+    """LA's loss ``−log(Σ_C exp s / Σ_B exp s + floor)``.
+
+    Args:
+        members: ``[B, P]`` logits of the close neighbours C (:data:`ABSENT` elsewhere).
+        background: ``[B, K]`` logits of the background neighbours B.
+        floor: added to the ratio in the released code; a query with an empty C costs ``−log floor``
+            and has no gradient.
+
+    Returns:
+        ``[B]``.
+    """
+    log_ratio = row_logsumexp(members) - row_logsumexp(background)
+    return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))

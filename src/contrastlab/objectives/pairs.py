@@ -1,0 +1,174 @@
+"""Objectives that average over pairs: f-MICL, alignment and uniformity, spectral."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contrastlab import choices, divergences
+from contrastlab.choices import Choices, Need
+from contrastlab.divergences import Divergence
+from contrastlab.errors import reject
+from contrastlab.objectives.base import Objective, Scores
+from contrastlab.objectives.losses import f_micl, row_logsumexp
+
+
+class _Pairwise(Objective):
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Positives that are pairs."""
+        yield Need(choices.OWN_KEYS, f"{self!r} averages over pairs; neighbours in a numerator have no place in it")
+
+
+@dataclass(frozen=True)
+class FMICL(_Pairwise):
+    """The f-mutual information of the embeddings, with fixed similarity (fmicl Algorithm 1).
+
+    With the Gaussian similarity ``u = μ exp(−‖x − y‖² / 2σ²)``, and on the unit sphere
+    ``log u = log μ + (q·k − 1) / σ²``: the recipe's temperature is σ². The paper has σ² = 1/2 (images).
+    With α ≠ 1, or a similarity that is not the density ratio, the value bounds nothing known.
+
+    Args:
+        divergence: name in :mod:`contrastlab.divergences`.
+        order: of the Tsallis divergence; of no other.
+        weight: α, of the negatives' term.
+        mu: μ.
+        similarity: ``"gaussian"``, or ``"cosine"``: ``q·k/τ`` itself in place of f′(u).
+
+    Raises:
+        ArgumentError: ``weight`` or ``mu`` not positive.
+    """
+
+    divergence: str = "kl"
+    order: float | None = None
+    weight: float = 40.0
+    mu: float = 1.0
+    similarity: Literal["gaussian", "cosine"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _ = self.f
+        for name, value in (("weight", self.weight), ("mu", self.mu)):
+            if not (math.isfinite(value) and value > 0):
+                raise reject(name, value, "a positive number")
+        if self.similarity not in ("gaussian", "cosine"):
+            raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
+
+    @property
+    def f(self) -> Divergence:
+        """The divergence."""
+        return divergences.get(self.divergence, alpha=self.order)
+
+    def check(self, temperature: float) -> None:
+        """Whether every score of the unit sphere lies inside the domain of f*.
+
+        Raises:
+            ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It may be what stands
+                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
+        """
+        reached = 1 / temperature
+        if self.similarity == "gaussian" or reached < self.f.highest:
+            return
+        others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
+        cure = f", or a temperature above {1 / self.f.highest:.4g}" if self.f.highest > 0 else ""
+        accepted = (
+            f"'gaussian' for {self.f.title} at τ = {temperature:g}{cure}: equal embeddings score {reached:g}, and f* or"
+            f" its slope is infinite from {self.f.highest:.6g} on"
+            + (f". The same holds for {', '.join(others)}" if others else "")
+        )
+        raise reject("similarity", self.similarity, accepted)
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; ``scores.highest`` must be 1/τ."""
+        scores.require_pairs("FMICL")
+        if self.similarity == "cosine":
+            similarity, shift = "score", 0.0
+        else:
+            similarity, shift = "log u", math.log(self.mu) - scores.highest
+        return f_micl(
+            scores.own + shift, scores.negatives + shift, scores.present, self.f, self.weight, similarity=similarity
+        )
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        if self.similarity == "cosine":
+            pair, other, where = "s^+", "f^*(s_n)", ""
+        else:
+            pair, other = "f'(u^+)", "f^*(f'(u_n))"
+            where = rf",\quad \log u=\log {self.mu:g}+s-\tfrac1\tau"
+        mean = r"\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}"
+        return rf"-{pair}+{self.weight:g}\,{mean}{other},\quad f(u)={self.f.latex}{where}"
+
+
+@dataclass(frozen=True)
+class AlignUniform(_Pairwise):
+    """Alignment and uniformity: ``a·E‖x − y‖² + b·log E exp(−t‖x − x′‖²)`` (fmicl Eq. 17; Wang and Isola).
+
+    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. The weights
+    a = b = 1 and t = 2 are the released defaults. It bounds nothing known: see the ledger, fmicl Eq. 17.
+
+    Args:
+        align: the weight a of the alignment.
+        uniform: the weight b of the uniformity.
+        t: the rate of the exponential.
+
+    Raises:
+        ArgumentError: a number that is not positive.
+    """
+
+    align: float = 1.0
+    uniform: float = 1.0
+    t: float = 2.0
+
+    couples_queries = True
+
+    def __post_init__(self) -> None:
+        for name in ("align", "uniform", "t"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise reject(name, value, "a positive number")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B, 2]``: squared distance to the positive, and log of the mean over the negatives; see :meth:`reduce`."""
+        scores.require_pairs("AlignUniform")
+        apart = 2 - 2 * scores.own / scores.highest
+        others = -self.t * (2 - 2 * scores.negatives / scores.highest)
+        log_mean = row_logsumexp(others) - scores.present.sum(1).to(others.dtype).log()
+        return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_mean], 1)
+
+    def reduce(self, rows: Tensor) -> Tensor:
+        """Scalar loss of the ``[B, 2]`` rows of a whole batch."""
+        return self.align * rows[:, 0].mean() + self.uniform * (torch.logsumexp(rows[:, 1], 0) - math.log(len(rows)))
+
+    @property
+    def latex(self) -> str:
+        """The loss of a batch."""
+        return (
+            rf"{self.align:g}\,E\lVert q-k^+\rVert^2+{self.uniform:g}\,\log E\,"
+            rf"e^{{-{self.t:g}\lVert q-k_n\rVert^2}},\ n\in\mathcal N"
+        )
+
+
+@dataclass(frozen=True)
+class Spectral(_Pairwise):
+    """Spectral contrastive loss ``−2 s⁺ + mean s⁻²`` (fmicl Eq. 19, HaoChen et al.), s = ``q·k/τ``.
+
+    Pearson's χ² with the score in place of the density ratio u, up to the constant −1. It bounds the χ² information,
+    not the mutual information.
+    """
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses."""
+        scores.require_pairs("Spectral")
+        squares = torch.where(scores.present, scores.negatives, 0.0) ** 2
+        own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
+        return squares.sum(1) / scores.present.sum(1) - 2 * own
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        return r"-2s^++\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}s_n^2"

@@ -1,0 +1,86 @@
+"""Means with intervals, and where results come from in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from contrastlab.errors import reject
+from contrastlab.results import Result
+
+
+def signed(value: float, digits: int = 2, *, sign: bool = False) -> str:
+    """A number with a proper minus sign, and a plus where ``sign`` asks for one."""
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, in the metric's unit.
+
+    Args:
+        mean: over seeds.
+        half_width: of the 95 % t interval over seeds; ``None`` for one seed.
+        seeds: how many.
+        sampling: 95 % half-width of the test items' own sampling error; ``None`` where it is not defined.
+    """
+
+    mean: float
+    half_width: float | None
+    seeds: int
+    sampling: float | None = None
+
+    def text(self, sign: bool = False) -> str:
+        """``83.90 ± 0.41``; of one seed ``83.90 (± 0.71)`` with the sampling error, or the number alone."""
+        number = signed(self.mean, sign=sign)
+        if self.half_width is not None:
+            return f"{number} ± {self.half_width:.2f}"
+        return number if self.sampling is None else f"{number} (± {self.sampling:.2f})"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``.
+
+    Raises:
+        ArgumentError: no value.
+    """
+    if not values:
+        raise reject("values", list(values), "at least one number")
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return mean, None
+    return mean, float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+
+
+def machine(result: Result) -> str:
+    """What a result was computed on."""
+    where = result.provenance
+    return where.gpu or f"{where.cpu}, {where.threads} thread{'s' * (where.threads != 1)}"
+
+
+def origin(results: Sequence[Result]) -> str:
+    """Where results come from, in one sentence: seeds, days, code, packages, machine and time.
+
+    Raises:
+        ArgumentError: no result.
+    """
+    if not results:
+        raise reject("results", [], "at least one stored result")
+    where = [r.provenance for r in results]
+    days = sorted({p.finished.date().isoformat() for p in where})
+    commits = sorted({(p.git_commit or "no commit")[:9] + "+" * bool(p.git_dirty) for p in where})
+    torch = sorted({p.versions.get("torch", "?") for p in where})
+    seeds = sorted({r.seed for r in results})
+    hours = math.fsum(p.wall_s for p in where) / 3600
+    return (
+        f"{len(results)} results, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))};"
+        f" {days[0]}{' to ' + days[-1] if len(days) > 1 else ''}; code {', '.join(commits)};"
+        f" torch {', '.join(torch)}; {', '.join(sorted({machine(r) for r in results}))};"
+        f" {hours:.1f} hours in all, {max(p.wall_s for p in where) / 60:.0f} minutes the longest."
+        + (" A + is code with changes that were not committed." if any(p.git_dirty for p in where) else "")
+    )

@@ -1,0 +1,232 @@
+"""The lines of a table from stored results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from contrastlab import tasks
+from contrastlab.errors import reject
+from contrastlab.papers import REFERENCES, Column, TablePlan
+from contrastlab.report.numbers import Estimate, interval
+from contrastlab.results import Result, slug
+from contrastlab.tasks import Metric
+
+RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A row that cannot exist, such as CMC on grey images, with the reason."""
+
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        method: full name.
+        label: as printed.
+        kind: a published row, a reference row of ours, or the gain of a row over its base.
+        published: in the metric's unit; ``None`` where nothing is printed.
+        measured: ``None`` where there is no result.
+        versus_random: measured minus random encoder (two for a two-stream method); ``None`` if unknown.
+        above_random: better by more than the sampling error of the test items.
+        status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
+        note: what to know about the numbers.
+        published_sd: standard deviation printed beside the published number; ``None`` where none is.
+        precision: that the encoders were trained in.
+    """
+
+    method: str
+    label: str
+    kind: Literal["method", "reference", "difference"]
+    published: float | None = None
+    measured: Estimate | None = None
+    versus_random: float | None = None
+    above_random: bool | None = None
+    status: str = ""
+    note: str = ""
+    published_sd: float | None = None
+    precision: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus published."""
+        if self.measured is None or self.published is None:
+            return None
+        return self.measured.mean - self.published
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The results of one row that belong together.
+
+    Args:
+        metric: what the numbers are.
+        by_seed: number of each seed.
+        data: fingerprint.
+        items: test items.
+        note: what to know about them.
+        data_note: what to know about the data.
+        split: two streams, read against two random encoders.
+        half_width: 95 %, of the sampling error, as the task stored it.
+        precision: that the encoders were trained in.
+    """
+
+    metric: Metric
+    by_seed: dict[int, float]
+    data: str
+    items: int
+    note: str
+    data_note: str
+    split: bool
+    half_width: float | None
+    precision: str
+
+    @property
+    def estimate(self) -> Estimate:
+        """Mean over seeds with both kinds of error."""
+        mean, half = interval([self.by_seed[seed] for seed in sorted(self.by_seed)])
+        return Estimate(mean, half, len(self.by_seed), self.sampling)
+
+    @property
+    def sampling(self) -> float | None:
+        """95 % half-width of the sampling error of the mean."""
+        mean = math.fsum(self.by_seed.values()) / len(self.by_seed)
+        return self.metric.half_width(mean, self.items, self.half_width)
+
+
+def join(*parts: str) -> str:
+    """What is not empty, with semicolons."""
+    return "; ".join(part for part in parts if part)
+
+
+def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: str, profile: str) -> Scores | None:
+    """One row's results: those of today's protocol, for whichever table, else the newest made for this one.
+
+    Never two configurations together: the mean of two protocols is the number of neither.
+    """
+    metric = tasks.metric(column.metric)
+    here = [
+        r
+        for r in results
+        if (r.dataset, r.on, r.profile, r.task) == (column.data, column.on, profile, column.task)
+        and metric.name in r.metrics
+    ]
+    expected = plan.setup(column, method, profile)
+    own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}"]
+    mine, notes = [r for r in here if r.setup == expected], []
+    if not mine and own:
+        newest = max(own, key=lambda r: r.provenance.finished)
+        mine = [r for r in own if r.setup == newest.setup]
+        now = plan.settings(column.data, method, profile).model_dump(mode="json")
+        changed = sorted(key for key in now if now[key] != newest.settings.get(key))
+        notes.append(
+            "stored under other settings than the protocol has now" + (f": {', '.join(changed)}" * bool(changed))
+        )
+    if not mine:
+        return None
+    newest = max(mine, key=lambda r: r.provenance.finished)
+    same = [r for r in mine if r.config_hash == newest.config_hash]
+    left = len({id(r) for r in (*own, *mine)}) - len(same)
+    if left > 0:
+        notes.append(f"{left} result(s) of an earlier configuration left out")
+    by_seed = {r.seed: r.metrics[metric.name] for r in sorted(same, key=lambda r: r.provenance.finished)}
+    sizes = {result.items for result in same}
+    if len(sizes) > 1:
+        raise reject("items", sorted(sizes), f"one number for all seeds of {method}")
+    widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
+    half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
+    where = newest.provenance
+    split = (newest.recipe.get("views") or {}).get("type") == "Split"
+    return Scores(
+        metric, by_seed, where.data_fingerprint, newest.items, join(*notes), where.data_note, split, half_width,
+        newest.precision,
+    )  # fmt: skip
+
+
+def _against_random(cell: Scores, floor: Scores | None) -> tuple[float | None, bool | None, str]:
+    if floor is None:
+        return None, None, ""
+    if floor.data != cell.data:
+        return None, None, "random encoder was scored on other data"
+    gap = cell.estimate.mean - floor.estimate.mean
+    # The two share their test items, which makes the real error smaller than this: a cautious mark.
+    error = math.hypot(cell.sampling or 0.0, floor.sampling or 0.0)
+    return gap, (gap if cell.metric.higher_is_better else -gap) > error, ""
+
+
+def make(
+    plan: TablePlan, name: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
+) -> tuple[list[Row], list[Scores]]:
+    """All published rows, the reference rows, then the gains of rows over their bases."""
+    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *REFERENCES)}
+    rows = []
+    for method, cell in cells.items():
+        if method == RANDOM_LAB and cell is None:
+            continue  # of interest to two-stream rows only
+        row = Row(
+            method=method,
+            label=plan.label(method),
+            kind="method" if method in plan.rows else "reference",
+            published=plan.published_value(name, method),
+            note=plan.published_note(name, method).replace("bold", "in bold in the paper"),
+            published_sd=plan.published_sd(name, method),
+        )
+        if method in missing:
+            row = replace(row, status=f"n/a: {missing[method]}")
+        elif cell is None:
+            row = replace(row, status="not run")
+        else:
+            floor = (cells[RANDOM_LAB] if cell.split else None) or cells[RANDOM]
+            own = floor is cell or method == RANDOM_LAB
+            gap, above, why = (None, None, "") if own else _against_random(cell, floor)
+            row = replace(
+                row, measured=cell.estimate, versus_random=gap, above_random=above,
+                note=join(row.note, cell.note, why), precision=cell.precision,
+            )  # fmt: skip
+        rows.append(row)
+    rows += [_paired(plan, name, row, base, cells, missing) for row, base in plan.pairs.items()]
+    return rows, [cell for cell in cells.values() if cell is not None]
+
+
+def _paired(
+    plan: TablePlan, name: str, method: str, base: str, cells: Mapping[str, Scores | None], missing: Mapping[str, str]
+) -> Row:
+    published, derived = plan.published_difference(name, method)
+    row = Row(
+        method=f"{method} − {base}",
+        label=f"{plan.label(method)} − {plan.label(base)}",
+        kind="difference",
+        published=published,
+        note="published difference derived from the two rows" if derived == "derived" else "",
+    )
+    reason = missing.get(method) or missing.get(base)
+    if reason:
+        return replace(row, status=f"n/a: {reason}")
+    high, low = cells[method], cells[base]
+    if high is None or low is None:
+        return replace(row, status="not run")
+    common = sorted(high.by_seed.keys() & low.by_seed.keys())
+    if not common:
+        return replace(row, status="n/a: no seed in common")
+    if high.data != low.data:
+        return replace(row, status="n/a: the two rows were run on different data")
+    mean, half = interval([high.by_seed[seed] - low.by_seed[seed] for seed in common])
+    precision = "" if high.precision == low.precision else f"{high.precision} against {low.precision}"
+    return replace(row, measured=Estimate(mean, half, len(common)), note=join(row.note, precision))
+
+
+def shared_note(plan: TablePlan, name: str) -> str:
+    """What is noted of every printed number of a column alike."""
+    printed: Iterable[str] = [
+        plan.published_note(name, method) for method in plan.methods if plan.published_value(name, method) is not None
+    ]
+    notes = list(printed)
+    return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""

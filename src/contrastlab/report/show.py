@@ -1,0 +1,475 @@
+"""A finished table as a page, a terminal and a reader of figures want it: one frame, pandas' own renderers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from io import BytesIO
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from contrastlab import tasks
+from contrastlab.errors import ContrastLabError
+from contrastlab.papers import Column, TablePlan
+from contrastlab.report.numbers import signed
+from contrastlab.report.rows import RANDOM, RANDOM_LAB, Row, join
+from contrastlab.tasks import Metric
+
+_BANNERS = {
+    "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
+    " these numbers say nothing about accuracy and are not comparable with the published ones.",
+    "first": "Profile first: a small encoder on generated pictures, minutes a table. It shows that something is learnt;"
+    " not comparable with the published numbers.",
+    "laptop": "Profile laptop: a small encoder on part of the data. Rows are comparable with each other,"
+    " not with the published numbers.",
+}
+
+
+class Sentences(tuple[str, ...]):
+    """Lines of text that print themselves."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
+
+    def _repr_markdown_(self) -> str:
+        return "\n".join(f"- {_markdown(line)}" for line in self)
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A finished table of one column in one profile; shows itself in a notebook."""
+
+    plan: TablePlan
+    name: str
+    column: Column
+    profile: str
+    rows: tuple[Row, ...]
+    data_note: str = ""
+    printed_note: str = ""  # what is noted of every printed number alike
+
+    @property
+    def dataset(self) -> str:
+        """Pre-training data."""
+        return self.column.data
+
+    @property
+    def metric(self) -> Metric:
+        """What the numbers are."""
+        return tasks.metric(self.column.metric)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether measured numbers may be set against the published ones: only in the paper's own protocol."""
+        return self.profile == "paper"
+
+    @property
+    def caption(self) -> str:
+        """Which table, data, profile, metric and copy of the data."""
+        where = f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data
+        unit = f"{self.metric.unit} of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
+        return (
+            f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
+            f" Data set {where}, profile {self.profile}, {self.metric.label} ({unit})."
+            + (f" Data: {self.data_note}." if self.data_note else "")
+            + (f" Printed numbers: {self.printed_note}." if self.printed_note else "")
+        )
+
+    @property
+    def banner(self) -> str:
+        """What the profile's numbers are not; empty in profile ``paper``."""
+        if self.comparable:
+            return ""
+        return _BANNERS.get(
+            self.profile,
+            f"Profile {self.profile}: not the paper's protocol; not comparable with the published numbers.",
+        )
+
+    def _of(self, kind: str) -> dict[str, Row]:
+        return {row.method: row for row in self.rows if row.kind == kind}
+
+    def _gain(self, row: Row) -> Row | None:
+        base = self.plan.pairs.get(row.method)
+        return self._of("difference").get(f"{row.method} − {base}") if base else None
+
+    @property
+    def _seeds(self) -> set[int]:
+        return {row.measured.seeds for row in self.rows if row.measured is not None and row.kind != "difference"}
+
+    @property
+    def legend(self) -> Sentences:
+        """How to read the cells: each meaning once."""
+        shown, gap = [row for row in self.rows if row.measured is not None], self.metric.gap
+        out = []
+        if len(self._seeds) == 1:
+            (count,) = self._seeds
+            out.append(f"{count} seed{'s' * (count > 1)} a row.")
+        elif self._seeds:
+            out.append("The number of seeds stands behind each number in brackets.")
+        if any(row.measured and row.measured.half_width is not None for row in shown):
+            out.append("± is a 95 % Student t interval over seeds.")
+        if any(row.measured and row.measured.half_width is None and row.measured.sampling is not None for row in shown):
+            out.append(f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval.")
+        if any(row.versus_random is not None for row in shown):
+            out.append(
+                f"Against random: {gap} above the random encoder (two for a method with two encoders); ▲ by more than"
+                f" the sampling error of the {self.metric.items}, ▽ not."
+            )
+        if any(row.kind == "difference" for row in shown):
+            out.append(f"Against base: {gap} above the method built on, seed by seed (paired).")
+        precisions = sorted({row.precision for row in shown if row.precision})
+        if len(precisions) > 1:
+            out.append(f"Rows differ in the precision they were trained in: {', '.join(precisions)}.")
+        if self.comparable and any(row.published is not None for row in shown):
+            printed = any(row.published_sd is not None for row in self.rows)
+            out.append(
+                "A printed sd is over the paper's own runs." if printed else "Published numbers carry no uncertainty."
+            )
+        return Sentences(out)
+
+    @property
+    def notes(self) -> Sentences:
+        """What to know about single rows."""
+        return Sentences(
+            f"{row.label}: {row.note.rstrip('.')}."
+            for row in self.rows
+            if row.note and row.note != self.printed_note and row.kind != "difference" and row.measured
+        )
+
+    @property
+    def absent(self) -> Sentences:
+        """The rows without a number, a line for each reason."""
+        by_reason: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.status and row.kind != "difference":
+                by_reason.setdefault(row.status, []).append(row.label)
+        return Sentences(
+            f"Not run: {_list(labels)}."
+            if status == "not run"
+            else f"Not possible here: {_list(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
+            for status, labels in by_reason.items()
+        )
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Numbers, unrounded, in the metric's unit; NaN where there is none.
+
+        Measured columns carry the profile in their name, so that frames of two profiles cannot be stacked
+        into one column by accident.
+        """
+        here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
+        records = []
+        for row in self.rows:
+            m = row.measured
+            record = {
+                "method": row.method,
+                "row": row.label,
+                "kind": row.kind,
+                published: row.published,
+                f"measured {here}": m and m.mean,
+                f"95 % half-width {here}": m and m.half_width,
+                f"seeds {here}": m.seeds if m else 0,
+                f"sampling half-width {here}": m and m.sampling,
+            }
+            if self.comparable:
+                record["measured − published"] = row.difference
+            record |= {
+                f"vs random {here}": row.versus_random,
+                f"above random {here}": row.above_random,
+                "note": join(row.status, row.note),
+            }
+            records.append(record)
+        frame = pd.DataFrame.from_records(records)
+        number = [published, "measured − published"]
+        number += [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
+        return frame.astype({column: "float64" for column in number if column in frame})
+
+    @cached_property
+    def texts(self) -> pd.DataFrame:
+        """The lines as shown: a text in each cell, no column that is empty throughout."""
+        lines = [self._line(row) for row in self.rows if row.kind != "difference" and row.measured is not None]
+        columns = ["method", "published", "published gain", "measured", "− published", "against random", "against base"]
+        frame = pd.DataFrame(lines, columns=columns, dtype=str)
+        empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
+        return frame.drop(columns=empty)
+
+    def _line(self, row: Row) -> dict[str, str]:
+        assert row.measured is not None
+        gain = self._gain(row)
+        digits = 1 if row.published_sd is None else 2
+        printed = "–" if row.published is None else signed(row.published, digits)
+        if row.published_sd is not None:
+            printed += f" (sd {row.published_sd:.2f})"
+        seeds = f" [{row.measured.seeds}]" if len(self._seeds) > 1 else ""
+        against = "–"
+        if row.versus_random is not None:
+            against = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
+        return {
+            "method": row.label,
+            "published": printed,
+            "published gain": "–" if gain is None or gain.published is None else signed(gain.published, 1, sign=True),
+            "measured": row.measured.text() + seeds,
+            "− published": "–" if not self.comparable or row.difference is None else signed(row.difference, sign=True),
+            "against random": against,
+            "against base": "–" if gain is None or gain.measured is None else gain.measured.text(sign=True),
+        }
+
+    def text(self) -> str:
+        """The table for a terminal."""
+        body = self.texts.to_string(index=False) if len(self.texts) else "nothing has been run"
+        banner = (self.banner,) if self.banner else ()
+        return "\n".join((self.caption, *banner, "", body, "", *self.legend, *self.notes, *self.absent))
+
+    def markdown(self) -> str:
+        """The table for a README or a log."""
+        cells = [
+            list(self.texts.columns),
+            ["---"] * self.texts.shape[1],
+            *self.texts.map(_markdown).to_numpy().tolist(),
+        ]
+        lines = [f"| {' | '.join(line)} |" for line in cells]
+        banner = f"> **{self.banner}**\n\n" if self.banner else ""
+        words = "\n".join(f"- {_markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
+        return f"**{_markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
+
+    def html(self) -> str:
+        """The table as HTML without styles of its own, everything escaped."""
+        banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
+        body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
+        body = body.replace("<thead>", f"<caption>{escape(self.caption)}</caption><thead>", 1)
+        words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
+        return f"{banner}{body}<ul>{words}</ul>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+    def __repr__(self) -> str:
+        return f"{self.text()}\n\n{self.findings!r}\n"
+
+    def check(self, rows: str | Sequence[str] = "all") -> None:
+        """Refuse a table with a row that was asked for and has neither a number in the metric's range nor a reason.
+
+        Args:
+            rows: what was asked for.
+
+        Raises:
+            ContrastLabError: naming the rows.
+        """
+        lines, metric = self._of("method") | self._of("reference"), self.metric
+        bad = [
+            name
+            for name in (*self.plan.resolve_all(rows), RANDOM)
+            if not lines[name].status.startswith("n/a")
+            and ((m := lines[name].measured) is None or not metric.low <= m.mean <= metric.high)
+        ]
+        if bad:
+            raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
+
+    @property
+    def summary(self) -> Sentences:
+        """What the table shows and what it cannot, in sentences made from its numbers; complete without the table."""
+        first, *others = self.findings
+        return Sentences((first, *self.absent, *others, *((self.banner,) if self.banner else ())))
+
+    @property
+    def findings(self) -> Sentences:
+        """What the table shows, without what :meth:`text` and :meth:`html` say beside it."""
+        gap = self.metric.gap
+        methods = [row for row in self.rows if row.kind == "method"]
+        run = [row for row in methods if row.measured is not None]
+        out = [f"{len(run)} of {len(methods)} rows have a measured number."]
+        judged = [row for row in run if row.versus_random is not None]
+        above = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if row.above_random]
+        below = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if not row.above_random]
+        if above:
+            out.append(f"Above the random encoder: {_list(above)}.")
+        if below:
+            out.append(
+                "Not yet above the random encoder at this size (by more than the sampling error of the"
+                f" {self.metric.items}): {_list(below)}."
+            )
+        if run and not judged:
+            out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
+        gains = [row for row in self.rows if row.kind == "difference" and row.measured is not None]
+        out += [_effect(row, gap) for row in gains]
+        if self.comparable:
+            out += _agreement(run, gap)
+        single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
+        if single:
+            every = "every row" if len(single) == len(run) else _list(single)
+            out.append(f"One seed only for {every}: how much another seed would change these numbers is not known.")
+        return Sentences(out)
+
+    @property
+    def alt(self) -> str:
+        """The figure in words, for those who do not see it."""
+        shown = [f"{row.label} {row.measured.text()}" for row in self._drawn() if row.measured]
+        return f"Dot plot. {self.caption} {self.banner} {'; '.join(shown) or 'nothing has been run'}.".replace(
+            "  ", " "
+        )
+
+    def _drawn(self) -> list[Row]:
+        return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
+
+    def figure(self) -> Figure:
+        """A dot per row with its interval; readable in black and white.
+
+        Filled dots are above the random encoder, open dots are not, the dashed line is the random encoder.
+        Published numbers (diamonds, joined to ours by a thin line) are drawn in profile ``paper`` only. Solid bars are
+        t intervals over seeds, dotted bars the sampling error of the test items where there is one seed.
+        """
+        drawn = self._drawn()
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
+        plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+        for y, row in enumerate(drawn):
+            assert row.measured is not None
+            width = row.measured.half_width if row.measured.half_width is not None else row.measured.sampling
+            if width is not None:
+                dotted = row.measured.half_width is None
+                axes.plot(
+                    [row.measured.mean - width, row.measured.mean + width], [y, y],
+                    color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
+                )  # fmt: skip
+            face = "white" if row.above_random is False or row.method in (RANDOM, RANDOM_LAB) else "#0072B2"
+            if self.comparable and row.published is not None:
+                axes.plot([row.published, row.measured.mean], [y, y], color="0.6", linewidth=1, zorder=1)
+                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
+            axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
+            if row.method == RANDOM:
+                axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
+        axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
+        axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
+        unit = f"% of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
+        axes.set_xlabel(f"{self.metric.label} ({unit}), profile {self.profile}, {self.name}")
+        key = "filled: above the random encoder   open: not   dashed line: random encoder"
+        axes.set_title(f"{key}   diamond: published" if self.comparable else key, fontsize="small", loc="left")
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        figure.set_label(self.alt)
+        return figure
+
+    def figure_html(self) -> str:
+        """The figure as an ``<img>`` with its alternative text."""
+        buffer = BytesIO()
+        self.figure().savefig(buffer, format="png", dpi=110)
+        return (
+            f'<img alt="{escape(self.alt)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Several:
+    """The reports of several columns of one table, one after the other."""
+
+    reports: tuple[Report, ...]
+
+    @property
+    def plan(self) -> TablePlan:
+        """Of the table."""
+        return self.reports[0].plan
+
+    @property
+    def dataset(self) -> str:
+        """Pre-training data."""
+        return self.reports[0].dataset
+
+    @property
+    def profile(self) -> str:
+        """Of all columns."""
+        return self.reports[0].profile
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All numbers, with the column's name in front."""
+        return pd.concat([r.frame.assign(column=r.name) for r in self.reports], ignore_index=True)
+
+    @property
+    def summary(self) -> Sentences:
+        """The sentences of each column behind its name."""
+        return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.summary)
+
+    @property
+    def findings(self) -> Sentences:
+        """See :attr:`Report.findings`."""
+        return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.findings)
+
+    def check(self, rows: str | Sequence[str] = "all") -> None:
+        """See :meth:`Report.check`."""
+        for each in self.reports:
+            each.check(rows)
+
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n\n".join(each.text() for each in self.reports)
+
+    def markdown(self) -> str:
+        """For a README or a log."""
+        return "\n".join(each.markdown() for each in self.reports)
+
+    def html(self) -> str:
+        """For a page."""
+        return "".join(each.html() for each in self.reports)
+
+    def figure(self) -> Figure:
+        """The figure of the first column."""
+        return self.reports[0].figure()
+
+    def figure_html(self) -> str:
+        """Every column's figure."""
+        return "".join(each.figure_html() for each in self.reports)
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self.reports))
+
+
+def _markdown(text: str) -> str:
+    for character in ("\\", "|", "<", "*", "_", "`"):
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")
+
+
+def _list(names: Sequence[str]) -> str:
+    # labels such as "KL, α = 20" have a comma of their own
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
+
+
+def _effect(row: Row, gap: str) -> str:
+    assert row.measured is not None
+    gain, half = row.measured.mean, row.measured.half_width
+    if half is None:
+        return f"{row.label}: {gain:+.2f} {gap} with one common seed; no conclusion about its sign."
+    verdict = "its interval contains 0, so the sign is open" if abs(gain) <= half else "its interval excludes 0"
+    return f"{row.label}: {gain:+.2f} ± {half:.2f} {gap} over {row.measured.seeds} common seeds; {verdict}."
+
+
+def _agreement(run: Sequence[Row], gap: str) -> list[str]:
+    gaps = [
+        (row.label, row.difference, row.measured.half_width)
+        for row in run
+        if row.measured is not None and row.difference is not None and row.measured.half_width is not None
+    ]
+    if not gaps:
+        return ["No row has both a published number and an interval of ours, so agreement is not judged."]
+    inside = [label for label, difference, half in gaps if abs(difference) <= half]
+    outside = [f"{label} ({difference:+.1f})" for label, difference, half in gaps if abs(difference) > half]
+    out = [
+        f"The published number lies inside our interval for {len(inside)} of {len(gaps)} rows"
+        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
+    ]
+    if outside:
+        out.append(f"Outside, measured minus published in {gap}: {_list(outside)}.")
+    return out

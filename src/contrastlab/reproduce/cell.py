@@ -1,0 +1,328 @@
+"""A cell: one row and column of a table for one seed, which is a run and what a task says of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from contrastlab import data, files, methods, results, tasks
+from contrastlab.data import Splits
+from contrastlab.data.loading import derive
+from contrastlab.data.modalities import modality
+from contrastlab.errors import CorruptFileError, DeviceError, NotApplicableError, reject
+from contrastlab.papers import Column, TablePlan
+from contrastlab.pretrain import Speed
+from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.schedule import precision
+from contrastlab.report import Unavailable
+from contrastlab.reproduce.run import Run, fingerprint, on_device
+from contrastlab.results import Result, slug
+
+
+class BusyError(Exception):
+    """Another process computes this cell."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where cells are computed and kept; nothing of it changes a number beyond float32 rounding.
+
+    Args:
+        data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
+        out_dir: new results go there, and runs under ``out_dir/encoders``.
+        read_also: further folders of stored results, such as the one in the repository.
+        accelerator: as Lightning Fabric has it: ``auto``, ``cpu``, ``cuda``.
+        devices: devices of this machine for one cell.
+        num_nodes: machines for one cell.
+        strategy: ``auto``, ``ddp``, …
+        resume: use stored results, encoders and checkpoints; ``False`` computes anew.
+        max_minutes: stop in good order after this time.
+        speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
+    """
+
+    data_root: str | Path | None = None
+    out_dir: str | Path = "runs"
+    read_also: Sequence[str | Path] = ("results",)
+    accelerator: str = "auto"
+    devices: int | str = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    resume: bool = True
+    max_minutes: float | None = None
+    speed: Speed | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes"):
+            value = getattr(self, name)
+            if not (value == "auto" and name == "devices") and (not isinstance(value, int) or value < 1):
+                raise reject(name, value, "a number of at least 1" + (", or 'auto'" if name == "devices" else ""))
+        if self.accelerator not in ("auto", "cpu", "cuda", "gpu", "mps"):
+            raise reject("accelerator", self.accelerator, "auto, cpu, cuda, gpu or mps")
+        if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
+            )
+        if self.max_minutes is not None and self.max_minutes < 0:
+            raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
+
+    def fabric(self, settings: Any) -> Fabric:
+        """Launched, in the precision that ``settings`` ask for.
+
+        Raises:
+            DeviceError: devices or strategy that this machine does not have.
+        """
+        try:
+            fabric = Fabric(
+                accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes, strategy=self.strategy,
+                precision=precision(settings.precision, self.accelerator),
+            )  # fmt: skip
+            fabric.launch()
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
+                f" here: {error}"
+            ) from error
+        return fabric
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One row, column and seed of a table in one profile.
+
+    Args:
+        plan: of the table.
+        name: of the column.
+        column: the column.
+        method: full name of the row.
+        seed: of the run and of the task.
+        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
+    """
+
+    plan: TablePlan
+    name: str
+    column: Column
+    method: str
+    seed: int
+    profile: str
+
+    @property
+    def settings(self) -> Any:
+        """Protocol of this cell."""
+        return self.plan.settings(self.column.data, self.method, self.profile)
+
+    @property
+    def recipe(self) -> methods.Recipe:
+        """The row's recipe, as the protocol changes it."""
+        return methods.get(self.method).override(self.settings.overrides)
+
+    @property
+    def task(self) -> tasks.Task:
+        """What is asked of the encoders."""
+        return tasks.get(self.column.task, self.settings)
+
+    @property
+    def setup(self) -> str:
+        """Hash of what decides the number beside data and seed; see :func:`contrastlab.results.setup`."""
+        return self.plan.setup(self.column, self.method, self.profile)
+
+    def data(self, where: Where) -> tuple[Splits, Splits]:
+        """Pre-training data, and the data the task scores on; the same object where they are the same."""
+        own = data.load(self.column.data, where.data_root)
+        return own, data.load(self.column.on, where.data_root) if self.column.on else own
+
+    def stored(self, where: Where, splits: tuple[Splits, Splits] | None = None) -> Result | None:
+        """The result in the first folder that has it, computed with today's settings, recipe and data."""
+        own, on = splits or self.data(where)
+        hash_ = results.digest({"setup": self.setup, "data": data_hash(own, on)})
+        for root in (where.out_dir, *where.read_also):
+            path = results.location(
+                root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,
+                task=self.column.task, hash_=hash_, on=self.column.on,
+            )  # fmt: skip
+            # the same recipe may have another name in another paper's table
+            others = path.parent.glob(path.name.replace(self.method.replace("/", "-"), "*", 1))
+            for candidate in dict.fromkeys((path, *sorted(others))):
+                if candidate.exists() and (known := results.read(candidate)[0]).config_hash == hash_:
+                    return known
+        return None
+
+    def run(self, where: Where, *, wait: bool = True, log: Log) -> Result | Unavailable:
+        """Read, resumed or computed, and stored.
+
+        Args:
+            where: folders, devices and so on.
+            wait: for another process that computes the same run.
+            log: takes lines of progress.
+
+        Returns:
+            The stored result, or why the row cannot exist on this data set.
+
+        Raises:
+            MissingDataError: the pre-training data are not there; the message says where they were looked for.
+            NonFiniteLossError: training diverged; nothing is stored.
+            BusyError: another process computes this run, with ``wait=False``.
+        """
+        one_thread(self.profile)
+        tag = f"[{self.method} seed {self.seed}]"
+        settings, recipe, task = self.settings, self.recipe, self.task
+        splits = self.data(where)
+        own, on = splits
+        try:
+            recipe.views.channels(own.pretrain.channels)
+            if task.modality not in ("any", on.test.modality):
+                raise NotApplicableError(
+                    f"{task.name} is a task for {task.modality}s; {on.name} has {on.test.modality}s"
+                )
+        except NotApplicableError as reason:
+            return Unavailable(self.method, str(reason))
+        if where.resume and (known := self.stored(where, splits)) is not None:
+            log(f"{tag} stored: {self.text(known)}")
+            return known
+        run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
+        files.make_folder(Path(where.out_dir))
+        fabric = where.fabric(settings)
+        held = files.lock(run.folder.with_suffix(".lock"), wait=False) if fabric.is_global_zero else None
+        if fabric.is_global_zero and held is None:
+            if not wait:
+                raise BusyError
+            log(f"{tag} waits for another process that computes this run")
+            held = files.lock(run.folder.with_suffix(".lock"))
+        try:
+            fabric.barrier()
+            if where.resume and (known := self.stored(where, splits)) is not None:
+                log(f"{tag} stored by another process: {self.text(known)}")
+                return known
+            try:
+                result = self._compute(run, on, fabric, where, log)
+            except NotApplicableError as reason:
+                return Unavailable(self.method, str(reason))
+            if result is not None:
+                results.save(result, where.out_dir)
+                log(f"{tag} {self.text(result)} in {result.provenance.wall_s:.0f} s")
+            fabric.barrier()
+        finally:
+            if held is not None:
+                held.release()
+        done = result or self.stored(where, splits)
+        if done is None:
+            raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
+        return done
+
+    def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
+        # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
+        torch.set_float32_matmul_precision("high")
+        began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
+        cuda = fabric.device.type == "cuda"
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(fabric.device)
+        same = on is run.data
+        print_ = data_hash(run.data, on)
+        run = on_device(run, fabric.device)
+        on = run.data if same else on.to(fabric.device)
+        trained = run.train(
+            fabric, resume=where.resume, max_minutes=where.max_minutes, speed=where.speed, log=log
+        )  # fmt: skip
+        if not fabric.is_global_zero:
+            return None
+        setting = tasks.Setting(
+            run.recipe.views, modality(on.train).augmentation(run.settings), on,
+            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log,
+        )  # fmt: skip
+        measured = self.task.score(trained.encoders, setting)
+        used, settings = {m.items for m in measured.values()}, run.settings
+        protocol = {
+            **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,
+            "image_size": settings.image_size, "split": f"{on.test.name}, {max(used)} test items",
+        }  # fmt: skip
+        peak = (
+            torch.cuda.max_memory_allocated(fabric.device)
+            if cuda
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
+        return Result(
+            table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
+            method=self.method, seed=self.seed, profile=self.profile, task=self.task.name,
+            task_config=self.task.identity(), protocol=protocol, items=max(used),
+            settings=settings.model_dump(mode="json"), recipe=_plain(run.recipe.describe()),
+            metrics={name: m.value for name, m in measured.items()},
+            half_widths={name: m.half_width for name, m in measured.items() if m.half_width is not None},
+            correct={name: results.pack(m.correct) for name, m in measured.items() if m.correct is not None},
+            curve=trained.history, precision=precision(settings.precision, where.accelerator),
+            provenance=results.Provenance(
+                **results.provenance(fabric.device), data_fingerprint=print_, data_note=on.note, started=began,
+                finished=datetime.now(UTC), wall_s=time.monotonic() - clock, cpu_s=time.process_time() - cpu,
+                images_per_s=trained.images / trained.seconds if trained.seconds else None, peak_memory_bytes=peak,
+            ),
+        )  # fmt: skip
+
+    def text(self, result: Result) -> str:
+        """``linear accuracy 61.20 percent``."""
+        metric = tasks.metric(self.column.metric)
+        value = result.metrics.get(metric.name)
+        return f"{metric.label} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
+
+
+def data_hash(own: Splits, on: Splits) -> str:
+    """Hash of the data a number comes from."""
+    return fingerprint(own) if on is own else f"{fingerprint(own)}+{fingerprint(on)}"
+
+
+def first_process() -> bool:
+    """Whether this is the process that speaks, under torchrun and Fabric's launcher, too."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def one_thread(profile: str) -> None:
+    """The small profiles' networks are slower on two threads than on one, and their sums depend on the number."""
+    if profile != "paper" and not torch.cuda.is_available():
+        torch.set_num_threads(1)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def cell(
+    plan: TablePlan, dataset: str, method: str, seed: int, profile: str, *, column: str | None = None,
+    log: Log | None = None, wait: bool = True, **where: Any,
+) -> Result | Unavailable:  # fmt: skip
+    """One cell of a table: read, resumed or run, and stored.
+
+    Args:
+        plan: of the table.
+        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
+        method: a row of the table or a reference row, in full or short.
+        seed: of weights, order, augmentation, draws and task.
+        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
+        column: name of the column, where the data set fills several.
+        log: takes lines of progress.
+        wait: for another process that computes the same run.
+        where: fields of :class:`Where`.
+
+    Raises:
+        UnknownNameError: unknown data set, method, column or profile.
+        MissingDataError: the data set is not there; the message says where it was looked for.
+        NonFiniteLossError: training diverged; nothing is stored.
+    """
+    columns = plan.select(dataset, "all" if column is None else column)
+    name = next(iter(columns))
+    method = plan.resolve(method)
+    plan.settings(dataset, method, profile)  # checks the profile
+    return Cell(plan, name, columns[name], method, seed, profile).run(Where(**where), wait=wait, log=log or say)
+
+
+def say(line: str) -> None:
+    """Print a line of progress, once however many processes there are."""
+    if first_process():
+        print(line, flush=True)

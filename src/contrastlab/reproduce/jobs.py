@@ -1,0 +1,265 @@
+"""Many cells at a time: processes of one thread each on this machine, or jobs of a cluster.
+
+A cell is written by one process at a time (a lock that ends with the process that holds it), so that two tables started
+side by side share runs. Every process stops in good order on SIGTERM and can be resumed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from contrastlab import papers
+from contrastlab.errors import ContrastLabError, DeviceError, reject
+from contrastlab.pretrain.loop import Log
+from contrastlab.report import Unavailable
+from contrastlab.reproduce.cell import BusyError, Cell, Where, one_thread
+from contrastlab.results import Result
+
+JOBS_VARIABLE = "CONTRASTLAB_JOBS"
+Key = tuple[str, str, str, str, int, str]  # paper, table, column or data set, method, seed, profile
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that takes one job for each missing cell, through ``submitit``.
+
+    Args:
+        name: ``slurm``; ``local`` (processes of this machine) and ``debug`` (this process) are for trying it out.
+        options: of submitit's executor, such as ``slurm_partition``, ``timeout_min``, ``gpus_per_node``.
+        wait: for the jobs to end; else they are left to run, and a later call collects what is stored.
+    """
+
+    name: str = "slurm"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    wait: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name not in ("slurm", "local", "debug"):
+            raise reject("cluster", self.name, "slurm, local or debug")
+
+
+def workers(jobs: int | str, where: Where, count: int) -> int:
+    """How many cells run at a time.
+
+    Args:
+        jobs: a number, or ``auto``: what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
+        where: a cell that takes several devices runs alone.
+        count: cells in all.
+
+    Raises:
+        ArgumentError: not a number of at least 1.
+    """
+    asked = os.environ.get(JOBS_VARIABLE, "auto") if jobs == "auto" else jobs
+    if asked == "auto":
+        gpus = torch.cuda.device_count() if where.accelerator != "cpu" else 0
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        asked = gpus or cores
+    if not str(asked).isdigit() or int(asked) < 1:
+        raise reject("jobs", jobs, "a number of at least 1, or 'auto'")
+    alone = where.devices != 1 or where.num_nodes != 1 or "RANK" in os.environ
+    return 1 if alone else max(1, min(int(asked), count))
+
+
+def run(
+    missing: Sequence[Cell], where: Where, *, workers: int, cluster: Cluster | None = None, log: Log
+) -> dict[Cell, Result | Unavailable]:
+    """Run cells, some at a time.
+
+    Args:
+        missing: cells; those of one run are computed one after the other by one process.
+        where: folders, devices and so on.
+        workers: cells at a time.
+        cluster: hands them to a cluster instead.
+        log: takes lines of progress.
+
+    Raises:
+        ContrastLabError: what the first failing cell says; the others are stopped in good order.
+        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
+    """
+    if cluster is not None:
+        return _submit(missing, where, cluster, log)
+    groups = _groups(missing)
+    if workers == 1 or len(groups) < 2:
+        done: dict[Cell, Result | Unavailable] = {}
+        waiting = list(missing)
+        for cell in missing:  # what another process computes comes last
+            with suppress(BusyError):
+                done[cell] = cell.run(where, wait=False, log=log)
+                waiting.remove(cell)
+        return done | {cell: cell.run(where, wait=True, log=log) for cell in waiting}
+    return _local(groups, where, min(workers, len(groups)), log)
+
+
+def _groups(missing: Sequence[Cell]) -> list[list[Cell]]:
+    groups: dict[tuple[str, int, str], list[Cell]] = {}
+    for cell in missing:
+        groups.setdefault((cell.method, cell.seed, cell.column.data), []).append(cell)
+    return list(groups.values())
+
+
+# -- processes of this machine ---------------------------------------------------------------------
+
+
+def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict[Cell, Result | Unavailable]:
+    # a server that has imported torch once is forked for each worker; before any thread or device is in use
+    method = "forkserver" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["contrastlab.reproduce"])
+    lines = context.SimpleQueue()
+    numbers = context.SimpleQueue()
+    for number in range(count):
+        numbers.put(number)
+    done: dict[Cell, Result | Unavailable] = {}
+    with (
+        _progress(lines, sum(map(len, groups)), count, log) as finished,
+        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(lines, numbers, where)) as pool,
+    ):
+        pending: dict[Future[list[Result | Unavailable] | None], list[Cell]] = {}
+        try:
+            for group in groups:
+                pending[pool.submit(_work, [_key(cell) for cell in group], False)] = group
+            while pending:
+                ready, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    group = pending.pop(future)
+                    answers = future.result()
+                    if answers is None:  # another process has it: ask again, behind all others, and wait
+                        pending[pool.submit(_work, [_key(cell) for cell in group], True)] = group
+                        continue
+                    done |= dict(zip(group, answers, strict=True))
+                    finished(len(group))
+        except BrokenProcessPool as error:
+            raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
+        finally:
+            if pending:
+                for future in pending:
+                    future.cancel()
+                for process in list((pool._processes or {}).values()):
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid or 0, signal.SIGTERM)
+    return done
+
+
+_STATE: dict[str, Any] = {}
+
+
+def _begin(lines: Any, numbers: Any, where: Where) -> None:
+    """Of each worker: its number, its device, and that it ends with the process it works for."""
+    number = numbers.get()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
+    if torch.cuda.is_available() and where.accelerator != "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(number % torch.cuda.device_count())
+    _STATE.update(lines=lines, number=number, where=where)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
+    """The cells of one run, or ``None`` where another process computes it."""
+
+    def log(line: str) -> None:
+        _STATE["lines"].put((_STATE["number"], line))
+
+    one_thread(keys[0][-1])
+    try:
+        return [_cell(key).run(_STATE["where"], wait=wait, log=log) for key in keys]
+    except BusyError:
+        return None
+    except KeyboardInterrupt as stop:
+        raise ContrastLabError(str(stop)) from None
+
+
+def _key(cell: Cell) -> Key:
+    name = cell.name if cell.name in cell.plan.columns else cell.column.data
+    return cell.plan.paper, cell.plan.table, f"{cell.column.data}\n{name}", cell.method, cell.seed, cell.profile
+
+
+def _cell(key: Key) -> Cell:
+    paper, table, place, method, seed, profile = key
+    dataset, _, name = place.partition("\n")
+    plan = papers.plan(paper, table)
+    return Cell(plan, name, plan.select(dataset, [name])[name], method, seed, profile)
+
+
+@contextmanager
+def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable[[int], None]]:
+    """A line for each worker and one in all in a terminal; else the workers' lines as they come."""
+    terminal = sys.stderr.isatty()
+    bars = [tqdm(total=0, position=k + 1, bar_format="{desc}", leave=False) for k in range(count)] if terminal else []
+    every = tqdm(total=total, position=0, unit="cell", disable=not terminal)
+
+    def read() -> None:
+        while (item := lines.get()) is not None:
+            number, line = item
+            if terminal and " epoch " in line:
+                bars[number].set_description_str(line)
+            else:
+                with tqdm.external_write_mode():
+                    log(line)
+
+    def finished(count: int) -> None:
+        every.update(count)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield finished
+    finally:
+        lines.put(None)
+        reader.join(timeout=5)
+        for bar in (*bars, every):
+            bar.close()
+
+
+# -- a cluster -------------------------------------------------------------------------------------
+
+
+def _submit(missing: Sequence[Cell], where: Where, cluster: Cluster, log: Log) -> dict[Cell, Result | Unavailable]:
+    try:
+        import submitit
+    except ImportError as error:
+        raise DeviceError("cluster: install the extra of that name, pip install 'contrastlab[cluster]'") from error
+    folder = Path(where.out_dir) / "cluster"
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
+        executor.update_parameters(**cluster.options)
+    except (RuntimeError, AssertionError, TypeError, NameError) as error:
+        raise DeviceError(
+            f"cluster={cluster.name!r} with {dict(cluster.options)!r} cannot be used here: {error}"
+        ) from error
+    groups = _groups(missing)
+    jobs = [executor.submit(_remote, [_key(cell) for cell in group], where) for group in groups]
+    log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
+    if not cluster.wait:
+        return {}
+    done: dict[Cell, Result | Unavailable] = {}
+    for group, job in zip(groups, jobs, strict=True):
+        done |= dict(zip(group, job.result(), strict=True))
+        log(f"{len(done)} of {len(missing)} cells done")
+    return done
+
+
+def _remote(keys: Sequence[Key], where: Where) -> list[Result | Unavailable]:
+    one_thread(keys[0][-1])
+    return [_cell(key).run(where, wait=True, log=print) for key in keys]

@@ -1,0 +1,299 @@
+"""What every notebook of a table asks for: parameters checked, the claim, the missing cells, the table and its check.
+
+nb = notebook.open("ring", 1, globals())
+nb.claim                      # the sentence and the printed table
+table = nb.run()              # missing cells, in parallel, resumable
+table; table.figure(); table.summary
+nb.check()                    # every row asked for has a number or a reason
+
+A notebook of a study that is no table has :func:`study` instead of :func:`open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from contrastlab import papers, report, results
+from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
+from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.reproduce.cell import Cell, Where
+from contrastlab.reproduce.run import Run
+from contrastlab.reproduce.table import choose_profile, find_results, parse_seeds, table
+from contrastlab.results import Result
+
+PARAMETERS: Mapping[str, Any] = {
+    "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
+    "devices": "1", "data_root": "", "out_dir": "runs",
+}  # fmt: skip
+"""Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
+
+
+def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Reject a mistyped notebook parameter, which papermill lets pass: ``-p datset cifar10``.
+
+    Args:
+        namespace: ``globals()`` of a notebook that has run its parameters and imports only.
+        also: parameters of this notebook alone.
+
+    Raises:
+        UnknownNameError: with near matches.
+    """
+    for name, value in namespace.items():
+        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+        if plain and not name.startswith("_") and name not in ("In", *PARAMETERS, *also):
+            raise unknown("notebook parameter", name, (*PARAMETERS, *also))
+
+
+def project_root() -> Path:
+    """The folder that holds ``pyproject.toml``, from here upwards; here, where there is none."""
+    return next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a table says: a sentence and the printed numbers; shows itself in a notebook."""
+
+    plan: TablePlan
+
+    @property
+    def printed(self) -> pd.DataFrame:
+        """The printed numbers, as the paper lays them out."""
+        numbers = papers.published(self.plan.paper, self.plan.table)
+        return numbers.pivot_table(index="row", columns="column", values="value", sort=False)
+
+    def _repr_html_(self) -> str:
+        body = self.printed.to_html(border=0, na_rep="") if self._has_numbers else ""
+        return f"<p>{self.plan.claim}</p>{body}"
+
+    @property
+    def _has_numbers(self) -> bool:
+        return self.plan.table in papers.tables(self.plan.paper)
+
+    def __repr__(self) -> str:
+        return f"{self.plan.claim}\n\n{self.printed.to_string(na_rep='')}" if self._has_numbers else self.plan.claim
+
+
+@dataclass
+class Study:
+    """The parameters of a notebook, resolved.
+
+    Args:
+        name: of the study, or ``ring/table1``.
+        parameters: by name, whole.
+        profiles: that it knows.
+        root: the project's folder.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    profiles: Sequence[str]
+    root: Path = field(default_factory=project_root)
+
+    @property
+    def profile(self) -> str:
+        """The profile that is run; ``auto`` means what it means for :func:`contrastlab.reproduce.table`."""
+        return choose_profile(str(self.parameters["profile"]), self.profiles)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that are run."""
+        return parse_seeds(self.parameters["seeds"])
+
+    @property
+    def dataset(self) -> str:
+        """Pre-training data."""
+        return str(self.parameters["dataset"])
+
+    @property
+    def data_root(self) -> str | None:
+        """Folder of data sets; ``None`` is the usual one."""
+        return str(self.parameters["data_root"]) or None
+
+    @property
+    def out_dir(self) -> Path:
+        """Where new results and runs go."""
+        return self.root / str(self.parameters["out_dir"])
+
+    @property
+    def read_also(self) -> tuple[Path, ...]:
+        """Where the project keeps results."""
+        return (self.root / "results",)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where results are read: new ones, and the project's own."""
+        return self.out_dir, *self.read_also
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The fields of :class:`contrastlab.reproduce.Where` that parameters decide."""
+        devices = self.parameters["devices"]
+        return {
+            "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also,
+            "devices": int(devices) if str(devices).lstrip("-").isdigit() else devices,
+        }  # fmt: skip
+
+    def results(self, **wanted: Any) -> list[Result]:
+        """Stored results of this notebook's data set and profile; see :func:`contrastlab.results.find`."""
+        return results.find(self.folders, **{"dataset": self.dataset, "profile": self.profile, **wanted})
+
+
+@dataclass
+class Notebook(Study):
+    """A notebook of one table or of several tables of one paper, with its parameters resolved.
+
+    Args:
+        plans: number to table; the first is meant where no number is given.
+        shown: the reports of the tables that were run.
+    """
+
+    plans: Mapping[str, TablePlan] = field(default_factory=dict)
+    shown: list[report.Report | report.Several] = field(default_factory=list)
+
+    def plan(self, number: int | str | None = None) -> TablePlan:
+        """One of the tables.
+
+        Raises:
+            UnknownNameError: not a table of this notebook.
+        """
+        chosen = next(iter(self.plans)) if number is None else str(number)
+        if chosen not in self.plans:
+            raise unknown(f"table of the notebook {self.name}", chosen, self.plans)
+        return self.plans[chosen]
+
+    @property
+    def claim(self) -> Claim:
+        """What the first table says."""
+        return Claim(self.plan())
+
+    def rows(self, number: int | str | None = None) -> tuple[str, ...]:
+        """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""
+        plan, names = self.plan(number), _names(self.parameters["rows"])
+        if len(self.plans) == 1 or names == ["all"]:
+            return plan.resolve_all(names)
+        return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
+
+    def run(self, number: int | str | None = None, **changes: Any) -> report.Report | report.Several:
+        """A table with its missing cells run; one of whose rows none is asked for is only read.
+
+        Args:
+            number: of the table; by default the first.
+            changes: arguments of :func:`contrastlab.reproduce.table` that differ from the parameters.
+        """
+        plan, rows, p = self.plan(number), self.rows(number), self.parameters
+        if not rows:
+            found = find_results(self.folders, plan, self.dataset, self.profile)
+            return report.table(plan, found, self.dataset, self.profile)
+        arguments = {key: p[key] for key in ("columns", "profile", "seeds", "jobs")}
+        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.where, **changes})
+        self.shown.append(made)
+        return made
+
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report:
+        """A table from results that are kept with the project."""
+        plan = self.plan(number)
+        return report.table(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+
+    def pretraining(self, row: str, number: int | str | None = None) -> Run:
+        """The run behind a row with the first seed, trained; ``.encoders()`` gives its networks.
+
+        Args:
+            row: of the table, or a reference row, in full or short.
+            number: of the table; by default the first.
+        """
+        plan = self.plan(number)
+        name, column = next(iter(plan.select(self.dataset).items()))
+        cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
+        where = Where(**self.where)
+        run = Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir)
+        run.train(where.fabric(cell.settings))
+        return run
+
+    def check(self) -> None:
+        """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason.
+
+        Raises:
+            ContrastLabError: naming the rows, or that no table was run.
+        """
+        if not self.shown:
+            raise ContrastLabError(f"{self.name}: no table was run, so nothing is checked")
+        for made in self.shown:
+            made.check(self.rows(made.plan.table))
+
+
+def _names(rows: Any) -> list[str]:
+    asked = rows if isinstance(rows, list | tuple) else str(rows).split(",")
+    return [str(name).strip() for name in asked if str(name).strip()]
+
+
+def _has(plan: TablePlan, name: str) -> bool:
+    try:
+        plan.resolve(name)
+    except UnknownNameError:
+        return False
+    return True
+
+
+def study(
+    name: str, namespace: Mapping[str, Any], *, profiles: Sequence[str] = ("smoke", "laptop", "paper"),
+    also: Sequence[str] = (),
+) -> Study:  # fmt: skip
+    """Check the parameters of a notebook that shows no table of encoders, and resolve them.
+
+    Args:
+        name: of the study, such as ``crosses``.
+        namespace: ``globals()`` after the cell of parameters and the imports.
+        profiles: that the study knows.
+        also: parameters of this notebook alone.
+
+    Raises:
+        UnknownNameError: a mistyped parameter, or a value that names nothing.
+        ArgumentError: a value out of range.
+    """
+    made = Study(name, _given(namespace, also), profiles)
+    _ = made.profile, made.seeds
+    return made
+
+
+def open(
+    paper: str, table: int | str | Sequence[int | str], namespace: Mapping[str, Any], *, also: Sequence[str] = ()
+) -> Notebook:
+    """Check a notebook's parameters and resolve them.
+
+    Args:
+        paper: short name.
+        table: number of the table, or ``figure2``; several where one notebook shows several tables of a paper.
+        namespace: ``globals()`` after the cell of parameters and the imports.
+        also: parameters of this notebook alone.
+
+    Raises:
+        UnknownNameError: a mistyped parameter, or a value that names nothing.
+        ArgumentError: a value out of range.
+    """
+    numbers = [table] if isinstance(table, int | str) else list(table)
+    if not numbers:
+        raise reject("table", table, "at least one table")
+    plans = {str(number): papers.plan(paper, number) for number in numbers}
+    first = next(iter(plans.values()))
+    made = Notebook(f"{paper}/{results.slug(first.table)}", _given(namespace, also), first.profiles, plans=plans)
+    _ = made.profile, made.seeds
+    names = _names(made.parameters["rows"])
+    for name in names:
+        if name != "all" and not any(_has(plan, name) for plan in plans.values()):
+            short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
+            raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
+    if not names:
+        raise reject("rows", made.parameters["rows"], "'all', or names of rows")
+    for plan in plans.values():
+        plan.select(made.dataset, made.parameters["columns"])
+    return made
+
+
+def _given(namespace: Mapping[str, Any], also: Sequence[str]) -> dict[str, Any]:
+    check_parameters(namespace, also)
+    return {name: namespace.get(name, PARAMETERS.get(name)) for name in (*PARAMETERS, *also)}

@@ -1,0 +1,184 @@
+"""A run: recipe × settings × pre-training data × seed → trained encoders, an artefact of its own.
+
+``<root>/encoders/<hash>/`` holds ``encoder.safetensors`` and ``run.json`` (recipe, settings, data, seed, versions,
+history), and while it is trained a checkpoint. What is trained once serves every task and table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from contrastlab import encoders, files, results
+from contrastlab.data import Splits
+from contrastlab.data.modalities import modality
+from contrastlab.encoders.export import FILE
+from contrastlab.errors import CorruptFileError
+from contrastlab.methods import Recipe
+from contrastlab.pretrain import Speed, Trained, pretrain
+from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
+from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.schedule import precision
+from contrastlab.settings import Settings
+
+RECORD = "run.json"
+_SCHEMA = 1
+
+
+def fingerprint(splits: Splits) -> str:
+    """Hash of the items and labels of all parts of a data set."""
+    parts = [getattr(s, "fingerprint", s.name) for s in (splits.pretrain, splits.train, splits.test)]
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What decides a set of encoders.
+
+    Args:
+        recipe: the method, with the settings' overrides applied.
+        settings: of training; how encoders are scored does not matter here.
+        data: the pre-training data, as loaded.
+        seed: of weights, order, augmentation and draws.
+        root: folder of runs.
+    """
+
+    recipe: Recipe
+    settings: Settings
+    data: Splits
+    seed: int = 0
+    root: Path = Path("runs")
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is anything to train: encoders as initialised are made from the seed when asked for."""
+        return self.recipe.keys is not None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the encoders, as plain values; fields at their default leave no trace."""
+        source = self.data.pretrain
+        seen = getattr(source, "fingerprint", source.name) if self.trained else source.channels
+        return {
+            "recipe": self.recipe.identity(), "settings": self.settings.identity(self.trained), "data": seen,
+            "seed": self.seed,
+        }  # fmt: skip
+
+    @cached_property
+    def hash(self) -> str:
+        """64 hexadecimal digits over :attr:`identity`."""
+        return results.digest(self.identity)
+
+    @property
+    def folder(self) -> Path:
+        """Where the artefact is, or will be."""
+        return self.root / "encoders" / self.hash[:16]
+
+    def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
+        """The trained encoders, one per stream, in evaluation mode.
+
+        Raises:
+            MissingDataError: the run is not finished.
+            CorruptFileError: the stored file is damaged.
+        """
+        return encoders.load(self, device)
+
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` says.
+
+        Raises:
+            CorruptFileError: it is damaged, of a newer version, or of another run.
+        """
+        found = read_record(self.folder)
+        if found["hash"] != self.hash:
+            raise CorruptFileError(
+                f"{self.folder / RECORD} is of another run; delete the folder and run the cell again"
+            )
+        return found
+
+    @property
+    def finished(self) -> bool:
+        """Whether the artefact is there."""
+        return (self.folder / RECORD).exists() and (self.folder / FILE).exists()
+
+    def store(self, trained: Trained, device: torch.device) -> None:
+        """Write the artefact; the record last, so that it speaks of a whole encoder file."""
+        kind = modality(self.data.pretrain)
+        encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
+        record = {
+            "schema": _SCHEMA, "hash": self.hash, "recipe": self.recipe.describe(),
+            "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name, "data_note": self.data.note,
+            "data_fingerprint": self.identity["data"], "modality": kind.name, "seed": self.seed,
+            "precision": precision(self.settings.precision, device.type),
+            "history": trained.history, "seconds": trained.seconds, "images": trained.images,
+            "provenance": results.provenance(device),
+        }  # fmt: skip
+        files.write_whole(self.folder / RECORD, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+    def train(
+        self, fabric: Fabric, *, resume: bool = True, max_minutes: float | None = None, speed: Speed | None = None,
+        log: Log | None = None,
+    ) -> Trained:  # fmt: skip
+        """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
+
+        Args:
+            fabric: device, precision, processes.
+            resume: use artefact and checkpoint; ``False`` computes anew.
+            max_minutes: stop in good order after this time.
+            speed: switches that change no number.
+            log: takes lines of progress.
+        """
+        if resume and self.trained and self.finished:
+            record = self.record()
+            return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
+        test = self.data.test.take(min(self.settings.test_images or len(self.data.test), len(self.data.test)))
+        trained = pretrain(
+            self.recipe, self.settings, self.data.pretrain, test, seed=self.seed,
+            folder=self.folder if self.trained else None, fabric=fabric, resume=resume, max_minutes=max_minutes,
+            speed=speed, log=log,
+        )  # fmt: skip
+        if self.trained and fabric.is_global_zero:
+            self.store(trained, fabric.device)
+        return trained
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What the ``run.json`` of a folder says.
+
+    Raises:
+        CorruptFileError: it is damaged, or a newer version of this package wrote it.
+    """
+    path = folder / RECORD
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if record["schema"] != _SCHEMA:
+            raise ValueError(f"schema={record['schema']!r}: accepted is {_SCHEMA}; a newer version may have written it")
+        if not {"hash", "recipe", "dataset", "seed", "history", "seconds", "images"} <= record.keys():
+            raise ValueError("fields are missing")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
+    return record
+
+
+def records(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folder and record of every finished run under ``roots``."""
+    for root in roots:
+        for path in sorted(Path(root).glob(f"encoders/*/{RECORD}")):
+            yield path.parent, read_record(path.parent)
+
+
+def on_device(run: Run, device: torch.device) -> Run:
+    """The same run with its resident data on a device."""
+    moved = replace(run, data=run.data.to(device))
+    moved.__dict__["hash"] = run.hash  # no pixel changes on the way
+    return moved

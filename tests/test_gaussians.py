@@ -1,0 +1,160 @@
+"""Exact values of bounds with hard negatives, against sampling and brute force."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import norm
+from sklearn.isotonic import IsotonicRegression
+
+from contrastlab.errors import ArgumentError
+from contrastlab.theory import gaussians
+from contrastlab.theory.toys import JointGaussian
+
+MI = gaussians.information()
+
+
+def test_all_of_y_as_negatives_gives_the_mutual_information() -> None:
+    gaussian = JointGaussian(np.array(((2.0, 0.4), (0.4, 2.0))), 1)
+    assert pytest.approx(gaussian.mutual_information, abs=1e-12) == MI
+    assert gaussians.population(100).value == pytest.approx(MI, abs=1e-6)
+    assert gaussians.largest(100).value == pytest.approx(MI, abs=1e-12)
+
+
+def test_the_optimal_critic_has_the_best_scale_only_without_hard_negatives() -> None:
+    step = 1e-4
+    slope = (gaussians.population(100, scale=1 + step).value - gaussians.population(100, scale=1 - step).value) / step
+    assert abs(slope) < 1e-6
+    assert gaussians.population(100).best_scale == pytest.approx(1, abs=1e-6)
+    assert 0 < gaussians.population(90).best_scale < 0.5
+
+
+@pytest.mark.parametrize("rho", [0.2, -0.2, 0.6])
+def test_harder_negatives_lower_every_value(rho: float) -> None:
+    percents = [100, 95, 90, 75, 50, 25, 10, 5, 1]
+    values = [gaussians.population(p, rho=rho) for p in percents]
+    critics = [gaussians.largest(p, rho=rho) for p in percents]
+    most = [critic.value for critic in critics]
+    assert all(np.diff([v.value for v in values]) < 0)
+    assert all(np.diff(most) < 0)
+    for value, top in zip(values, most, strict=True):
+        assert max(value.value, 0) <= value.best + 1e-12 <= top + 1e-9 <= gaussians.information(rho) + 2e-9
+    # negatives from everywhere are easier
+    assert all(critic.value <= critic.infonce + 1e-12 <= gaussians.information(rho) + 2e-12 for critic in critics)
+
+
+def test_the_sign_of_the_correlation_does_not_matter() -> None:
+    ours, theirs = gaussians.population(75, scale=0.7, rho=0.4), gaussians.population(75, scale=0.7, rho=-0.4)
+    assert ours.value == pytest.approx(theirs.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("percent", [100.0, 90.0, 50.0, 5.0])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_quadrature_against_draws(percent: float, scale: float) -> None:
+    value, error = gaussians.simulated(percent, scale=scale, count=10_000, seed=1)
+    # K = 100 rather than ∞ moves the value by about var(exp f) / 2K
+    assert abs(value - gaussians.population(percent, scale=scale).value) < 4 * error + 5e-4
+
+
+def test_share_of_x_that_meets_the_hypothesis_against_ranks() -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((4000, 1)), norm.ppf((np.arange(4001) + 0.5) / 4001)
+    log_c = 0.0  # the mean of exp f* over y is 1
+    f = MI - 0.5 * (y - 0.2 * x) ** 2 / (1 - 0.04) + 0.5 * y**2
+    threshold = np.quantile(f, 0.5, axis=1)
+    share = (threshold > log_c).mean()
+    assert abs(share - gaussians.population(50).share) < 4 * math.sqrt(share * (1 - share) / len(x))
+    assert gaussians.population(90).share == 0
+    assert gaussians.population(5).share > 0.999
+
+
+def test_scale_zero_is_a_constant_critic() -> None:
+    assert gaussians.population(30, scale=0).value == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("percent", [95.0, 75.0, 50.0])
+def test_the_supremum_against_monotone_regression(percent: float) -> None:
+    # the majorant's slope is the decreasing fit to the positives' mass over cells of equal rank, the last cell
+    # holding everybody beyond p; sklearn's fit knows nothing of the closed forms
+    cells, rho = 2000, 0.2
+    x, weight = np.polynomial.hermite_e.hermegauss(50)
+    total = infonce = 0.0
+    for at, w in zip(x, weight / weight.sum(), strict=True):
+        low, high = np.zeros(cells), np.full(cells, abs(at / rho) + 40)
+        rank = np.arange(1, cells + 1) / cells * percent / 100
+        for _ in range(50):
+            half = 0.5 * (low + high)
+            enough = ndtr(at / rho + half) - ndtr(at / rho - half) >= rank
+            low, high = np.where(enough, low, half), np.where(enough, half, high)
+        spread = math.sqrt(1 - rho**2)
+        reached = ndtr((at / rho + high - rho * at) / spread) - ndtr((at / rho - high - rho * at) / spread)
+        mass = np.diff(reached, prepend=0)
+        mass[-1] += 1 - reached[-1]
+        fit = IsotonicRegression(increasing=False).fit_transform(np.arange(cells), mass)
+        each = float(fit @ np.log(np.maximum(fit, 1e-300) * cells))
+        total += w * each
+        infonce += w * (each - math.log(percent / 100 + (1 - percent / 100) * fit[-1] * cells))
+    found = gaussians.largest(percent)
+    assert found.value == pytest.approx(total, rel=0.01, abs=2e-6)
+    assert found.infonce == pytest.approx(infonce, rel=0.01, abs=2e-6)
+
+
+def test_the_supremum_is_what_a_monotone_critic_attains_and_not_less() -> None:
+    # at one x, many decreasing critics of the rank: none passes the sum for its x
+    generator = np.random.default_rng(0)
+    cells, part = 400, 0.75
+    inside = round(cells * part)
+    density = np.sort(generator.gamma(2.0, size=cells))[::-1]
+    density /= density.sum()
+    mass = density[:inside].copy()
+    mass[-1] += density[inside:].sum()
+    fit = IsotonicRegression(increasing=False).fit_transform(np.arange(inside), mass)
+    most = float(fit @ np.log(fit * inside))
+    for _ in range(500):
+        critic = np.sort(generator.normal(scale=generator.uniform(0, 2), size=cells))[::-1]
+        assert density @ critic - math.log(np.exp(critic[:inside]).mean()) <= most + 1e-12
+    best = np.append(np.log(fit), np.full(cells - inside, np.log(fit[-1])))
+    assert density @ best - math.log(np.exp(best[:inside]).mean()) == pytest.approx(most, abs=1e-12)
+
+
+@pytest.mark.parametrize("percent", [99.0, 90.0, 75.0, 50.0, 10.0, 5.0])
+def test_information_between_independent_variables(percent: float) -> None:
+    value, error = gaussians.independent_simulated(percent, negatives=4000, height=12, count=40_000)
+    closed = gaussians.independent_value(percent)
+    # finite H and K cost a little
+    assert abs(value - closed) < 4 * error + 0.01 * closed
+    shares = np.linspace(1e-4, 1 - percent / 100, 2000)
+    assert closed == pytest.approx(np.max(shares * np.log(percent / 100 / shares)), abs=1e-4)
+
+
+def test_without_hard_negatives_independent_variables_give_nothing() -> None:
+    assert gaussians.independent_value(100) == 0
+    assert gaussians.independent_simulated(100) == (0, 0)
+
+
+def test_redrawing_the_data_moves_the_plug_in_estimate() -> None:
+    estimates = gaussians.plug_in_simulated(samples=1000)
+    assert estimates.shape == (1000,)
+    # the standard error of a standard deviation is sd/√(2n); the delta method leaves out terms of order 1/N
+    assert abs(estimates.std() - gaussians.plug_in_deviation()) < 4 * estimates.std() / math.sqrt(2000) + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: gaussians.population(0), "percent"),
+        (lambda: gaussians.population(101), "percent"),
+        (lambda: gaussians.population(float("nan")), "percent"),
+        (lambda: gaussians.population(50, scale=-1), "scale"),
+        (lambda: gaussians.population(50, rho=0), "rho"),
+        (lambda: gaussians.largest(50, rho=1), "rho"),
+        (lambda: gaussians.independent_value(-5), "percent"),
+        (lambda: gaussians.plug_in_deviation(2), "count"),
+    ],
+)
+def test_bad_arguments_are_named(call, named: str) -> None:
+    with pytest.raises(ArgumentError, match=named):
+        call()
