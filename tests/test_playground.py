@@ -666,7 +666,7 @@ def test_the_widget_follows_python_and_tells_it(browser: Any, tmp_path: Path) ->
         [playground.data(), state],
     )
     handle = "document.getElementById('cell').playground"
-    assert page.evaluate(f"() => {handle}.state") == state
+    assert page.evaluate(f"() => [{handle}.preset, {handle}.state]") == ["jcl", state]
     page.evaluate("() => { model.values.state = {...model.values.state, strength: 4}; model.say('change:state'); }")
     assert page.evaluate(f"() => {handle}.state.strength") == 4
     page.evaluate(f"() => {{ {handle}.change({{tau: 0.5}}); }}")
@@ -685,6 +685,7 @@ def test_the_widget_holds_a_checked_state_and_its_recipe() -> None:
 
     shown = playground.widget("jcl", strength=4)
     assert shown.recipe == preset("jcl", strength=4).recipe()
+    assert shown.preset == "jcl"
     assert shown.recipe.positives == positives.Joint(4, 4)
     shown.state = {**shown.state, "tau": 0.5}
     assert shown.recipe.temperature == 0.5

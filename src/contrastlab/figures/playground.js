@@ -707,7 +707,7 @@ export function mount(root, data, options = {}) {
   const code = build("pre", { tabIndex: 0, "aria-label": "Python that makes this recipe" });
   const copy = build("button", { type: "button" }, "Copy the Python");
   const knobs = build("div", { class: "clp-knobs" });
-  const wide = root.clientWidth >= 600;
+  const wide = (root.clientWidth || innerWidth) >= 600;
   const fold = (title, ...inside) => build("details", { class: "clp-full", open: wide }, build("summary", {}, title), ...inside);
   const side = build("div", { class: "clp-side" },
     build("div", {}, map, build("div", { class: "clp-cap" }, "The sphere unrolled: longitude across, height upwards; areas are true.")),
