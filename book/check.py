@@ -2,8 +2,9 @@
 
 Fails if a page asks another host for anything, raises a JavaScript error, shows TeX or markup that was not set, an
 image that is not there or has no words for those who do not see it, a link that leads nowhere, or is wider than the
-window; or if a slider is moved, by mouse or by key, and its figure stays as it was. Run after ``make book``:
-``make check-book``, or ``python book/check.py _build/html``. CHROMIUM names the browser; else it is looked for.
+window; or if a slider is moved, by mouse or by key, and its figure stays as it was. A page with a playground is
+opened in light and in dark, and each of its knobs is turned. Run after ``make book``: ``make check-book``, or
+``python book/check.py _build/html``. CHROMIUM names the browser; else it is looked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import sys
 from functools import cache
 from html import unescape
+from itertools import product
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +36,20 @@ LINKS = "() => [...document.querySelectorAll('article a[href]')].map(a => a.href
 BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.layout.sliders || []).length)"
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
+
+
+PLAYGROUND = "document.getElementById('playground').playground"
+KNOBS = f"() => Object.values({PLAYGROUND}.data.groups).flat()"
+# makes a knob appear: M keys of an item need a queue
+SHOW = f"""name => {{
+  const play = {PLAYGROUND}, needs = play.data.needs[name] || {{}}, changes = {{}};
+  play.load(play.data.presets[2].slug);
+  for (const [other, accepted] of Object.entries(needs)) changes[other] = accepted[0];
+  if (["many", "joint"].includes(changes.positives)) changes.keys = "queue";
+  return play.change(changes); }}"""
+NARROW = """() => [...document.querySelectorAll('.clp-equation, .clp-equation > div, .clp pre, .clp figcaption')].some(
+  e => e.scrollWidth > e.clientWidth + 2)"""
+DRAWN = "() => ['sphere', 'map', 'bars'].map(name => document.querySelector(`.clp-${name}`).toDataURL()).join()"
 
 
 def foreign(url: str) -> bool:
@@ -68,6 +84,72 @@ def keys(page: Page, number: int) -> bool:
         page.wait_for_timeout(300)
         states.append((figure.evaluate(STATE), figure.get_attribute("aria-valuetext")))
     return states[0][0] != states[1][0] and states[0][1] != states[1][1]
+
+
+def turn(page: Page, name: str) -> str | None:
+    """What is wrong with one knob of a playground, turned by the mouse."""
+    if not page.evaluate(SHOW, name):
+        return f"knob {name}: its needs are refused"
+    knob = page.locator(f".clp-knobs [data-knob={name}], .clp-buttons [data-knob={name}]").first
+    if not knob.count():
+        return f"knob {name}: not there"
+    control = knob.locator("input, select").first
+    control.scroll_into_view_if_needed()
+    before = page.evaluate(f"() => {PLAYGROUND}.state")[name]
+    if control.evaluate("e => e.tagName") == "SELECT":
+        for option in control.locator("option:not([disabled])").all():
+            value = option.get_attribute("value")
+            control.select_option(value)
+            if page.evaluate(f"() => {PLAYGROUND}.state")[name] != value:
+                return f"knob {name}: {value} is not taken"
+        return None
+    kind = control.get_attribute("type")
+    if kind == "checkbox":
+        control.click()
+    elif kind == "number":
+        control.fill("7")
+        control.press("Enter")
+    else:
+        box = control.bounding_box()
+        share = control.evaluate("e => e.value / e.max")
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + 8 + share * (box["width"] - 16), y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + (0.02 if share > 0.5 else 0.98) * box["width"], y, steps=6)
+        page.mouse.up()
+    refused = page.locator(".clp-why").text_content()
+    if page.evaluate(f"() => {PLAYGROUND}.state")[name] == before and not refused:
+        return f"knob {name}: turned, and the state is as it was"
+    return None
+
+
+def playground(page: Page) -> list[str]:
+    """What is wrong with the playground of a page."""
+    found = []
+    for fold in page.locator("#playground > div > details:not([open]) > summary").all():
+        fold.click()
+    for name in page.evaluate(KNOBS):
+        wrong = turn(page, name)
+        if wrong:
+            found.append(wrong)
+        if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
+            found.append(f"knob {name}: the page grows wider than the window")
+        if page.evaluate(NARROW):
+            found.append(f"knob {name}: something is wider than its place")
+    for preset in page.evaluate(f"() => {PLAYGROUND}.data.presets"):
+        page.evaluate(f"slug => {PLAYGROUND}.load(slug)", preset["slug"])
+        page.locator(".clp-head").scroll_into_view_if_needed()
+        page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
+        before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
+        page.wait_for_function(
+            f"([step, drawn]) => {PLAYGROUND}.world.step_ > step + 12 && ({DRAWN})() !== drawn", arg=[before, drawn]
+        )
+        label = page.locator(".clp-sphere").get_attribute("aria-label") or ""
+        if preset["title"] not in label or not re.search(r"loss -?\d", label):
+            found.append(f"preset {preset['slug']}: the sphere does not say what it shows")
+        if not page.evaluate(f"() => [...{PLAYGROUND}.world.z].every(Number.isFinite)"):
+            found.append(f"preset {preset['slug']}: a point is nowhere")
+    return found
 
 
 def problems(page: Page, path: Path, width: int) -> list[str]:
@@ -111,6 +193,8 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
                 found.append(f"figure {number}: the keys do not move the slider")
     if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
         found.append(f"wider than {width} px")
+    if page.query_selector("#playground"):
+        found += playground(page)
     return found
 
 
@@ -129,9 +213,11 @@ def main(root: Path) -> int:
         browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
         for path in pages:
             found = []
-            for width in (1300, 390):
-                context = browser.new_context(offline=True)
-                found += [f"{width} px: {text}" for text in problems(context.new_page(), path, width)]
+            schemes = ("light", "dark") if 'id="playground"' in path.read_text(encoding="utf-8") else ("light",)
+            for width, scheme in product((1300, 390), schemes):
+                context = browser.new_context(offline=True, color_scheme=scheme)
+                page = context.new_page()
+                found += [f"{width} px, {scheme}: {text}" for text in problems(page, path, width)]
                 context.close()
             bad += bool(found)
             print(f"{'bad ' if found else 'good'} {path.relative_to(root)}", *sorted(set(found)), sep="\n       ")

@@ -10,10 +10,10 @@ nothing is clamped.
 
 from contrastlab.figures.base import COLOURS, sliding
 from contrastlab.figures.geometry import composition, simplex
-from contrastlab.figures.information import GRAPHS, ceiling, collisions, looseness
+from contrastlab.figures.information import GRAPHS, ceiling, collisions, looseness, view_table
 from contrastlab.figures.losses import joint, ring, temperature
 
 __all__ = [
     "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "ring", "simplex", "sliding",
-    "temperature",
+    "temperature", "view_table",
 ]  # fmt: skip

@@ -105,16 +105,28 @@ GRAPHS: tuple[tuple[int, int], ...] = (
 """Steps of :func:`collisions`: of an item's six views, how many each neighbour shares and how many everybody shares."""
 
 
-def _view_table(near: int, common: int) -> NDArray[np.int64]:
-    """``[60, 6]`` view ids: ``near`` shared with either neighbour on a circle of ten items, ``common`` with all."""
-    item = np.arange(60)
-    before = item - item % 10 + (item - 1) % 10
-    slots = [61 * k + item for k in range(6)]
+def view_table(near: int, common: int, *, views: int = 6, circle: int = 10) -> NDArray[np.int64]:
+    """A graph of shared views: items of six classes, each class a circle of neighbours.
+
+    Args:
+        near: views shared with either neighbour on the circle.
+        common: views shared by all items.
+        views: views of an item, at least ``2·near + common``.
+        circle: items of a class.
+
+    Returns:
+        ``[6·circle, views]`` ids of views, from 0.
+    """
+    count = 6 * circle
+    item = np.arange(count)
+    before = item - item % circle + (item - 1) % circle
+    slots = [(count + 1) * k + item for k in range(views)]
     for k in range(near):
-        slots[near + k] = 61 * k + before
-    for k in range(6 - common, 6):
-        slots[k] = np.full(60, 61 * k + 60)
-    return np.stack(slots, 1)
+        slots[near + k] = (count + 1) * k + before
+    for k in range(views - common, views):
+        slots[k] = np.full(count, (count + 1) * k + count)
+    ids: NDArray[np.int64] = np.unique(np.stack(slots, 1), return_inverse=True)[1].reshape(count, views)
+    return ids
 
 
 def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go.Figure:
@@ -132,7 +144,7 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
         raise reject("measured", f"{len(measured)} steps", f"accuracies of each of the {len(GRAPHS)} steps, or none")
     counts, nats = [], []
     for near, common in GRAPHS:
-        ids = np.unique(_view_table(near, common), return_inverse=True)[1].reshape(60, 6)
+        ids = view_table(near, common)
         views = (ids[:, :, None] == np.arange(ids.max() + 1)).sum(1)
         counts.append(views @ views.T)
         nats.append(exact.Joint.of(views.T @ views).mutual_information)
