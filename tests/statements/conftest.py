@@ -40,7 +40,7 @@ def stated(_computed: dict[str, dict[str, float | int | str]], request: pytest.F
     Compared with what is stored, to six digits; with ``--store-numbers`` stored instead.
     """
 
-    def state(name: str, **values: float | int | str) -> None:
+    def state(name: str, /, **values: float | int | str) -> None:
         plain = {k: v if isinstance(v, str | int) and not isinstance(v, bool) else float(v) for k, v in values.items()}
         _computed.setdefault(name, {}).update(plain)
         if request.config.getoption("--store-numbers", default=False):

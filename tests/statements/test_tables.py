@@ -381,10 +381,10 @@ def _(t: Table) -> Answer:
 
 @claim("jcl/masks-above-supervised")
 def _(t: Table) -> Answer:
-    masks = ["COCO seg APmk", "COCO seg APmk75"]
-    ours, moco = (t(2).loc[row, masks] - t(2).loc["supervised", masks] for row in ("JCL", "MoCo v2"))
+    masks = "COCO seg APmk"
+    ours, moco = (round(t(2).loc[row, masks] - t(2).loc["supervised", masks], 6) for row in ("JCL", "MoCo v2"))
     keypoints = round(t(2).loc["MoCo v2", "COCO keypoint APkp"] - t(2).loc["supervised", "COCO keypoint APkp"], 6)
-    return (ours > 0).all() and (moco < 0).all(), True, {"ours": ours.min(), "moco": moco.max(), "kp": keypoints}
+    return ours > 0 > moco, True, {"ours": ours, "moco": moco, "kp": keypoints}
 
 
 @claim("jcl/many-scenarios")
