@@ -1,9 +1,9 @@
 """Changes the formulas that the tests guard, one place at a time, and lists the changes that no test notices.
 
-``make mutants`` reads ``mutants.toml`` and writes ``results/mutants.json``. The changes are those of cosmic-ray, and one
-of our own, a term left out of a sum. Every mutant is tried in a process of its own, forked from one that has imported
-what the library needs, with the mutated module in place of the file; no file is changed. A run that is broken off goes
-on where it was; a module, or a test, that has changed begins again.
+``make mutants`` reads ``mutants.toml`` and writes ``results/mutants.json``. The changes are those of cosmic-ray, and a
+term left out of a sum. Every mutant is tried in a process of its own, forked from one that has imported what the
+library needs, with the mutated module in place of the file; no file is changed. A run that is broken off goes on where
+it was; a module, or a test, that has changed begins again.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
+        """Module, operator and occurrence."""
         return f"{self.module}:{self.operator}:{self.occurrence}"
 
 
@@ -114,9 +115,11 @@ class Loader(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self.name, self.source, self.path = name, source, path
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The one module, and no other."""
         return importlib.util.spec_from_loader(name, self, origin=str(self.path)) if name == self.name else None
 
     def get_source(self, name: str) -> str:
+        """The other source."""
         return self.source
 
 
@@ -144,7 +147,7 @@ def survives(mutant: Mutant | None, files: list[str], module: str) -> bool:
             with redirect_stdout(silence), redirect_stderr(silence):
                 arguments = ["-x", "-q", "-p", "no:cacheprovider", *(str(ROOT / "tests" / file) for file in files)]
                 code = int(pytest.main(arguments) != 0)
-        except BaseException:  # noqa: BLE001 - a mutant that cannot be imported is noticed
+        except BaseException:
             code = 1
         finally:
             os._exit(code)
@@ -211,7 +214,7 @@ def main() -> None:
                     entry = {"fingerprint": mark, "name": mutant.name, "survived": outcome[mutant.name]}
                     file.write(json.dumps(entry) + "\n")
                 if outcome[mutant.name]:
-                    print(f"survived {module}:{mutant.line} {mutant.operator}: {mutant.before}  ->  {mutant.after}", flush=True)
+                    print(f"survived {mutant.name}, line {mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
         left = [mutant for mutant in some if outcome.get(mutant.name)]
         rows.append({
             "module": module, "mutants": len(every), "sampled": len(some), "tried": len(outcome),

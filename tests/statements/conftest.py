@@ -73,8 +73,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         entries = ledger.statements(paper)
         passed = {name for name, good in outcomes[paper].items() if good}
         decided = [
-            e for e in entries if (e.name in counted if e.how == "counted" else set(e.tests) | set(e.refuted_by) <= passed)
-        ]
+            entry for entry in entries
+            if (entry.name in counted if entry.how == "counted" else {*entry.tests, *entry.refuted_by} <= passed)
+        ]  # fmt: skip
         words = ", ".join(f"{ledger.VERDICTS[verdict]} {n}" for verdict, n in ledger.counts(decided).items())
         left = len(entries) - len(decided)
         missing = f"; {left} not decided by passing tests" if left else ""

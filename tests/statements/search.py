@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
+from test_jcl import excess
 
 from contrastlab import divergences
 from contrastlab.papers import ledger
@@ -344,10 +345,10 @@ def _(z: Numbers) -> float:
     return limit(p, a, c) - eq_8(p, a, c, 1.0)
 
 
-@inequality("jcl/gaussian-keys", "von Mises–Fisher keys with $q^\\top\\mu\\ge0$: moment at most the Gaussian one", printed=False)
+@inequality(
+    "jcl/gaussian-keys", "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one", printed=False
+)
 def _(z: Numbers) -> float:
-    from test_jcl import excess
-
     d, length = z.choose(2, 3, 5, 16, 64, 128), z.inside(0.05, 0.97)
     value = excess(d, z.inside(0.05, 1.0), length, z.inside(0, 1))
     return -1.0 if math.isnan(value) else -value

@@ -1072,7 +1072,7 @@ def error_law(n: int, mu: float, c: float, agree: float, first: float = 0.5) -> 
     score = on(divergences.KL.derivative, math.log(mu) - 4 * c * np.array([0.0, 1, 1, 0]))
     push = on(divergences.KL.composition, math.log(mu) - 4 * c * np.array([0.0, 1.0]))
     truth = law @ score - (push[0] * (first**2 + (1 - first) ** 2) + push[1] * 2 * first * (1 - first))
-    counts = np.array([(a, b, d, n - a - b - d) for a in range(n + 1) for b in range(n + 1 - a) for d in range(n + 1 - a - b)])
+    counts = np.array([drawn for drawn in product(range(n + 1), repeat=4) if sum(drawn) == n])
     log_p = gammaln(n + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, law).sum(1)
     a = counts[:, 0] + counts[:, 1]
     same = (a * (a - 1) + (n - a) * (n - a - 1)) / (n * (n - 1))

@@ -84,6 +84,16 @@ def test_the_counts_are_of_all_statements():
     assert len({entry.anchor for entry in entries}) == len(entries)
 
 
+def test_a_repeated_mistake_is_that_of_another_entry():
+    by_name = {entry.name: entry for entry in ledger.statements()}
+    for entry in by_name.values():
+        if entry.repeats:
+            other = by_name[f"{entry.paper}/{entry.repeats}"]
+            assert other.name != entry.name
+            assert not other.repeats
+            assert {entry.verdict, other.verdict} <= {"false", "conditional"}
+
+
 def test_an_entry_must_be_decided():
     common = {"paper": "vince", "id": "x", "section": "1", "where": "Lemma 0", "claim": "1 = 1", "how": "exact"}
     with pytest.raises(ValidationError, match="vince/x holds: it needs tests"):

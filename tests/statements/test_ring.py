@@ -298,9 +298,8 @@ def test_algorithm_1_as_printed(stated):
     right = objectives.info_nce((emb1 * emb2).sum(1) / 0.07, meant)
     assert (right >= 0).all()
     assert (loss < -50).all()  # no minus logarithm of a probability
-    stated(
-        "ring/algorithm-1", kept=kept.shape[1], meant=meant.shape[1], listed=float(loss.mean()), right=float(right.mean())
-    )
+    sizes = {"kept": kept.shape[1], "meant": meant.shape[1]}
+    stated("ring/algorithm-1", **sizes, listed=loss.mean(), right=right.mean())
 
 
 @some

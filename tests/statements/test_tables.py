@@ -32,7 +32,7 @@ def printed(paper: str) -> Table:
 
     def table(name: int | str) -> pd.DataFrame:
         frame = papers.published(paper, name)
-        wide = frame.pivot(index="row", columns="column", values="value")
+        wide = frame.pivot_table(index="row", columns="column", values="value")
         return wide.loc[frame["row"].unique(), frame["column"].unique()]
 
     return table
@@ -570,10 +570,9 @@ def _(t: Table) -> Answer:
 @claim("fmicl/table-10")
 def _(t: Table) -> Answer:
     def flat(table: int) -> dict[tuple[str, str], float]:
-        names = t(table).stack().items()
         return {
             (row.replace("Linear ", "").replace("STS ", "").split(" (")[0], column.split(" (")[0]): value
-            for (row, column), value in names
+            for column, values in t(table).items() for row, value in values.dropna().items()
         }  # fmt: skip
 
     first, last = flat(2), flat(10)

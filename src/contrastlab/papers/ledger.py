@@ -1,4 +1,4 @@
-"""The ledger: the theorems, numbered claims and comparisons of the five papers, each with a verdict and how it was reached.
+"""The ledger: theorems, numbered claims and comparisons of the five papers, each with a verdict and how it was reached.
 
 One TOML file per paper in ``statements/``. A statement names the tests that decide it; those are functions in
 ``tests/statements/test_<paper>.py`` and nothing else may stand there, so that no verdict is without a test and no test
@@ -27,8 +27,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contrastlab import errors
 
 __all__ = [
-    "METHODS", "VERDICTS", "Search", "Statement", "counts", "markdown", "numbers", "searched", "searches", "statements",
-    "summary",
+    "METHODS", "VERDICTS", "Search", "Statement", "counts", "markdown", "numbers", "searched", "searches", "statement",
+    "statements", "summary",
 ]  # fmt: skip
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
@@ -76,6 +76,7 @@ class Statement(BaseModel):
     tests: tuple[str, ...] = Field((), description="tests that show the claim or its repair")
     refuted_by: tuple[str, ...] = Field((), description="tests that pin a counterexample to the claim as printed")
     cases: int = Field(0, description="random cases that these tests draw")
+    repeats: str = Field("", description="id of the entry of the same paper whose mistake this one repeats")
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ class Statement(BaseModel):
         name = self.name
         counted = self.how == "counted"
         if (self.verdict == "unchecked") != (self.how == "open"):
-            raise ValueError(f"{name} is {self.verdict} and {self.how}: open is what cannot be checked, and nothing else")
+            raise ValueError(f"{name} is {self.verdict} and {self.how}: open is what cannot be checked, and only that")
         if self.how == "proved" and not self.because:
             raise ValueError(f"{name} is proved: it needs the argument, as because")
         if counted and (self.tests or self.refuted_by):
@@ -187,6 +188,18 @@ def statements(paper: str | None = None) -> tuple[Statement, ...]:
     return tuple(s for name in (known if paper is None else [paper]) for s in _read(name))
 
 
+def statement(name: str) -> Statement:
+    """The statement of this name, such as ``ring/theorem-3-2-bias``.
+
+    Raises:
+        UnknownNameError: no such statement.
+    """
+    known = {entry.name: entry for entry in statements()}
+    if name not in known:
+        raise errors.unknown("statement", name, known)
+    return known[name]
+
+
 @cache
 def searches() -> tuple[Search, ...]:
     """The searches for counterexamples that were run, in the order of the ledger."""
@@ -226,12 +239,14 @@ def markdown(entries: Iterable[Statement]) -> str:
     for s in entries:
         facets = {"paper": s.paper, "section": s.section, "verdict": VERDICTS[s.verdict], "decided": METHODS[s.how]}
         data = " ".join(f'data-{key}="{escape(value)}"' for key, value in facets.items())
-        place = f'<span id="{s.anchor}" {data}></span><a class="place" href="#{s.anchor}" title="link to this entry">#</a>'
+        link = f'<a class="place" href="#{s.anchor}" title="link to this entry">#</a>'
+        place = f'<span id="{s.anchor}" {data}></span>{link}'
         said = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
         holds = [
             f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
             s.because,
             f"*Counterexample:* {s.counterexample.rstrip('.')}." if s.counterexample else "",
+            f'The mistake of <a href="#{s.paper}-{s.repeats}">{s.repeats}</a>, counted again.' if s.repeats else "",
             f"Tried on {s.cases:,} random cases." if s.cases else "",
             " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
         ]
