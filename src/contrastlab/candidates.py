@@ -32,7 +32,7 @@ DENSE_BYTES = 2**28
 """Scores of a global batch that take more than this are never held at once."""
 
 FEW = 8
-"""A key scored by itself costs about as much as so many in a product with all of them."""
+"""Scoring one gathered key costs about as much as so many keys of a full product."""
 
 _MANY = 32_768  # keys from which on, on a CPU, a pass is faster than all scores at once
 _PIECE = 8192  # keys scored at a time: their scores stay in the cache
@@ -126,7 +126,7 @@ class Candidates:
         Returns:
             Indices ``[B, k]`` or ``[B, last − first]``.
         """
-        with _Sunk(self.logits, _out(self, own)) as ranking:
+        with _ExcludedAtMinusInf(self.logits, _out(self, own)) as ranking:
             indices = ring_indices(ranking, first, last)
         return Chosen(indices if picks is None else indices.gather(1, picks))
 
@@ -135,7 +135,7 @@ class Candidates:
 
         What :meth:`region` says, without ever listing the keys; cheaper where most keys are inside.
         """
-        with _Sunk(self.logits, _out(self, own)) as ranking:
+        with _ExcludedAtMinusInf(self.logits, _out(self, own)) as ranking:
             return torch.from_numpy(~_inside(_numpy(ranking), first, last))
 
     def read(self, chosen: Chosen) -> Tensor:
@@ -231,7 +231,7 @@ class Stored:
         return chosen.without_absent(values)
 
 
-class _Sunk:
+class _ExcludedAtMinusInf:
     """The scores with excluded entries below all others for a while: a copy of ``[B, N]`` would cost more."""
 
     def __init__(self, logits: Tensor, out: Tensor | None) -> None:
