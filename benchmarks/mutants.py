@@ -203,7 +203,8 @@ def main() -> None:
             print(f"{module:32} {len(every[module]):5} mutants, {len(some[module])} tried")
         return
     marks = {module: fingerprint(module) for module in every}
-    outcome = {m.name: known[marks[m.module], m.name] for own in some.values() for m in own if (marks[m.module], m.name) in known}
+    names = [(marks[m.module], m.name) for own in some.values() for m in own]
+    outcome = {name: known[mark, name] for mark, name in names if (mark, name) in known}
     sound: set[str] = set()
     # one mutant of every module in turn, so that a run that ends early has tried as many of each
     for mutant in (m for turn in zip_longest(*some.values()) for m in turn if m is not None):

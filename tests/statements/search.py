@@ -1,9 +1,9 @@
 """Tries to break the inequalities of the ledger, and stores what came of it.
 
-``python tests/statements/search.py`` gives each inequality a minute of processor time: Powell's method from random starts on the
-distribution, the critic and the set, up to four symbols and three negatives. It maximises the excess, the side that
-should be smaller minus the other. Above ``ROUNDING`` it has found a counterexample; otherwise it has found none, which
-is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
+``python tests/statements/search.py`` gives each inequality a minute of processor time: Powell's method from random
+starts on the distribution, the critic and the set, up to four symbols and a few negatives. It maximises the excess, the
+side that should be smaller minus the other. Above ``ROUNDING`` it has found a counterexample; otherwise it has found
+none, which is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
 """
 
 from __future__ import annotations
@@ -346,7 +346,9 @@ def _(z: Numbers) -> float:
 
 
 @inequality(
-    "jcl/gaussian-legitimate", "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one", printed=False
+    "jcl/gaussian-legitimate",
+    "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one",
+    printed=False,
 )
 def _(z: Numbers) -> float:
     d, length = z.choose(2, 3, 5, 16, 64, 128), z.inside(0.05, 0.97)
