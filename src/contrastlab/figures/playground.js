@@ -671,7 +671,7 @@ export function mount(root, data, options = {}) {
   const linked = options.compact || options.onState ? null : fromAddress(location.hash, data);
   if (linked) ({ preset, state } = linked);
   let world = new World(state);
-  let playing = !still, rush = still, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
+  let playing = false, rush = false, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
   let turn = [1, 0, 0, 0, 1, 0, 0, 0, 1];
   let history = {}, stride = 1, palette = null, last = 0;
 
