@@ -21,7 +21,7 @@ PAGES = $(shell grep -l '{code-cell}' book/*.md)
 TABLE1 = runs/table1.ipynb
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench clean
+.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -93,6 +93,10 @@ bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes
 	@$(SYNC) --group bench --group peers
 	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) pytest -q -p no:cacheprovider benchmarks/bench_*.py \
 	  --mode $(MODE) --store benchmarks/results/cpu.json
+
+mutants: setup ## change the guarded formulas one place at a time and list what no test notices; an hour, resumable
+	@$(SYNC) --group mutants
+	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
 
 clean: ## remove what can be made again (measured runs and the environment stay)
 	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks

@@ -284,7 +284,9 @@ class TablePlan(_Data):
         if not here:
             others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
             here = {
-                name if column.on else dataset: column.model_copy(update={"data": dataset, "published": ""})
+                name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
+                    column.model_copy(update={"data": dataset, "published": ""})
+                )
                 for name, column in reversed(others.values())
             }
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
@@ -398,9 +400,10 @@ class TablePlan(_Data):
     def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
         """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
         method = self.resolve(method)
-        printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus base (printed)")
-        if printed is not None:
-            return printed, "printed"
+        for base in ("base", self.rows.get(self.pairs[method], "")):
+            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
+            if printed is not None:
+                return printed, "printed"
         high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
         if high is None or low is None:
             return None, ""
@@ -415,7 +418,7 @@ class TablePlan(_Data):
             return None
         column = self.columns[name].published
         if not column:
-            row, _, column = row.partition(" / ")
+            row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         if self.transposed:
             row, column = column, row
         numbers = self._numbers()

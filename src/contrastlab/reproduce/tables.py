@@ -1,0 +1,254 @@
+"""A table: its missing cells run, on as many cores, devices or machines as there are, and its report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contrastlab import data, methods, papers, report, results
+from contrastlab.data import Splits
+from contrastlab.errors import MissingDataError, NotApplicableError, reject, unknown
+from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.pretrain.loop import Log
+from contrastlab.report import Report, Unavailable
+from contrastlab.reproduce import jobs as pool
+from contrastlab.reproduce.cells import Cell, Where, data_hash, say
+from contrastlab.results import Result
+
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+_Loaded = tuple[Splits, Splits] | MissingDataError | NotApplicableError
+
+
+def choose_profile(profile: str, known: Sequence[str]) -> str:
+    """``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
+
+    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
+
+    Raises:
+        UnknownNameError: not one of ``known``.
+    """
+    if profile == "auto":
+        profile = os.environ.get(PROFILE_VARIABLE) or ("paper" if torch.cuda.is_available() else "laptop")
+    if profile not in known:
+        raise unknown("profile", profile, ("auto", *known))
+    return profile
+
+
+def resolve_profile(plan: TablePlan, profile: str) -> str:
+    """:func:`choose_profile` among the profiles of a table."""
+    return choose_profile(profile, plan.profiles)
+
+
+def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them.
+
+    Raises:
+        ArgumentError: not non-negative integers.
+    """
+    try:
+        asked = seeds.split(",") if isinstance(seeds, str) else [seeds] if isinstance(seeds, int) else list(seeds)
+        found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or min(found) < 0:
+        raise reject("seeds", seeds, "non-negative integers: 3, '0,1,2' or [0, 1, 2]")
+    return found
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """``("ring", "1")`` from ``ring/table1``.
+
+    Raises:
+        UnknownNameError: not a table with a protocol; with near matches.
+    """
+    known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
+    if target not in known:
+        raise unknown("table", target, known)
+    return known[target]
+
+
+def references(names: Iterable[str], profile: str) -> list[str]:
+    """The reference rows that rows ask for: two streams see more than one and have a floor of their own."""
+    streams = {len(methods.get(name).views.streams) for name in names}
+    random, random_lab, supervised = REFERENCES
+    return [random] + [random_lab] * (2 in streams) + [supervised] * (profile != "paper")
+
+
+def cells(
+    plan: TablePlan, dataset: str, rows: Sequence[str], seeds: Sequence[int], profile: str, columns: str = "all"
+) -> list[Cell]:
+    """Every cell of some rows, seed after seed."""
+    chosen = plan.select(dataset, columns)
+    return [
+        Cell(plan, name, column, row, seed, profile)
+        for seed in seeds for row in rows for name, column in chosen.items()
+    ]  # fmt: skip
+
+
+def table(
+    paper: str,
+    number: int | str,
+    dataset: str,
+    *,
+    rows: str | Iterable[str] = "all",
+    columns: str = "all",
+    profile: str = "auto",
+    seeds: int | str | Iterable[int] = 0,
+    references_too: bool = True,
+    jobs: int | str = "auto",
+    cluster: pool.Cluster | None = None,
+    log: Log = say,
+    **where: Any,
+) -> Report | report.Several:
+    """Run what is missing of a table and give it published beside measured.
+
+    Args:
+        paper: short name, such as ``ring``.
+        number: of the table.
+        dataset: see :func:`contrastlab.reproduce.cell`.
+        rows: ``"all"``, ``"ir,iring"`` or a list of rows.
+        columns: ``"all"``, or names of columns, where the data set fills several.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop`` or ``paper``.
+        seeds: ``0``, ``"0,1"`` or a list.
+        references_too: run the random and (small profiles) the supervised reference rows, too.
+        jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
+            several. The environment variable ``CONTRASTLAB_JOBS`` says otherwise what ``auto`` is.
+        cluster: hands cells to a cluster instead.
+        log: takes lines of progress.
+        where: fields of :class:`contrastlab.reproduce.Where` (``out_dir``, ``devices``, ``max_minutes``, …).
+
+    Returns:
+        One report for each column that was asked for, as one: see :class:`contrastlab.report.Report`.
+
+    Raises:
+        ContrastLabError: a name or argument that is not accepted; nothing has been run then.
+        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
+    """
+    plan = papers.plan(paper, number)
+    chosen = resolve_profile(plan, profile)
+    names = list(plan.resolve_all(rows))
+    which = parse_seeds(seeds)
+    if references_too:
+        names += [name for name in references(names, chosen) if name not in names]
+    place = Where(**where)
+    every = cells(plan, dataset, names, which, chosen, columns)
+    workers = pool.workers(jobs, place, len(every))
+    known, missing = look_up(every, place, log)
+    announce(plan, dataset, every, missing, profile, place, workers, log)
+    known |= pool.run(missing, place, workers=workers, cluster=cluster, log=log)
+    return assemble(plan, every, known)
+
+
+def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
+    """What is stored or cannot be, and the cells that are left to run."""
+    known: dict[Cell, Result | Unavailable] = {}
+    missing: list[Cell] = []
+    said: set[str] = set()
+    loaded: dict[tuple[str, str], _Loaded] = {}
+
+    def log_once(line: str) -> None:
+        if line not in said:
+            log(line)
+        said.add(line)
+
+    for cell in every:
+        column = cell.column
+        if (column.data, column.on) not in loaded:  # a download that fails is tried once
+            loaded[column.data, column.on] = _load(cell, where)
+        splits = loaded[column.data, column.on]
+        if isinstance(splits, MissingDataError):
+            log_once(f"[{column.on}] needs data: {splits}")
+            known[cell] = Unavailable(cell.method, f"needs data: {splits}")
+            continue
+        try:
+            if isinstance(splits, NotApplicableError):
+                raise splits
+            cell.recipe.views.channels(splits[0].pretrain.channels)
+        except NotApplicableError as reason:
+            known[cell] = Unavailable(cell.method, str(reason))
+            log_once(f"[{cell.method}] n/a: {reason}")
+            continue
+        there = cell.stored(where, splits) if where.resume else None
+        if there is not None and column.metric in there.metrics:
+            known[cell] = there
+        else:
+            missing.append(cell)
+    return known, missing
+
+
+def _load(cell: Cell, where: Where) -> _Loaded:
+    """The data of a cell, or why there are none; where those for pre-training are missing, nothing can be run."""
+    try:
+        return cell.data(where)
+    except NotApplicableError as reason:
+        return reason
+    except MissingDataError as reason:
+        if not cell.column.on:
+            raise
+        data.load(cell.column.data, where.data_root)
+        return reason
+
+
+def assemble(
+    plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
+) -> Report | report.Several:
+    """The report of cells that have been run."""
+    reports = []
+    for name, column in dict.fromkeys((cell.name, cell.column) for cell in every):
+        mine = [known[cell] for cell in every if cell.name == name and cell in known]
+        found = [r for r in mine if isinstance(r, Result)]
+        missing = {u.method: u for u in mine if isinstance(u, Unavailable)}
+        profile = every[0].profile
+        reports.append(report.table(plan, found, column.data, profile, column=name, unavailable=missing.values()))
+    return reports[0] if len(reports) == 1 else report.Several(tuple(reports))
+
+
+def announce(
+    plan: TablePlan, dataset: str, every: Sequence[Cell], missing: Sequence[Cell], asked: str, where: Where,
+    workers: int, log: Log,
+) -> None:  # fmt: skip
+    """Say what will be run, on what, what is stored already, and how to choose otherwise."""
+    profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
+    gpu = torch.cuda.is_available()
+    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
+    why = f" (auto: {reason})" if asked == "auto" else ""
+    log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
+    own = data.load(every[0].column.data, where.data_root)
+    log(f"data: {own.note or own.name}")
+    at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
+    log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
+    if missing and (seconds := _expected(missing, where)):
+        log(f"about {duration(seconds / min(workers, len(missing)))}, from the times of such cells on this machine")
+    others = [p for p in plan.profiles if p != profile]
+    log(f"another profile: -p profile {' or '.join(others)}; stop with Ctrl-C and run again to continue")
+
+
+def _expected(missing: Sequence[Cell], where: Where) -> float | None:
+    # other seeds of the same rows have been timed here; without all of them nothing is said: the loop tells its own ETA
+    here = results.find(where.out_dir, profile=missing[0].profile)
+    times = {r.setup: r.provenance.wall_s for r in here}
+    each = [times.get(cell.setup) for cell in missing]
+    return None if None in each else sum(t for t in each if t is not None)
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, profile: str) -> list[Result]:
+    """Stored results that may stand in a table."""
+    tasks_ = {column.task for column in plan.select(dataset).values()}
+    return [r for r in results.find(folders, dataset=dataset, profile=profile) if r.task in tasks_]
+
+
+__all__ = [
+    "PROFILE_VARIABLE", "announce", "assemble", "cells", "choose_profile", "data_hash", "find_results", "parse_seeds",
+    "parse_target", "references", "resolve_profile", "table",
+]  # fmt: skip
