@@ -773,7 +773,7 @@ def simclr(lab: Lab, sheet: Sheet) -> dict[str, Any]:
     fabric = Fabric(accelerator=lab.device, devices=1, precision=settings.precision)
     torch.compiler.reset()
     lab.reset_peak()
-    with sitting(lab, sheet, name, folder / "checkpoint.pt"):
+    with sitting(lab, sheet, name, folder / checkpoint.FILE):
         done = pretrain(
             recipe, settings, splits.pretrain, folder=folder, fabric=fabric, speed=COMPILED,
             max_minutes=max(lab.left() - MARGIN, 0) / 60,

@@ -23,6 +23,7 @@ from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 from contrastlab.views import Split
+from made_views import Sensors
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 4, 6, 12
 SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
@@ -41,6 +42,12 @@ RECIPES = {
         replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
         replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
         replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
+        replace(methods.get("ring/ir"), name="x/three_bank", views=Sensors(3, "core")),
+        replace(methods.get("ring/iring"), name="x/five_bank", views=Sensors(5, "full")),
+        replace(SIMCLR, name="x/three_batch", views=Sensors(3, "core")),
+        replace(SIMCLR, name="x/five_batch", views=Sensors(5, "full")),
+        replace(methods.get("ring/moco"), name="x/three_queue", views=Sensors(3, "full")),
+        replace(methods.get("jcl/jcl"), name="x/five_queue", views=Sensors(5, "core", 6)),
         replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
         replace(methods.get("jcl/jcl"), name="x/jcl_shuffled"),
     )

@@ -152,7 +152,12 @@ IMPOSSIBLE = {
     "Queue with one view": ({"keys": keys.Queue(), "negatives": negatives.Every()}, "needs two views"),
     "InBatch with one view": ({"keys": keys.InBatch(), "negatives": negatives.Every()}, "needs two views"),
     "InBatch with three views": ({"keys": keys.InBatch(), "views": Augmented(3)}, "needs two views"),
-    "Bank with two views": ({"views": Augmented(2)}, "takes one view"),
+    "Bank with two split views": ({"views": Split("lab", 2)}, "needs one view of each image .*; given: Split"),
+    "several keys without the positive": (
+        {"keys": keys.Queue(), "views": Augmented(3), "positives": positives.Many(2),
+         "objective": objectives.InfoNCE(positive_in_denominator=False)}, "knows one key per image",
+    ),
+    "Bank with two views": ({"views": Augmented(2)}, "the bank holds the other.; given: Augmented"),
 }  # fmt: skip
 
 

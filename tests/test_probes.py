@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import encoders, tasks
-from contrastlab.data import ImageSet
+from contrastlab.data import ImageSet, Splits
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.errors import ArgumentError
-from contrastlab.settings import LinearProbe
+from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import linear, representations
 from contrastlab.views import Augmented, Split
 
@@ -46,17 +47,19 @@ def coloured(count: int, seed: int) -> ImageSet:
 
 PROBE = LinearProbe(solver="sgd", features="pooled", epochs=6, batch_size=16, lr=0.5)
 RUNS = {
-    "linear_sgd": lambda nets, part, a, b: tasks.linear_sgd(nets, part, VIEW, a, b, PROBE, seed=0),
-    "linear": lambda nets, part, a, b: tasks.linear_probe(
-        nets, part, VIEW, a, b, LinearProbe(solver="lbfgs", features="map"), seed=0
-    ),
-    "knn": lambda nets, part, a, b: tasks.knn(
-        *tasks.encode(nets, part, VIEW, a), *tasks.encode(nets, part, VIEW, b), k=5
-    ),
-    "nearest_neighbour": lambda nets, part, a, b: tasks.nearest_neighbour(
-        *tasks.encode(nets, part, VIEW, a), *tasks.encode(nets, part, VIEW, b)
-    ),
+    "linear, sgd": tasks.Linear(PROBE),
+    "linear, lbfgs": tasks.Linear(LinearProbe(solver="lbfgs", features="map")),
+    "neighbours": tasks.Neighbours(k=5),
 }
+
+
+def score(task: tasks.Task, nets: nn.ModuleList, part: Augmented | Split, train: ImageSet, test: ImageSet, **options):
+    splits = Splits("coloured", train, train, test, "")
+    return task.score(nets, tasks.Setting(part, VIEW, splits, **options))
+
+
+def percent(right: Tensor) -> float:
+    return 100 * float(right.double().mean())
 
 
 @pytest.mark.parametrize("part", [Augmented(1), Augmented(2), Split("lab")], ids=["one view", "two views", "split"])
@@ -68,8 +71,12 @@ def test_no_probe_changes_a_tensor_or_mode_of_the_encoder(name: str, part) -> No
     tensors = {k: v.clone() for k, v in nets.state_dict().items()}
     modes = [m.training for m in nets.modules()]
     assert len(set(modes)) == 2
-    score = RUNS[name](nets, part, coloured(60, 0), coloured(30, 1))
-    assert 0 <= score <= 100
+    measured = score(RUNS[name], nets, part, coloured(60, 0), coloured(30, 1))
+    assert measured
+    for name_, number in measured.items():
+        assert 0 <= number.value <= 100, name_
+        assert number.items == len(number.correct) == 30
+        assert number.value == pytest.approx(percent(number.correct))
     after = nets.state_dict()
     assert [k for k in tensors if not torch.equal(tensors[k], after[k])] == []
     assert [m.training for m in nets.modules()] == modes
@@ -124,7 +131,8 @@ def test_nearest_neighbour_equals_its_loop(chunk: int) -> None:
     for row in range(23):
         scores = [float(test[row].double() @ train[j].double()) for j in range(40)]
         hits += int(labels[scores.index(max(scores))]) == int(truth[row])
-    assert tasks.nearest_neighbour(train, labels, test, truth, chunk=chunk) == pytest.approx(100 * hits / 23)
+    got = percent(tasks.nearest_neighbour(train, labels, test, truth, chunk=chunk))
+    assert got == pytest.approx(100 * hits / 23)
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 200])
@@ -140,7 +148,7 @@ def test_weighted_neighbours_equal_their_loop(k: int, temperature: float) -> Non
         for similarity, label in scores[:k]:
             votes[label] += math.exp(similarity / temperature)
         hits += votes.index(max(votes)) == int(truth[row])
-    got = tasks.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9)
+    got = percent(tasks.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9))
     assert got == pytest.approx(100 * hits / 23)
 
 
@@ -148,26 +156,31 @@ def test_one_weighted_neighbour_is_the_nearest_neighbour() -> None:
     train, test = unit(40, 0), unit(23, 1)
     labels, truth = torch.arange(40) % 3, torch.arange(23) % 3
     one = tasks.knn(train, labels, test, truth, k=1)
-    assert one == pytest.approx(tasks.nearest_neighbour(train, labels, test, truth))
+    assert torch.equal(one, tasks.nearest_neighbour(train, labels, test, truth))
 
 
 def test_unlabelled_images_cannot_vote() -> None:
     train, test = unit(6, 0), unit(4, 1)
     labels, truth = torch.tensor([0, 1, -1, 0, 1, 0]), torch.tensor([0, 1, 0, 1])
-    for probe in (tasks.nearest_neighbour, tasks.knn, tasks.linear_lbfgs):
+    for probe in (tasks.nearest_neighbour, tasks.knn):
         with pytest.raises(ArgumentError, match="labels=-1"):
             probe(train, labels, test, truth)
+    with pytest.raises(ArgumentError, match="labels=-1"):
+        tasks.linear_lbfgs(train, labels, test)
     unlabelled = replace(coloured(30, 0), labels=torch.full((30,), -1))
     for name in RUNS:
+        setting = tasks.Setting(Augmented(1), VIEW, SimpleNamespace(train=unlabelled, test=coloured(30, 1)))
         with pytest.raises(ArgumentError, match="labels=-1"):
-            RUNS[name](networks(Augmented(1)), Augmented(1), unlabelled, coloured(30, 1))
+            RUNS[name].score(networks(Augmented(1)), setting)
 
 
 def test_labels_that_do_not_fit_the_rows_are_refused() -> None:
     train, test, truth = unit(6, 0), unit(4, 1), torch.tensor([0, 1, 0, 1])
-    for probe in (tasks.nearest_neighbour, tasks.knn, tasks.linear_lbfgs):
+    for probe in (tasks.nearest_neighbour, tasks.knn):
         with pytest.raises(ArgumentError, match="each of the 6 rows"):
             probe(train, torch.zeros(5, dtype=torch.int64), test, truth)
+    with pytest.raises(ArgumentError, match="each of the 6 rows"):
+        tasks.linear_lbfgs(train, torch.zeros(5, dtype=torch.int64), test)
     with pytest.raises(ArgumentError, match="^k=0"):
         tasks.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, k=0)
 
@@ -177,15 +190,16 @@ def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:
     features = F.one_hot(labels, 3) + 0.1 * torch.randn(120, 3, generator=generator())
     scaled = features * torch.tensor([1e-3, 1.0, 1e3]) + torch.tensor([5.0, -3.0, 100.0])
     constant = torch.cat([scaled, torch.full((120, 1), 7.0)], 1)
-    assert tasks.linear_lbfgs(constant[:90], labels[:90], constant[90:], labels[90:]) == 100
+    scores = tasks.linear_lbfgs(constant[:90], labels[:90], constant[90:])
+    assert bool(tasks.correct(scores, labels[90:]).all())
 
 
 def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
     # a ridge so strong that the weights vanish leaves the bias alone: every image gets the commonest label
     labels = torch.tensor([0] * 10 + [1] * 5)
     x = F.one_hot(labels, 2).float() + torch.arange(15.0)[:, None] / 100
-    assert tasks.linear_lbfgs(x, labels, x, labels, l2=1e6) == pytest.approx(100 * 10 / 15)
-    assert tasks.linear_lbfgs(x, labels, x, labels, l2=1e-4) == 100
+    assert tasks.linear_lbfgs(x, labels, x, l2=1e6).argmax(1).tolist() == [0] * 15
+    assert tasks.linear_lbfgs(x, labels, x, l2=1e-4).argmax(1).tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("features", ["pooled", "map"])
@@ -194,8 +208,9 @@ def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
 def test_linear_probes_solve_an_easy_task(solver, features, part) -> None:
     rate = {"pooled": 0.1, "map": 0.02}[features]
     probe = PROBE.model_copy(update={"solver": solver, "features": features, "lr": rate, "epochs": 40})
-    score = tasks.linear_probe(networks(part), part, VIEW, coloured(90, 0), coloured(60, 1), probe, seed=0)
-    assert score >= 98
+    measured = score(tasks.Linear(probe), networks(part), part, coloured(90, 0), coloured(60, 1))
+    assert set(measured) == {"linear"}  # of three classes every label is among the best five
+    assert measured["linear"].value >= 98
 
 
 def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
@@ -230,7 +245,7 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     assert telling
     for seed, scores in telling[:3]:
         got = tasks.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
-        assert got == pytest.approx(scores[-1], abs=0.01)
+        assert percent(tasks.correct(got, truth)) == pytest.approx(scores[-1], abs=0.01)
 
 
 def test_linear_sgd_depends_on_its_seed_only() -> None:
@@ -258,12 +273,67 @@ def test_a_probe_uses_as_many_labelled_images_as_it_is_told(monkeypatch) -> None
     for solver in ("sgd", "lbfgs"):
         seen.clear()
         probe = PROBE.model_copy(update={"solver": solver, "train_images": 20})
-        tasks.linear_probe(networks(Augmented(1)), Augmented(1), VIEW, coloured(60, 0), coloured(30, 1), probe, seed=0)
+        score(tasks.Linear(probe), networks(Augmented(1)), Augmented(1), coloured(60, 0), coloured(30, 1))
         assert len(seen) == 20
 
 
 def test_accuracy_counts_the_largest_scores() -> None:
     scores = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.2, 0.1], [0.2, 0.3, 0.5], [0.3, 0.6, 0.1]])
     truth = torch.tensor([1, 1, 2, 2])
-    assert tasks.accuracy(scores, truth) == pytest.approx(50)
-    assert tasks.accuracy(scores, truth, top=2) == pytest.approx(75)
+    assert tasks.correct(scores, truth).tolist() == [True, False, True, False]
+    assert tasks.correct(scores, truth, top=2).tolist() == [True, True, True, False]
+    for top in (0, 3):
+        with pytest.raises(ArgumentError, match=f"^top={top}.*below the 3 classes"):
+            tasks.correct(scores, truth, top=top)
+
+
+def test_top_five_is_measured_where_it_can_be_wrong() -> None:
+    labels = torch.arange(70) % 7
+    seven = replace(coloured(70, 0), labels=labels, classes=tuple("abcdefg"))
+    measured = score(RUNS["linear, lbfgs"], networks(Augmented(1)), Augmented(1), seven, seven)
+    assert measured["linear5"].value >= measured["linear"].value
+
+
+def test_a_task_is_known_by_its_fields_that_are_not_at_their_default() -> None:
+    assert tasks.Neighbours().identity() == tasks.Linear().identity() == {}
+    assert tasks.Neighbours(k=7).identity() == {"k": 7}
+    settings = Settings(test_images=9, train_images=5, linear=LinearProbe(l2=0.5))
+    assert tasks.get("linear", settings).identity() == {"probe": {"l2": 0.5}, "test_images": 9}
+    assert tasks.get("neighbours", settings).identity() == {"train_images": 5, "test_images": 9}
+    with pytest.raises(UnknownNameError, match="did you mean linear"):
+        tasks.get("liner", settings)
+
+
+def test_every_metric_has_one_task_and_a_range() -> None:
+    names = [metric.name for task in tasks.TASKS.values() for metric in task.metrics]
+    assert len(set(names)) == len(names)
+    for name in names:
+        metric = tasks.metric(name)
+        assert name in {m.name for m in tasks.TASKS[tasks.task_of(name)].metrics}
+        assert metric.low < metric.high
+    with pytest.raises(UnknownNameError, match="did you mean.*knn200"):
+        tasks.metric("knn20")
+
+
+def test_a_binomial_error_is_that_of_a_share() -> None:
+    metric = tasks.Metric("x", "x")
+    share, n = 0.3, 400
+    draws = torch.distributions.Binomial(n, torch.tensor(share, dtype=torch.float64)).sample((200_000,)) / n * 100
+    assert metric.half_width(30.0, n) == pytest.approx(1.96 * float(draws.std()), rel=0.01)
+    unit_interval = tasks.Metric("x", "x", unit="Spearman", low=0, high=1)
+    assert unit_interval.half_width(0.3, n) == pytest.approx(metric.half_width(30.0, n) / 100)
+    assert tasks.Metric("x", "x", error="none").half_width(30.0, n) is None
+    assert tasks.Metric("x", "x", error="bootstrap").half_width(30.0, n, 1.5) == 1.5
+    for value, items in ((-1, 5), (101, 5), (50, 0)):
+        with pytest.raises(ArgumentError):
+            metric.half_width(value, items)
+
+
+def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:
+    values = torch.randn(500, generator=generator(), dtype=torch.float64)
+    mean, half = tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=4000)
+    assert mean == pytest.approx(float(values.mean()))
+    assert half == pytest.approx(1.96 * float(values.std()) / 500**0.5, rel=0.08)
+    assert tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=50) == tasks.bootstrap(
+        lambda rows: float(values[rows].mean()), 500, draws=50
+    )

@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
-from contrastlab import results
-from contrastlab.errors import ArgumentError, CorruptFileError
-from contrastlab.settings import Settings
+from contrastlab import methods, papers, results
+from contrastlab.errors import ArgumentError, CorruptFileError, StorageError
+from contrastlab.papers import Column
+from contrastlab.settings import LinearProbe, Settings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -28,10 +30,10 @@ def make(**changes) -> results.Result:
         wall_s=7.0,
     )
     fields = {
-        "paper": "ring", "table": "1", "dataset": "shapes", "method": "ring/ir", "seed": 0, "profile": "smoke",
-        "protocol": {"solver": "lbfgs"}, "test_images": 512, "settings": Settings().model_dump(),
-        "recipe": {"name": "ring/ir"}, "metrics": {"linear": 31.25}, "curve": [{"loss": 5.5}],
-        "provenance": provenance,
+        "table": "ring/table1", "dataset": "shapes", "method": "ring/ir", "seed": 0, "profile": "smoke",
+        "task": "linear", "task_config": {"probe": {"l2": 0.5}}, "protocol": {"solver": "lbfgs"}, "items": 512,
+        "settings": Settings().model_dump(), "recipe": {"name": "ring/ir", "keys": {"type": "Bank"}},
+        "metrics": {"linear": 31.25}, "curve": [{"loss": 5.5}], "provenance": provenance,
     }  # fmt: skip
     return results.Result(**{**fields, **changes})
 
@@ -40,19 +42,25 @@ def test_round_trip_and_place(tmp_path: Path) -> None:
     result = make()
     path = results.save(result, tmp_path)
     assert path.relative_to(tmp_path).as_posix() == (
-        f"ring_table1/shapes/smoke/ring-ir-seed0-{result.config_hash[:8]}.json"
+        f"cells/shapes/smoke/ring-ir-seed0-linear-{result.config_hash[:8]}.json"
     )
-    assert results.read(path) == result
-    assert json.loads(path.read_text())["schema"] == 1
+    assert results.read(path) == (result,)
+    assert json.loads(path.read_text())["schema"] == 2
     assert results.save(result, tmp_path) == path
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_hash_depends_on_settings_recipe_and_data_only() -> None:
+def test_hash_depends_on_settings_recipe_task_and_data_only() -> None:
     base = make()
-    assert make(seed=3, metrics={"linear": 1.0}, profile="laptop").config_hash == base.config_hash
+    assert make(seed=3, metrics={"linear": 1.0}, profile="laptop", method="x/y").config_hash == base.config_hash
     assert make(settings=Settings(epochs=299).model_dump()).config_hash != base.config_hash
-    assert make(recipe={"name": "ring/iring"}).config_hash != base.config_hash
+    assert make(recipe={"name": "ring/iring", "keys": {"type": "Queue"}}).config_hash != base.config_hash
+    assert make(recipe={"name": "other/name", "keys": {"type": "Bank"}}).config_hash == base.config_hash
+    assert make(task_config={}).config_hash != base.config_hash
+    assert make(task="neighbours").config_hash != base.config_hash
+    # how encoders are scored is told by the task, and how a recipe is changed by the recipe
+    scored = Settings(test_images=3, knn_every=7, linear=LinearProbe(l2=1), overrides={"negatives.k": 5})
+    assert make(settings=scored.model_dump()).config_hash == base.config_hash
     other = base.provenance.model_copy(update={"data_fingerprint": "abd"})
     assert make(provenance=other).config_hash != base.config_hash
     shuffled = dict(reversed(base.settings.items()))
@@ -67,12 +75,12 @@ def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(
     before = path.read_bytes()
 
     def fail(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match=f"{path}: No space left"):
         results.save(make(metrics={"linear": 99.0}), tmp_path)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="No space left"):
         results.save(make(seed=1), tmp_path)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -125,12 +133,14 @@ def test_a_missing_file_is_not_a_corrupt_one(tmp_path: Path) -> None:
 
 def test_find_filters_and_ignores_what_is_not_a_result(tmp_path: Path) -> None:
     for change in ({}, {"seed": 1}, {"method": "ring/iring"}, {"dataset": "folder:/a/b"}, {"dataset": "folder:/a-b"},
-                   {"profile": "laptop"}, {"table": "2"}, {"table": "11"}, {"paper": "vince"}):  # fmt: skip
+                   {"profile": "laptop"}, {"task": "neighbours", "table": "ring/table2"}):  # fmt: skip
         results.save(make(**change), tmp_path)
     (tmp_path / "speed.json").write_text("{}")
-    assert len(results.find(tmp_path)) == 9
-    assert len(results.find(tmp_path, paper="ring", table=1)) == 6
-    assert len(results.find(tmp_path, paper="ring", table="1", dataset="shapes", profile="smoke")) == 3
+    assert len(results.find(tmp_path)) == 7
+    assert len(results.find([tmp_path, tmp_path])) == 7
+    assert len(results.find(tmp_path, table="ring/table1")) == 6
+    assert len(results.find(tmp_path, table="ring/table1", dataset="shapes", profile="smoke")) == 3
+    assert len(results.find(tmp_path, task="neighbours")) == 1
     assert len(results.find(tmp_path, method="ring/iring")) == 1
     assert [r.dataset for r in results.find(tmp_path, dataset="folder:/a/b")] == ["folder:/a/b"]
     assert [r.seed for r in results.find(tmp_path, seed=1)] == [1]
@@ -170,3 +180,77 @@ def test_provenance_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     found = results.provenance("cpu")
     assert (found["git_commit"], found["git_dirty"]) == (None, None)
+
+
+def test_a_file_of_a_newer_version_is_named(tmp_path: Path) -> None:
+    path = results.save(make(), tmp_path)
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 3'))
+    with pytest.raises(CorruptFileError, match="schema=3.*newer version"):
+        results.read(path)
+
+
+def test_a_new_field_at_its_default_leaves_every_hash_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = make(settings=Settings(epochs=7).model_dump())
+    longer = create_model("Settings", __base__=Settings, newest=(int, 3))
+    monkeypatch.setattr(results, "Settings", longer)
+    assert make(settings=longer(epochs=7).model_dump()).config_hash == base.config_hash
+    assert make(settings=longer(epochs=7, newest=4).model_dump()).config_hash != base.config_hash
+
+
+def test_a_watched_schedule_depends_on_what_is_watched() -> None:
+    assert Settings(knn_every=3).identity() == Settings().identity()
+    assert Settings(knn_every=3, schedule="plateau").identity() != Settings(schedule="plateau").identity()
+
+
+def test_encoders_as_initialised_depend_on_no_optimiser() -> None:
+    random = {"name": "ours/random", "keys": None}
+    base = make(recipe=random)
+    assert make(recipe=random, settings=Settings(lr=9.0, epochs=3).model_dump()).config_hash == base.config_hash
+    assert make(recipe=random, settings=Settings(arch="tiny").model_dump()).config_hash != base.config_hash
+
+
+def test_which_items_were_right_takes_a_bit_each() -> None:
+    for count in (1, 8, 1001):
+        right = torch.rand(count, generator=torch.Generator().manual_seed(count)) < 0.5
+        assert torch.equal(results.unpack(results.pack(right)), right)
+    assert len(results.pack(torch.ones(10_000, dtype=torch.bool))) < 1700
+
+
+OLD = sorted((Path(__file__).parent / "data" / "schema1").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", OLD, ids=[path.stem for path in OLD])
+def test_results_of_schema_1_are_read_with_their_provenance(path: Path) -> None:
+    raw = json.loads(path.read_text())
+    made = results.read(path)
+    assert [r.task for r in made] == ["linear", "neighbours"]
+    for r in made:
+        assert (r.dataset, r.method, r.seed, r.profile) == tuple(
+            raw[k] for k in ("dataset", "method", "seed", "profile")
+        )
+        assert r.table == f"{raw['paper']}/table{raw['table']}"
+        assert r.metrics == {name: raw["metrics"][name] for name in r.metrics}
+        assert r.curve == raw["curve"]
+        assert r.items == raw["test_images"]
+        assert r.provenance.model_dump(mode="json").items() >= raw["provenance"].items()
+        # the recipe is today's, and so is the hash that a table looks for
+        recipe = methods.get(r.method).override(Settings.model_validate(r.settings).overrides)
+        assert r.recipe == json.loads(json.dumps(recipe.describe()))
+        plan = papers.plan(raw["paper"], raw["table"])
+        assert r.setup == plan.setup(Column(data=r.dataset, metric=next(iter(r.metrics))), r.method, r.profile)
+    assert made[0].config_hash != made[1].config_hash
+
+
+def test_three_old_files_are_kept_and_an_altered_one_is_refused(tmp_path: Path) -> None:
+    assert len(OLD) == 3
+    raw = json.loads(OLD[0].read_text())
+    raw["settings"]["epochs"] += 1
+    (tmp_path / "x.json").write_text(json.dumps(raw))
+    with pytest.raises(CorruptFileError, match="altered"):
+        results.read(tmp_path / "x.json")
+
+
+def test_every_stored_result_of_the_project_is_read() -> None:
+    root = Path(__file__).parents[1] / "results"
+    files_ = list(root.rglob("*-seed*-*.json"))
+    assert len(results.find(root)) >= len(files_) > 40

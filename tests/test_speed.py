@@ -162,7 +162,7 @@ class NoWaiting(TorchDispatchMode):
 class Imagined(SimpleNamespace):
     """48 pictures on a GPU that is not there."""
 
-    resident, classes, channels, name = True, ("a", "b"), 3, "imagined"
+    resident, classes, channels, name, modality = True, ("a", "b"), 3, "imagined", "image"
 
     def __len__(self) -> int:
         return 48
@@ -203,7 +203,7 @@ def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatc
             for key, value in module._buffers.items():
                 module._buffers[key] = torch.empty_like(value, device=device)
         images = Imagined(
-            images=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
+            items=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
         )
         order = torch.arange(48)
         run = loop._Run(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]

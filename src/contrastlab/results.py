@@ -317,7 +317,7 @@ def find(
         CorruptFileError: a file that should be a result is not one.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
-    known: dict[tuple[str, str, int], Result] = {}
+    known: dict[tuple[str | int, ...], Result] = {}
     for folder in [root] if isinstance(root, str | Path) else root:
         base = Path(folder)
         if base.exists() and not base.is_dir():
@@ -326,7 +326,7 @@ def find(
         for path in (*sorted(base.glob(f"cells/{inner}")), *sorted(base.glob(f"*_*/{inner}"))):
             for r in read(path):
                 if all(value is None or getattr(r, key) == value for key, value in wanted.items()):
-                    known.setdefault((r.config_hash, r.method, r.seed), r)
+                    known.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
     return list(known.values())
 
 

@@ -138,6 +138,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
+        self.layout = torch.channels_last
         self.feature_dim = feature_dim
         self.dim = dim
         self.backbone = backbone
@@ -159,7 +160,7 @@ class Encoder(nn.Module):
         Returns:
             ``[B, F]``, or before pooling ``[B, F, h, w]`` (512x7x7 for ResNet-18 at 224 px).
         """
-        features: Tensor = self.backbone(x)
+        features: Tensor = self.backbone(x.contiguous(memory_format=self.layout))
         return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -173,6 +174,14 @@ class Encoder(nn.Module):
             temperatures.
         """
         return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+
+
+def lay_out(module: nn.Module, *, channels_last: bool) -> None:
+    """Choose the memory format of every encoder in ``module``, its weights and what it is given alike."""
+    for encoder in module.modules():
+        if isinstance(encoder, Encoder):
+            encoder.layout = torch.channels_last if channels_last else torch.contiguous_format
+            encoder.to(memory_format=encoder.layout)
 
 
 def build(

@@ -5,7 +5,6 @@ Sources: vince §3 and C.1; initialisation and update as in the released code of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.choices import ROW_PER_ITEM, Choices, Need, view_count
+from contrastlab.choices import ROW_PER_ITEM
 from contrastlab.clusters import kmeans
 from contrastlab.errors import reject
 from contrastlab.keys import distributed
@@ -31,6 +30,8 @@ class Bank(Keys):
 
     rate: float = 0.5
 
+    why_views = " (the bank holds the other)"
+
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:
             raise reject("rate", self.rate, "a number from 0 up to, not including, 1")
@@ -40,11 +41,9 @@ class Bank(Keys):
         """A row per item."""
         return frozenset({ROW_PER_ITEM})
 
-    def needs(self, given: Choices) -> Iterator[Need]:
-        """One view of each item."""
-        yield Need(
-            view_count(1), f"a memory bank takes one view of each image (it holds the other); given: {given.views!r}"
-        )
+    def views_asked(self, streams: int, further: int) -> int:
+        """One: the bank holds the other."""
+        return 1
 
     def state(self, setup: Setup) -> BankState:
         """A bank for each stream."""

@@ -107,25 +107,12 @@ class Direction:
     banned: Tensor | None = None
 
 
-def second_views(given: Choices) -> Iterator[Need]:
-    """The views that keys of another view of the item need: one for the query, and one for each key of the item.
+def views_of_other_keys(streams: int, further: int) -> int:
+    """Views of each item that a query and its keys are made from, where keys are of other views of the item.
 
-    Streams are each other's keys: with one key per item they need no view but the query's.
+    One for the query, and one for each key. Streams are each other's keys: with one key per item, one view will do.
     """
-    further = given.positives.further_keys
-    if len(given.views.streams) > 1 and not further:
-        yield Need(view_count(1), f"{given.views!r} has views that nothing asks for")
-        return
-    count = 1 + max(1, further)
-    number = _NUMBERS.get(count, count)
-    yield Need(
-        view_count(count),
-        f"keys={given.keys!r} with positives={given.positives!r} needs {number} views of each image;"
-        f" given: {given.views!r}",
-    )
-
-
-_NUMBERS = {2: "two", 3: "three"}
+    return 1 if streams > 1 and not further else 1 + max(1, further)
 
 
 class KeyState(nn.Module):
@@ -191,10 +178,36 @@ class Keys(Part):
     reads_labels: ClassVar[bool] = False
     """Whether the classes of all items must be known."""
 
+    why_views: ClassVar[str] = ""
+    """Why :meth:`views_asked` is what it is, in brackets, for a refusal."""
+
     @property
     def bounds_information(self) -> bool:
         """True: the keys are samples of views."""
         return True
+
+    def views_asked(self, streams: int, further: int) -> int | None:
+        """How many views of each item are used.
+
+        Args:
+            streams: of the views.
+            further: keys of further views that the positives ask for, 0 for the one key that every query has.
+
+        Returns:
+            The number, or ``None`` if the first is used whatever the number.
+        """
+        return None
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """As many views as are used."""
+        count = self.views_asked(len(given.views.streams), given.positives.further_keys)
+        if count is not None:
+            number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
+            yield Need(
+                view_count(count),
+                f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.why_views};"
+                f" given: {given.views!r}",
+            )
 
     def learnt(self, classes: int, dim: int, generator: torch.Generator) -> nn.Parameter | None:
         """Keys that are trained with the encoders, ``[K, d]``, or ``None``."""

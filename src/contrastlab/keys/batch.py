@@ -13,7 +13,7 @@ from torch import Tensor
 from contrastlab.choices import ONE_POSITIVE, Choices, Need
 from contrastlab.errors import reject
 from contrastlab.keys import base, distributed
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, second_views
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import momentum_update
 
 
@@ -41,9 +41,13 @@ class InBatch(Keys):
         if self.momentum is not None and self.against != "across":
             raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
 
+    def views_asked(self, streams: int, further: int) -> int:
+        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
+        return views_of_other_keys(streams, further)
+
     def needs(self, given: Choices) -> Iterator[Need]:
-        """A second view; and only the own key where the pool holds none of that view."""
-        yield from second_views(given)
+        """Views for query and keys; and no neighbours where the pool holds none of the keys' view."""
+        yield from super().needs(given)
         if self.against == "within":
             yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
 

@@ -6,7 +6,6 @@ Source: ring §2 (MoCo); shuffled batch-norm and what the queue holds as in the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.choices import FURTHER_KEYS, Choices, Need
+from contrastlab.choices import FURTHER_KEYS
 from contrastlab.errors import reject
 from contrastlab.keys import distributed
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, second_views
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import in_groups, local_groups, momentum_update
 
 
@@ -50,9 +49,9 @@ class Queue(Keys):
         """Several keys of an item, from further views of it."""
         return frozenset({FURTHER_KEYS})
 
-    def needs(self, given: Choices) -> Iterator[Need]:
-        """A view for the query and one for each key."""
-        return second_views(given)
+    def views_asked(self, streams: int, further: int) -> int:
+        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
+        return views_of_other_keys(streams, further)
 
     def state(self, setup: Setup) -> QueueState:
         """A queue and a momentum encoder for each stream."""

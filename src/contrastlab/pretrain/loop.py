@@ -9,38 +9,31 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import sys
-import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers.csv_logs import CSVLogger
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from contrastlab import keys, tasks
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
 from contrastlab.data.modalities import modality
+from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
+from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
+from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
 
 Log = Callable[[str], None]
-
-SILENCE = 10.0
-"""Seconds between lines of progress at least; epochs may be shorter."""
 
 READ_EVERY = 50
 """Steps between looks at what a GPU has computed: each makes the host wait for it."""
@@ -86,72 +79,6 @@ class Trained:
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     images: int = 0
-
-
-def cpu_fabric(asked: str = "32-true") -> Fabric:
-    """One process on the CPU."""
-    return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
-
-
-def precision(asked: str, accelerator: str = "auto") -> Any:
-    """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
-
-    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32.
-
-    Args:
-        asked: a precision of :class:`contrastlab.settings.Settings`.
-        accelerator: ``cpu``, ``cuda`` or ``auto``, which is CUDA where there is a device.
-    """
-    if asked != "auto":
-        return asked
-    if accelerator != "cpu" and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
-    return "bf16-mixed" if _cpu_has_bf16() else "32-true"
-
-
-def _cpu_has_bf16() -> bool:
-    known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
-    return any(ask is not None and ask() for ask in known)
-
-
-def learning_rate(settings: Settings, epoch: int) -> float:
-    """Learning rate of an epoch (from 0) before plateau drops; the papers' schedules change it between epochs."""
-    if epoch < settings.warmup_epochs:
-        return settings.lr * (epoch + 1) / settings.warmup_epochs
-    if settings.schedule == "cosine":
-        return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
-    if settings.schedule == "steps":
-        return settings.lr * settings.gamma ** sum(epoch >= m for m in settings.milestones)
-    return settings.lr
-
-
-def bottleneck(waiting: float, seconds: float) -> str:
-    """``"data-bound 63 %"`` where steps spent most of their time waiting for data, else ``"compute-bound"``.
-
-    The host measures the wait. On a CPU it is the time that faster data would save. A GPU may work through the steps
-    it was handed while the host waits, so there it is the most that faster data would save.
-
-    Args:
-        waiting: seconds from asking for a batch to having it.
-        seconds: of the steps, that wait included.
-    """
-    share = waiting / seconds if seconds > 0 else 0.0
-    return f"data-bound {100 * share:.0f} %" if share > 0.5 else "compute-bound"
-
-
-def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
-    """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
-    best, since, drops = -math.inf, 0, 0
-    for row in history:
-        if "nn1" not in row:
-            since += 1
-        elif row["nn1"] > best:
-            best, since = row["nn1"], 0
-        else:
-            since += 1
-        if since >= settings.patience and drops < settings.drops:
-            drops, since = drops + 1, 0
-    return drops
 
 
 def pretrain(
@@ -206,9 +133,10 @@ def pretrain(
         raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
-    learner = Learner(
-        recipe, settings, image_channels=images.channels, images=len(order), classes=len(images.classes), seed=seed
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoders = modality(images).encoders(recipe.views, images, settings)
+    learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
     run = _Run(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
@@ -231,11 +159,8 @@ class _Run:
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
         self.test = None if test is None else place(test, self.device)
-        self.layout = torch.channels_last if speed.channels_last else torch.contiguous_format
-        learner.network.to(memory_format=self.layout)
+        lay_out(learner, channels_last=speed.channels_last)
         network: Any = learner.network
-        if learner.keys.slow is not None:
-            learner.keys.slow.to(memory_format=self.layout)
         if speed.compile:
             network = torch.compile(network, dynamic=False)
             for encoder in learner.keys.slow or ():
@@ -259,7 +184,6 @@ class _Run:
         self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.history: list[dict[str, float]] = []
         self.terms = 0
-        self.said = time.monotonic()
         # position of an image in the bank: its place in the subset, not in the full set
         self.row = torch.full((len(images),), -1, dtype=torch.int64)
         self.row[order] = torch.arange(len(order))
@@ -307,6 +231,11 @@ class _Run:
             )
         self.learner.load_state_dict(state["learner"])
         self.optimiser.load_state_dict(state["optimiser"])
+        for parameter, moments in self.optimiser.state.items():
+            # files know no memory format, and a fused step takes moments to lie as their parameter does
+            for name, value in moments.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    moments[name] = torch.empty_like(parameter).copy_(value)
         self.sums.copy_(state["sums"])
         progress = state["progress"]
         self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
@@ -331,10 +260,11 @@ class _Run:
     def go(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
         if resume:
             self.load()
-        loggers = self.loggers()
+        name = f"{self.recipe.name} seed {self.seed}"
+        journal = Journal(name, self.folder if self.rank == 0 else None, self.history, self.step, self.log)
         self.since = self.seconds
         began = saved = time.monotonic()
-        with _ctrl_c() as stop, closing(self.batches()) as stream:
+        with interruptible() as stop, closing(self.batches()) as stream:
             while self.epoch < self.settings.epochs:
                 self.set_lr()
                 if self.step % self.steps == 0 and self.epoch > 0:
@@ -349,12 +279,11 @@ class _Run:
                     if self.world == 1 and now - saved > checkpoint_every:
                         self.save()
                         saved = now
-                self.end_epoch(loggers)
+                self.end_epoch(journal)
                 if self.world > 1 or time.monotonic() - saved > checkpoint_every or self.epoch == self.settings.epochs:
                     self.save()
                     saved = time.monotonic()
-        for logger in loggers:
-            logger.finalize("success")
+        journal.close()
         encoders = self.learner.network.encoders.eval()
         return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
 
@@ -397,11 +326,8 @@ class _Run:
         """The remaining steps of the epoch; yields between them, when all state is consistent."""
         first = self.step
         self.learner.train()
-        bar = tqdm(
-            total=self.steps, initial=self.step - self.epoch * self.steps,
-            desc=f"{self.recipe.name} epoch {self.epoch + 1}/{self.settings.epochs}",
-            disable=not sys.stderr.isatty() or self.rank > 0, leave=False, unit="step",
-        )  # fmt: skip
+        epoch, epochs = self.epoch, self.settings.epochs
+        shown = bar(self.recipe.name, epoch, epochs, self.step - epoch * self.steps, self.steps, quiet=self.rank > 0)
         while self.step < (self.epoch + 1) * self.steps:
             began = time.monotonic()
             numbers, pixels = next(stream)
@@ -410,17 +336,17 @@ class _Run:
             self.seconds += time.monotonic() - began
             if self.reads:
                 self.check_finite()
-                if not bar.disable:
+                if not shown.disable:
                     loss, count = self.sums.tolist()
                     passed = self.seconds - self.since
                     speed = (self.step - first) * self.settings.batch_size / max(passed, 1e-9)
-                    bar.set_postfix(
-                        loss=f"{loss / count:.3f}", nn1=self.last("nn1"), img_s=f"{speed:.0f}",
+                    shown.set_postfix(
+                        loss=f"{loss / count:.3f}", nn1=last(self.history, "nn1"), img_s=f"{speed:.0f}",
                         bound=bottleneck(self.waited, passed),
                     )  # fmt: skip
-            bar.update()
+            shown.update()
             yield
-        bar.close()
+        shown.close()
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it."""
@@ -428,7 +354,6 @@ class _Run:
         views = self.recipe.views.make(
             pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
         )
-        views = tuple(v.contiguous(memory_format=self.layout) for v in views)
         draws = BatchRandom(
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
@@ -457,7 +382,7 @@ class _Run:
         norms = torch._foreach_norm([p.grad for p in self.learner.network.parameters() if p.grad is not None])
         return loss.detach().isfinite() & torch.stack(norms).sum().isfinite()
 
-    def end_epoch(self, loggers: list[Any]) -> None:
+    def end_epoch(self, journal: Journal) -> None:
         self.check_finite()
         loss, count = keys.gather(self.sums[None]).sum(0).tolist()
         self.sums.zero_()
@@ -477,17 +402,7 @@ class _Run:
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
             row["nn1"] = self.nearest_neighbour()
         self.history.append(row)
-        for logger in loggers:
-            logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
-        if self.epoch < self.settings.epochs and time.monotonic() - self.said < SILENCE:
-            return
-        self.said = time.monotonic()
-        left = self.seconds / self.epoch * (self.settings.epochs - self.epoch)
-        self.log(
-            f"[{self.recipe.name} seed {self.seed}] epoch {self.epoch}/{self.settings.epochs}"
-            f" loss {row['loss']:.3f} 1-NN {self.last('nn1')} {row['images_per_s']:.0f} img/s"
-            f" {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
-        )
+        journal.write(self.history, self.settings.epochs, bound_by)
 
     def nearest_neighbour(self) -> float:
         """1-NN of test images against the banks (vince, ring, LA), or against re-encoded images without one."""
@@ -512,52 +427,3 @@ class _Run:
             encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
         )  # fmt: skip
         return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
-
-    def last(self, name: str) -> str:
-        values = [row[name] for row in self.history if name in row]
-        return f"{values[-1]:.1f}%" if values else "–"
-
-    def loggers(self) -> list[Any]:
-        """CSV and TensorBoard, with the history of earlier sittings written again."""
-        if self.folder is None or self.rank > 0:
-            return []
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "config.json").write_text(json.dumps(self.config(), indent=2) + "\n")
-        (self.folder / "metrics.csv").unlink(missing_ok=True)
-        loggers = [
-            _csv(self.folder),
-            TensorBoardLogger(self.folder, name="", version="tensorboard", purge_step=self.step + 1),
-        ]
-        for row in self.history:
-            loggers[0].log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
-        return loggers
-
-
-def _csv(folder: Path) -> CSVLogger:
-    # It warns that it will start its file anew, which is what is wanted: the history is written again.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
-        _ = logger.experiment
-    return logger
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[threading.Event]:
-    # The first Ctrl-C asks the loop to stop after the step in hand; the second one interrupts at once.
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    old = signal.getsignal(signal.SIGINT)
-
-    def ask(number: int, frame: Any) -> None:
-        stop.set()
-        # not the old handler: a shell starts background jobs with SIGINT ignored
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, old)

@@ -21,7 +21,8 @@ from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError, DeviceError, NotApplicableError, reject
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain import Speed
-from contrastlab.pretrain.loop import Log, precision
+from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.run import Run, fingerprint, on_device
 from contrastlab.results import Result, slug

@@ -26,7 +26,8 @@ from contrastlab.errors import CorruptFileError
 from contrastlab.methods import Recipe
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
-from contrastlab.pretrain.loop import Log, precision
+from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.schedule import precision
 from contrastlab.settings import Settings
 
 RECORD = "run.json"

@@ -20,7 +20,7 @@ from contrastlab import data, methods, papers, reproduce, tasks
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import derive
 from contrastlab.errors import NotApplicableError, unknown
-from contrastlab.keys import Bank, InBatch, Prototypes, Queue
+from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
 from contrastlab.negatives import Ball, Cave, Every, Ring, Uniform
 from contrastlab.objectives import FMICL, AlignUniform, BinaryNCE, InfoNCE, LocalAggregation, Spectral
@@ -125,7 +125,7 @@ def floor(name: str) -> str:
 # The grid
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "views": {"augmented": Augmented, "L and ab": Split},
+    "views": {"augmented": Augmented(), "L and ab": Split()},
     "keys": {"bank": Bank(), "queue": Queue(), "batch": InBatch()},
     "negatives": {
         "every": Every(), "uniform": Uniform(), "ball": Ball(10, k=None), "ring": Ring(1, 10, k=None), "cave": Cave(),
@@ -157,20 +157,15 @@ class Cell:
 
 
 def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
-    asked = positives.count if isinstance(positives, Many | Joint) else 1
-    if kind == "augmented":
-        return Augmented(1 if isinstance(keys, Bank) else 1 + asked)
-    return Split("lab", 1 if asked == 1 or isinstance(keys, Bank) else 1 + asked)
+    example: Augmented | Split = CHOICES["views"][kind]
+    return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
-    if recipe.keys is None or isinstance(recipe.keys, Prototypes):
-        return None
-    parts = recipe.choices()
-    kinds = ["augmented" if isinstance(recipe.views, Augmented) else "L and ab"]
-    for part in ("keys", "negatives", "positives", "objective"):
-        kinds += [name for name, example in CHOICES[part].items() if type(example) is type(parts[part])]
-    return tuple(kinds)
+    kinds = []
+    for choice, part in recipe.choices().items():
+        kinds += [name for name, example in CHOICES[choice].items() if type(example) is type(part)]
+    return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
 def grid() -> list[Cell]:

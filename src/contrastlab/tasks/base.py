@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
@@ -163,8 +163,14 @@ class Described:
 
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}  # type: ignore[arg-type]
-        return {
-            name: value.model_dump(mode="json", exclude_defaults=True) if hasattr(value, "model_dump") else value
-            for name, value in changed.items()
-        }
+        out: dict[str, Any] = {}
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            if value != default:
+                out[each.name] = value.model_dump(mode="json", exclude_defaults=True) if _is_model(value) else value
+        return out
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(value, "model_dump")

@@ -1,0 +1,63 @@
+"""How the learning rate and the precision of a run come about."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from contrastlab.settings import Settings
+
+
+def cpu_fabric(asked: str = "32-true") -> Fabric:
+    """One process on the CPU."""
+    return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
+
+
+def precision(asked: str, accelerator: str = "auto") -> Any:
+    """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
+
+    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32.
+
+    Args:
+        asked: a precision of :class:`contrastlab.settings.Settings`.
+        accelerator: ``cpu``, ``cuda`` or ``auto``, which is CUDA where there is a device.
+    """
+    if asked != "auto":
+        return asked
+    if accelerator != "cpu" and torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+    return "bf16-mixed" if _cpu_has_bf16() else "32-true"
+
+
+def _cpu_has_bf16() -> bool:
+    known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
+    return any(ask is not None and ask() for ask in known)
+
+
+def learning_rate(settings: Settings, epoch: int) -> float:
+    """Learning rate of an epoch (from 0) before plateau drops; the papers' schedules change it between epochs."""
+    if epoch < settings.warmup_epochs:
+        return settings.lr * (epoch + 1) / settings.warmup_epochs
+    if settings.schedule == "cosine":
+        return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
+    if settings.schedule == "steps":
+        return settings.lr * settings.gamma ** sum(epoch >= m for m in settings.milestones)
+    return settings.lr
+
+
+def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
+    """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
+    best, since, drops = -math.inf, 0, 0
+    for row in history:
+        if "nn1" not in row:
+            since += 1
+        elif row["nn1"] > best:
+            best, since = row["nn1"], 0
+        else:
+            since += 1
+        if since >= settings.patience and drops < settings.drops:
+            drops, since = drops + 1, 0
+    return drops

@@ -1,0 +1,139 @@
+"""The exercises of CONTRIBUTING.md, run as they stand there: parts that exist nowhere else, and no other change."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import methods, negatives, objectives, positives
+from contrastlab.errors import NotApplicableError
+from contrastlab.methods import Recipe
+from contrastlab.negatives import BatchRandom
+from contrastlab.objectives import Scores
+from contrastlab.pretrain import pretrain
+from contrastlab.pretrain.learner import Learner
+from contrastlab.settings import Settings
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    """A module made of the page's Python."""
+    module = ModuleType("exercises")
+    sys.modules["exercises"] = module
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S):
+        exec(compile(block, str(PAGE), "exec"), vars(module))
+    yield module
+    del sys.modules["exercises"]
+
+
+def ring(page: Any) -> Recipe:
+    return replace(methods.get("ring/iring"), name="x/momentum_bank", keys=page.MomentumBank(0.0, momentum=0.5))
+
+
+def debiased(page: Any) -> Recipe:
+    return replace(methods.get("ring/simclr"), name="x/debiased", objective=page.Debiased(0.05))
+
+
+@pytest.mark.parametrize("make", [ring, debiased])
+def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -> None:
+    recipe = make(page).override({"negatives.k": 16, "negatives.inner": 5})
+    done = pretrain(recipe, tiny, pictures(48), pictures(48), seed=1, folder=tmp_path, log=lambda line: None)
+    assert [row["step"] for row in done.history] == [3, 6]
+    assert all(math.isfinite(row["loss"]) for row in done.history)
+    assert ("mi_bound" in done.history[-1]) is (make is ring)
+    again = pretrain(recipe, tiny, pictures(48), pictures(48), seed=1, folder=tmp_path, log=lambda line: None)
+    assert again.history == done.history  # read back from its checkpoint
+    assert type(recipe.keys).__name__ in recipe._repr_markdown_()
+    assert methods.canonical(recipe.describe()) == recipe.describe()
+
+
+class Layer(nn.Module):
+    """One linear layer, onto the sphere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(self.linear(x), dim=1)
+
+
+def test_the_bank_is_what_its_loop_says(page) -> None:
+    torch.manual_seed(0)
+    recipe = replace(ring(page), negatives=negatives.Every(), temperature=0.2)
+    state = Learner(recipe, Settings(dim=4), images=9, classes=2, seed=0, encoders=nn.ModuleList([Layer()]))
+    rows = state.keys.rows(0).double()
+    fast = copy.deepcopy(state.network.encoders[0]).double()
+    slow = copy.deepcopy(fast)
+    optimiser = torch.optim.SGD(state.network.parameters(), lr=0.3)
+    for step in range(3):
+        views, indices = torch.randn(4, 6), torch.randperm(9)[:4]
+        # the twin: one query after the other
+        for old, new in zip(slow.parameters(), fast.parameters(), strict=True):
+            old.data = 0.5 * old.data + 0.5 * new.data
+        loss = torch.zeros((), dtype=torch.float64)
+        for q, own in zip(fast(views.double()), indices.tolist(), strict=True):
+            scores = torch.stack([q @ row for row in rows]) / 0.2
+            loss = loss - (scores[own] - torch.logsumexp(scores, 0)) / 4
+        gradients = torch.autograd.grad(loss, list(fast.parameters()))
+        for parameter, gradient in zip(fast.parameters(), gradients, strict=True):
+            parameter.data -= 0.3 * gradient
+        rows = rows.clone()
+        for key, own in zip(slow(views.double()).detach(), indices.tolist(), strict=True):
+            rows[own] = key
+        # the same with the part
+        done = state.loss((views,), indices, indices, BatchRandom(torch.Generator()), step, 3)
+        optimiser.zero_grad()
+        done.loss.backward()
+        optimiser.step()
+        state.commit(indices, done)
+        assert done.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+        torch.testing.assert_close(state.keys.rows(0).double(), rows, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(slow.linear.weight, fast.linear.weight)
+    assert any(name.startswith("keys.slow.") for name in state.state_dict())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.07, 0.01])
+@pytest.mark.parametrize("prior", [0.01, 0.3])
+def test_the_objective_is_its_equation(prior: float, temperature: float, page) -> None:
+    generator = torch.Generator().manual_seed(3)
+    unit = F.normalize(torch.randn(3, 8, 5, dtype=torch.float64, generator=generator), dim=2)
+    own, others = (unit[0] * unit[1]).sum(1) / temperature, unit[0] @ unit[2].T / temperature
+    expected = []
+    for s, row in zip(own.tolist(), others.tolist(), strict=True):
+        mean = sum(math.exp(n) for n in row) / len(row)
+        g = max((mean - prior * math.exp(s)) / (1 - prior), math.exp(-1 / temperature))
+        expected.append(-s + math.log(math.exp(s) + len(row) * g))
+    got = page.Debiased(prior)(Scores(own.float(), others.float(), highest=1 / temperature))
+    torch.testing.assert_close(got.double(), torch.tensor(expected, dtype=torch.float64), rtol=2e-4, atol=2e-4)
+
+
+def test_the_objective_is_info_nce_for_a_vanishing_share_and_has_a_finite_slope(page) -> None:
+    own, others = torch.tensor([0.5, 9.0], requires_grad=True), torch.randn(2, 7)
+    loss = page.Debiased(1e-12)(Scores(own, others, highest=9.0))
+    torch.testing.assert_close(loss, objectives.info_nce(own, others))
+    floored = page.Debiased(0.5)(Scores(own, others, highest=9.0)).sum()
+    assert bool(torch.autograd.grad(floored, own)[0].isfinite().all())
+
+
+def test_what_the_parts_need_is_refused_by_the_recipe(page) -> None:
+    with pytest.raises(NotApplicableError, match=r"Debiased\(prior=0.05\) corrects by one positive key"):
+        replace(debiased(page), positives=positives.Neighbours())
+    with pytest.raises(NotApplicableError, match=r"MomentumBank.* needs one view"):
+        replace(ring(page), views=methods.get("ring/moco").views)
+    cave = replace(ring(page), negatives=negatives.Cave())  # it offers what a bank offers
+    assert cave.k_means == (300, 10)
