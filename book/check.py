@@ -38,7 +38,7 @@ SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.l
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
 
 
-PLAYGROUND = "document.getElementById('playground').playground"
+PLAYGROUND = "document.getElementById('playground-live').playground"
 KNOBS = f"() => Object.values({PLAYGROUND}.data.groups).flat()"
 # makes a knob appear: M keys of an item need a queue
 SHOW = f"""name => {{
@@ -47,8 +47,8 @@ SHOW = f"""name => {{
   for (const [other, accepted] of Object.entries(needs)) changes[other] = accepted[0];
   if (["many", "joint"].includes(changes.positives)) changes.keys = "queue";
   return play.change(changes); }}"""
-NARROW = """() => [...document.querySelectorAll('.clp-equation, .clp-equation > div, .clp pre, .clp figcaption')].some(
-  e => e.scrollWidth > e.clientWidth + 2)"""
+NARROW = """() => [...document.querySelectorAll(
+  '.clp-equation, .clp-equation > div, .clp pre, .clp-cap, .clp small')].some(e => e.scrollWidth > e.clientWidth + 2)"""
 DRAWN = "() => ['sphere', 'map', 'bars'].map(name => document.querySelector(`.clp-${name}`).toDataURL()).join()"
 
 
@@ -126,8 +126,9 @@ def turn(page: Page, name: str) -> str | None:
 def playground(page: Page) -> list[str]:
     """What is wrong with the playground of a page."""
     found = []
-    for fold in page.locator("#playground > div > details:not([open]) > summary").all():
-        fold.click()
+    closed = page.locator("#playground-live > div > details:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
     for name in page.evaluate(KNOBS):
         wrong = turn(page, name)
         if wrong:
@@ -193,7 +194,7 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
                 found.append(f"figure {number}: the keys do not move the slider")
     if page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth + 2"):
         found.append(f"wider than {width} px")
-    if page.query_selector("#playground"):
+    if page.query_selector("#playground-live"):
         found += playground(page)
     return found
 
@@ -213,7 +214,7 @@ def main(root: Path) -> int:
         browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
         for path in pages:
             found = []
-            schemes = ("light", "dark") if 'id="playground"' in path.read_text(encoding="utf-8") else ("light",)
+            schemes = ("light", "dark") if 'id="playground-live"' in path.read_text(encoding="utf-8") else ("light",)
             for width, scheme in product((1300, 390), schemes):
                 context = browser.new_context(offline=True, color_scheme=scheme)
                 page = context.new_page()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from importlib.resources import files
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ lr = 1.0
 dim = 11
 image_size = 11
 warmup_epochs = 1
-parts = { a = 1, b = 1 }
+overrides = { a = 1, b = 1 }
 linear = { epochs = 1, batch_size = 1 }
 [dataset.cifar10]
 epochs = 2
@@ -41,7 +42,7 @@ batch_size = 12
 lr = 2.0
 dim = 12
 image_size = 12
-parts = { b = 2, c = 2 }
+overrides = { b = 2, c = 2 }
 [method."ring/iring"]
 epochs = 3
 batch_size = 13
@@ -119,11 +120,12 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
         return
     frame = papers.published(plan.paper, plan.table)
     frame = frame[~frame["row"].str.contains("minus base")]
-    if "" in plan.columns.values():
+    headings = [column.published for column in plan.columns.values()]
+    if "" in headings:
         printed = set(frame["row"] + " / " + frame["column"])
     else:
         methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
-        printed = set(frame[frame[datasets].isin(plan.columns.values())][methods])
+        printed = set(frame[frame[datasets].isin(headings)][methods])
     assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
 
 
@@ -137,7 +139,7 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
         assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
-        recipe.override(settings.parts)
+        recipe.override(settings.overrides)
         assert settings.augmentation in AUGMENTATIONS
 
 
@@ -173,7 +175,7 @@ def test_settings_merge_in_the_documented_order() -> None:
     cell = plan.settings("cifar10", "iring", "medium")
     assert (cell.epochs, cell.batch_size, cell.lr, cell.dim, cell.image_size) == (6, 15, 4.0, 13, 12)
     assert cell.warmup_epochs == 1
-    assert cell.parts == {"a": 1, "b": 2, "c": 2}
+    assert cell.overrides == {"a": 1, "b": 2, "c": 2}
     assert (cell.linear.epochs, cell.linear.batch_size) == (3, 1)
     assert plan.settings("cifar10", "ir", "medium").epochs == 5
     assert plan.settings("shapes", "ir", "medium").epochs == 4
@@ -220,3 +222,61 @@ def test_the_data_ships_with_the_package() -> None:
     here = files("contrastlab.papers")
     assert len([p for p in (here / "tables").iterdir() if p.name.endswith(".csv")]) == 38
     assert str(papers.PAPERS["ring"]).startswith("Mike Wu")
+
+
+LONG = """
+title = "t"
+claim = "c"
+
+[columns]
+cifar10 = "CIFAR10"
+digits = { data = "cifar10", on = "digits", metric = "nn1" }
+here = { data = "shapes", metric = "knn200" }
+
+[rows]
+"ring/ir" = "IR"
+
+[settings]
+epochs = 3
+"""
+
+
+def test_a_column_names_data_task_metric_and_printed_column() -> None:
+    plan = papers.parse_plan(LONG, "ring_table1.toml")
+    short, long = plan.columns["cifar10"], plan.columns["digits"]
+    assert (short.data, short.on, short.metric, short.task, short.published) == (
+        "cifar10", "", "linear", "linear", "CIFAR10",
+    )  # fmt: skip
+    assert (long.data, long.on, long.metric, long.task, long.published) == (
+        "cifar10",
+        "digits",
+        "nn1",
+        "neighbours",
+        "",
+    )
+    assert list(plan.select("cifar10")) == ["cifar10", "digits"]
+    assert list(plan.select("cifar10", "digits")) == ["digits"]
+    assert list(plan.select("shapes")) == ["here"]
+    assert plan.datasets == ("cifar10", "shapes")
+    # data that no column names fill each kind of column, without printed numbers
+    others = plan.select("fashionmnist")
+    assert {(c.data, c.on, c.metric, c.published) for c in others.values()} == {
+        ("fashionmnist", "", "linear", ""), ("fashionmnist", "digits", "nn1", ""), ("fashionmnist", "", "knn200", ""),
+    }  # fmt: skip
+    assert len({plan.setup(c, "ir") for c in plan.select("cifar10").values()}) == 2
+    with pytest.raises(UnknownNameError, match="did you mean digits"):
+        plan.select("cifar10", "digit")
+    with pytest.raises(ArgumentError, match="metric 'nn2'; did you mean nn1"):
+        papers.parse_plan(LONG.replace('"nn1"', '"nn2"'), "ring_table1.toml")
+
+
+def test_the_catalogue_has_every_published_table_once() -> None:
+    entries = papers.catalogue()
+    names = [entry.name for entry in entries]
+    assert len(set(names)) == len(names)
+    assert sum("/table" in name for name in names) == 38
+    root = Path(__file__).parents[1]
+    named = {entry.notebook for entry in entries if entry.notebook}
+    assert all((root / path).exists() for path in named)
+    others = {"nbs/crosses.ipynb"}  # of no table
+    assert {f"nbs/{path.name}" for path in (root / "nbs").glob("*.ipynb")} == named | others

@@ -79,7 +79,7 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     assert not wrong
 
 
-ROOT = "document.getElementById('playground')"
+ROOT = "document.getElementById('playground-live')"
 HANDLE = f"{ROOT}.playground"
 
 
@@ -600,7 +600,7 @@ def test_the_sentence_holds_the_present_numbers(open_page: Callable[..., Any]) -
 @pytest.mark.parametrize("width", [1300, 390])
 def test_knobs_answer_to_keys_and_refused_choices_give_their_reason(open_page: Callable[..., Any], width: int) -> None:
     page = open_page("#play-early-ring", width=width)
-    for fold in page.locator("#playground > div > details").all():
+    for fold in page.locator("#playground-live > div > details").all():
         if fold.get_attribute("open") is None:
             fold.locator("summary").first.click()
     knobs = page.locator(".clp-knobs")
@@ -631,7 +631,7 @@ def test_arrows_turn_the_sphere_and_a_click_asks_another_item(open_page: Callabl
     page.keyboard.press("ArrowLeft")
     page.wait_for_timeout(100)
     assert page.evaluate(picture) != before
-    asked = page.locator(".clp-side figcaption").nth(1)
+    asked = page.locator(".clp-side .clp-cap").nth(1)
     assert asked.text_content().startswith("Item 1 asks")
     page.keyboard.press("n")
     page.wait_for_timeout(100)
@@ -666,7 +666,7 @@ def test_the_widget_follows_python_and_tells_it(browser: Any, tmp_path: Path) ->
         [playground.data(), state],
     )
     handle = "document.getElementById('cell').playground"
-    assert page.evaluate(f"() => {handle}.state") == state
+    assert page.evaluate(f"() => [{handle}.preset, {handle}.state]") == ["jcl", state]
     page.evaluate("() => { model.values.state = {...model.values.state, strength: 4}; model.say('change:state'); }")
     assert page.evaluate(f"() => {handle}.state.strength") == 4
     page.evaluate(f"() => {{ {handle}.change({{tau: 0.5}}); }}")
@@ -685,6 +685,7 @@ def test_the_widget_holds_a_checked_state_and_its_recipe() -> None:
 
     shown = playground.widget("jcl", strength=4)
     assert shown.recipe == preset("jcl", strength=4).recipe()
+    assert shown.preset == "jcl"
     assert shown.recipe.positives == positives.Joint(4, 4)
     shown.state = {**shown.state, "tau": 0.5}
     assert shown.recipe.temperature == 0.5

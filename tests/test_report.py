@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contrastlab import papers, report, results
-from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab import methods, papers, report, results, tasks
+from contrastlab.errors import ArgumentError, ContrastLabError, UnknownNameError
 from contrastlab.report import Unavailable
 
 PLAN = papers.plan("ring", 1)
@@ -21,21 +21,25 @@ MACHINE = results.provenance("cpu")
 
 def result(
     method: str, seed: int, linear: float, *, dataset="cifar10", profile="paper", day=0, data="d", note="",
-    test_images=10_000, **settings,
+    items=10_000, precision="32-true", **settings,
 ) -> results.Result:  # fmt: skip
     now = NOW + timedelta(days=day)
+    protocol = PLAN.settings(dataset, method, profile)
+    recipe = methods.get(method).override(protocol.overrides)
     return results.Result(
-        paper="ring",
-        table="1",
+        table="ring/table1",
         dataset=dataset,
         method=method,
         seed=seed,
         profile=profile,
+        task="linear",
+        task_config=tasks.Linear.of(protocol).identity(),
         protocol={},
-        test_images=test_images,
-        settings={**PLAN.settings(dataset, method, profile).model_dump(mode="json"), **settings},
-        recipe={"name": method},
+        items=items,
+        settings={**protocol.model_dump(mode="json"), **settings},
+        recipe=recipe.describe(),
         metrics={"linear": linear},
+        precision=precision,
         provenance=results.Provenance(
             **MACHINE, data_fingerprint=data, data_note=note, started=now, finished=now, wall_s=1.0
         ),
@@ -65,15 +69,6 @@ def test_interval_is_students() -> None:
         report.interval([])
 
 
-def test_binomial_half_width() -> None:
-    assert report.binomial_half_width(85, 10_000) == pytest.approx(0.70, abs=0.005)
-    assert report.binomial_half_width(90, 10_000) == pytest.approx(0.59, abs=0.005)
-    with pytest.raises(ArgumentError, match="percent="):
-        report.binomial_half_width(101, 10)
-    with pytest.raises(ArgumentError, match="images="):
-        report.binomial_half_width(50, 0)
-
-
 def test_paper_profile_has_published_measured_and_difference() -> None:
     table = report.table(PLAN, FULL, "cifar10", "paper")
     frame = table.frame.set_index("row")
@@ -82,8 +77,8 @@ def test_paper_profile_has_published_measured_and_difference() -> None:
     assert frame.loc["IR", "measured − published"] == pytest.approx(244 / 3 - 81.2)
     assert frame.loc["IR", "seeds (paper)"] == 3
     assert table.banner == ""
-    assert "measured − published" in table.markdown()
-    assert "no uncertainty" in table.legend
+    assert "− published" in table.texts
+    assert any("no uncertainty" in line for line in table.legend)
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop"])
@@ -93,11 +88,10 @@ def test_small_profiles_carry_a_banner_and_no_difference(profile: str) -> None:
     for text in (table.markdown(), table.html()):
         assert "not " in table.banner
         assert table.banner.replace("<", "&lt;") in text.replace("&#x27;", "'")
-        assert "measured − published" not in text
-        assert "published (paper protocol)" in text
         assert f"profile {profile}" in text
+    assert "− published" not in table.texts
     assert not [c for c in table.frame if c == "published" or "− published" in c]
-    assert table.banner in report.summary_sentences(table)
+    assert table.banner in table.summary
 
 
 def test_profiles_and_data_sets_never_mix() -> None:
@@ -106,7 +100,7 @@ def test_profiles_and_data_sets_never_mix() -> None:
         report.table(PLAN, FULL, "cifar10", "paper").frame
     )
     smoke = report.table(PLAN, mixed, "cifar10", "smoke")
-    assert row(smoke, "IR").measured == report.Estimate(10.0, None, 1, report.binomial_half_width(10.0, 10_000))
+    assert row(smoke, "IR").measured == report.Estimate(10.0, None, 1, tasks.metric("linear").half_width(10.0, 10_000))
     assert row(smoke, "IRing").status == "not run"
     measured = {c for c in smoke.frame if "(smoke)" in c}
     assert measured
@@ -136,15 +130,16 @@ def test_gain_needs_common_seeds_and_the_same_data() -> None:
 
 def test_one_seed_has_no_interval_and_says_so() -> None:
     table = report.table(PLAN, [result("ring/ir", 0, 85.0)], "cifar10", "paper")
-    assert "85.00 (1 seed, no interval; test set ± 0.70)" in table.markdown()
+    assert "85.00 (± 0.70)" in table.markdown()
+    assert any("one seed has no interval" in line for line in table.legend)
     assert math.isnan(table.frame.set_index("row").loc["IR", "95 % half-width (paper)"])
-    assert any("One seed only for IR" in s for s in report.summary_sentences(table))
-    assert any("agreement is not judged" in s for s in report.summary_sentences(table))
+    assert any("One seed only for every row" in s for s in table.summary)
+    assert any("agreement is not judged" in s for s in table.summary)
 
 
 def test_labels_with_a_comma_are_kept_apart() -> None:
     plan = papers.plan("fmicl", 8)
-    sentences = report.summary_sentences(report.table(plan, [], "cifar10", "paper"))
+    sentences = report.table(plan, [], "cifar10", "paper").summary
     assert any("Not run: KL, α = 0.1; KL, α = 1; " in sentence for sentence in sentences)
 
 
@@ -154,16 +149,16 @@ def test_mark_against_the_random_encoder(linear: float, above: bool) -> None:
     ir = row(table, "IR")
     assert ir.versus_random == pytest.approx(linear - 41)
     assert ir.above_random is above
-    assert ("▲" if above else "▽ not above random") in next(x for x in table.markdown().splitlines() if "| IR |" in x)
+    assert ("▲" if above else "▽") in next(x for x in table.markdown().splitlines() if "| IR |" in x)
     word = "Above the random encoder: IR" if above else "Not yet above the random encoder"
-    assert any(s.startswith(word) for s in report.summary_sentences(table))
+    assert any(s.startswith(word) for s in table.summary)
     assert row(table, "random encoder").above_random is None
 
 
 def test_without_a_random_encoder_nothing_is_claimed() -> None:
     table = report.table(PLAN, [result("ring/ir", 0, 80.0)], "cifar10", "paper")
     assert row(table, "IR").above_random is None
-    assert any("random encoder has not been run" in s for s in report.summary_sentences(table))
+    assert any("random encoder has not been run" in s for s in table.summary)
 
 
 def test_all_rows_stand_in_the_table_run_or_not() -> None:
@@ -175,9 +170,9 @@ def test_all_rows_stand_in_the_table_run_or_not() -> None:
     assert row(table, "CMC").status == "n/a: grey images have no colours"
     assert row(table, "CMCRing − CMC").status == "n/a: grey images have no colours"
     assert row(table, "LA").status == "not run"
-    assert "n/a: grey images" in table.markdown()
-    sentences = report.summary_sentences(table)
-    assert "Not possible here: CMC." in sentences
+    sentences = table.summary
+    assert "Not possible here: CMC (grey images have no colours)." in sentences
+    assert table.markdown().count("grey images") == 1
     assert sentences[0] == "0 of 7 rows have a measured number."
 
 
@@ -208,7 +203,7 @@ def test_a_note_of_every_printed_number_stands_once() -> None:
 
 def test_origin_tells_seeds_days_code_machine_and_time() -> None:
     text = report.origin(FULL)
-    assert text.startswith(f"{len(FULL)} runs, seeds 0, 1, 2; {NOW.date().isoformat()}; code ")
+    assert text.startswith(f"{len(FULL)} results, seeds 0, 1, 2; {NOW.date().isoformat()}; code ")
     assert f"torch {FULL[0].provenance.versions.get('torch', '?')}" in text
     assert f"{len(FULL) / 3600:.1f} hours in all" in text
     later = report.origin([*FULL, result("ring/ir", 7, 80.0, day=2)])
@@ -218,11 +213,11 @@ def test_origin_tells_seeds_days_code_machine_and_time() -> None:
 
 
 def test_agreement_with_the_paper_is_counted() -> None:
-    sentences = report.summary_sentences(report.table(PLAN, FULL, "cifar10", "paper"))
+    sentences = report.table(PLAN, FULL, "cifar10", "paper").summary
     assert any("inside our interval for 2 of 2 rows" in s for s in sentences)
     off = [*(result("ring/ir", s, 70.0 + s / 10) for s in range(3))]
-    assert any("Outside" in s and "IR (-11.1)" in s for s in report.summary_sentences(
-        report.table(PLAN, off, "cifar10", "paper")))  # fmt: skip
+    table = report.table(PLAN, off, "cifar10", "paper")
+    assert any("Outside" in s and "IR (-11.1)" in s for s in table.summary)
     effect = next(s for s in sentences if s.startswith("IRing − IR"))
     assert "excludes 0" in effect
 
@@ -234,7 +229,10 @@ def test_html_and_markdown_escape() -> None:
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;" in html
+    shown = result("ring/ir", 0, 1.0, dataset="shapes", profile="smoke").model_copy(update={"dataset": "folder:/<b>&|"})
+    table = report.table(PLAN, [shown], "folder:/<b>&|", "smoke", unavailable=[Unavailable("ring/cmc", nasty)])
     lines = [line for line in table.markdown().splitlines() if line.startswith("|")]
+    assert len(lines) == 3
     widths = {line.replace("\\|", "").count("|") for line in lines}
     assert len(widths) == 1
     assert "<script>" not in "".join(line.replace("\\<", "") for line in lines)
@@ -249,7 +247,7 @@ def test_figure_shows_published_only_in_the_papers_protocol() -> None:
     small = [result("ring/ir", 0, 20.0, profile="laptop"), result("ours/random", 0, 15.0, profile="laptop")]
     table = report.table(PLAN, small, "cifar10", "laptop")
     assert diamonds(table) == 0
-    assert "IR 20.00 (1 seed" in table.alt
+    assert "IR 20.00 (±" in table.alt
     assert table.figure().get_label() == table.alt
     assert report.table(PLAN, [], "cifar10", "laptop").figure().axes[0].lines[:] == []
 
@@ -271,63 +269,76 @@ def test_bad_names_and_results() -> None:
         report.table(PLAN, [], "cifar11", "smoke")
     with pytest.raises(UnknownNameError, match="did you mean cmc"):
         report.table(PLAN, [], "digits", "smoke", unavailable=[Unavailable("cmcc", "x")])
-    no_metric = result("ring/ir", 0, 1.0).model_copy(update={"metrics": {"nn1": 1.0}})
-    with pytest.raises(ArgumentError, match="metric 'linear'"):
-        report.table(PLAN, [no_metric], "cifar10", "paper")
-    with pytest.raises(ArgumentError, match="test_images="):
-        report.table(PLAN, [result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, test_images=5)], "cifar10", "paper")
+    no_metric = result("ring/ir", 0, 1.0).model_copy(update={"metrics": {"linear5": 1.0}})
+    assert row(report.table(PLAN, [no_metric], "cifar10", "paper"), "IR").status == "not run"
+    with pytest.raises(ArgumentError, match="items="):
+        report.table(PLAN, [result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, items=5)], "cifar10", "paper")
 
 
 def test_str_is_what_a_terminal_shows() -> None:
     text = str(report.table(PLAN, FULL, "cifar10", "paper"))
-    assert "| IRing |" in text
-    assert "- 2 of 7 rows have a measured number." in text
+    line = next(line for line in text.splitlines() if line.strip().startswith("IRing"))
+    assert "83.9" in line
+    assert "84.17 ± " in line
+    assert "2 of 7 rows have a measured number." in text
 
 
-def timed(method: str, seed: int, seconds: list[float], day: int = 0, machine: str = "a", **settings) -> results.Result:
-    run = result(method, seed, 50.0, profile="laptop", day=day, **settings)
-    curve = [{"epoch": i + 1.0, "seconds": s} for i, s in enumerate(np.cumsum(seconds).tolist())]
-    where = run.provenance.model_copy(update={"cpu": machine, "threads": 1})
-    return run.model_copy(update={"curve": curve, "provenance": where})
+def test_a_row_is_one_line_with_its_gain_beside_it() -> None:
+    table = report.table(PLAN, FULL, "cifar10", "paper")
+    assert len(table.texts) == 3  # two methods and the random encoder; rows that were not run are no lines
+    line = table.texts.set_index("method").loc["IRing"]
+    assert line["published"] == "83.9"
+    assert line["published gain"] == "+2.7"
+    assert line["against base"].startswith("+2.83 ± ")
+    assert line["against random"] == "+43.2 ▲"
+    assert table.html().count("<tr") == 1 + len(table.texts)
+    assert "3 seeds a row." in table.legend
 
 
-def test_epoch_cost_pairs_seeds_and_stands_beside_the_printed_ratio() -> None:
-    found = [
-        timed("ring/ir", 0, [2.0, 1.0]), timed("ring/ir", 1, [1.0, 3.0]),
-        timed("ring/iring", 0, [3.0, 1.5]), timed("ring/iring", 1, [2.5, 2.5]), timed("ring/iring", 2, [9.0, 9.0]),
-        timed("ring/iring", 0, [70.0], day=-1, epochs=1), result("ring/moco", 0, 1.0, profile="laptop"),
-    ]  # fmt: skip
-    cost = report.epoch_cost(PLAN, found, "cifar10", "laptop")
-    assert list(cost.index) == ["IR", "IRing", "MoCo", "MoCoRing"]
-    iring = cost.loc["IRing"]
-    printed = papers.published("ring", "5a").set_index(["row", "column"])["value"]
-    for column in ("CIFAR10 epoch seconds", "ImageNet epoch minutes"):
-        expected = printed["IRing", column] / printed["IR", column]
-        assert iring[f"published ratio, {column.split()[0]}"] == pytest.approx(expected)
-    assert iring["seconds an epoch (laptop)"] == pytest.approx(27.5 / 6)
-    assert iring["sd over epochs (laptop)"] == pytest.approx(np.std([3, 1.5, 2.5, 2.5, 9, 9], ddof=1))
-    assert iring["fastest epoch (laptop)"] == pytest.approx(1.5)
-    assert (iring["epochs (laptop)"], iring["seeds (laptop)"]) == (6, 3)
-    # seed 2 has no base; 2.25/1.5 and 2.5/2
-    mean, half = report.interval([1.5, 1.25])
-    assert iring["ratio (laptop)"] == pytest.approx(mean)
-    assert iring["95 % half-width (laptop)"] == pytest.approx(half)
-    assert iring["ratio of fastest epochs (laptop)"] == pytest.approx(1.5)
-    assert iring["machine"] == "a, 1 thread"
-    assert math.isnan(cost.loc["IR", "ratio (laptop)"])
-    assert math.isnan(cost.loc["IR", "published ratio, CIFAR10"])
-    assert math.isnan(cost.loc["MoCo", "seconds an epoch (laptop)"])  # stored without a curve
-    assert cost.loc["MoCo", "epochs (laptop)"] == 0
+def test_results_of_another_table_serve_where_the_protocol_is_the_same() -> None:
+    elsewhere = [r.model_copy(update={"table": "ring/table9", "method": "other/name"}) for r in FULL]
+    here, there = (report.table(PLAN, given, "cifar10", "paper").frame for given in (FULL, elsewhere))
+    assert here.equals(there)
+    # of another protocol they do not
+    changed = [result("ring/ir", 0, 50.0, epochs=3).model_copy(update={"table": "ring/table9"})]
+    assert row(report.table(PLAN, changed, "cifar10", "paper"), "IR").status == "not run"
 
 
-def test_epoch_cost_compares_no_two_machines_and_no_two_settings() -> None:
-    base = timed("ring/ir", 0, [1.0, 1.0])
-    for other in (timed("ring/iring", 0, [2.0, 2.0], machine="b"), timed("ring/iring", 0, [2.0, 2.0], batch_size=7)):
-        cost = report.epoch_cost(PLAN, [base, other], "cifar10", "laptop")
-        assert cost.loc["IRing", "seconds an epoch (laptop)"] == pytest.approx(2)
-        assert cost.loc["IRing", ["ratio (laptop)", "ratio of fastest epochs (laptop)"]].isna().all()
-    one = report.epoch_cost(PLAN, [base, timed("ring/iring", 0, [2.0])], "cifar10", "laptop").loc["IRing"]
-    assert one["ratio (laptop)"] == pytest.approx(2)
-    assert one[["95 % half-width (laptop)", "sd over epochs (laptop)"]].isna().all()
-    with pytest.raises(UnknownNameError, match="laptop"):
-        report.epoch_cost(PLAN, [], "cifar10", "laptp")
+def test_rows_of_two_precisions_are_told_apart() -> None:
+    mixed = [result("ring/ir", 0, 80.0), result("ring/iring", 0, 83.0, precision="bf16-mixed")]
+    table = report.table(PLAN, mixed, "cifar10", "paper")
+    assert any("precision" in line and "bf16-mixed" in line for line in table.legend)
+    assert "bf16-mixed against 32-true" in row(table, "IRing − IR").note
+    assert not any("precision" in line for line in report.table(PLAN, FULL, "cifar10", "paper").legend)
+
+
+def test_a_metric_says_its_unit_range_and_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = tasks.Metric(
+        "linear", "time", unit="seconds", high=math.inf, higher_is_better=False, error="none", items="steps", gap="s"
+    )
+    monkeypatch.setattr(tasks, "metric", lambda name: seconds)
+    table = report.table(PLAN, [result("ours/random", 0, 300.0), result("ring/ir", 0, 200.0)], "cifar10", "paper")
+    assert row(table, "IR").above_random is True  # fewer seconds are better
+    assert row(table, "IR").measured.sampling is None
+    assert "time (seconds)" in table.caption
+    assert "percent" not in table.markdown()
+    assert "200.00" in table.markdown()
+    assert table.figure().axes[0].get_xlabel().startswith("time (seconds)")
+    table.check("ir")
+
+
+def test_a_stored_half_width_is_the_sampling_error_of_a_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    ap = tasks.Metric("linear", "box AP", unit="AP", error="bootstrap", items="pictures")
+    monkeypatch.setattr(tasks, "metric", lambda name: ap)
+    one = result("ring/ir", 0, 20.0).model_copy(update={"half_widths": {"linear": 1.25}})
+    assert "20.00 (± 1.25)" in report.table(PLAN, [one], "cifar10", "paper").markdown()
+
+
+def test_a_table_is_checked_by_the_rows_that_were_asked_for() -> None:
+    given = [result("ours/random", 0, 41.0), result("ring/ir", 0, 45.0)]
+    table = report.table(PLAN, given, "cifar10", "paper", unavailable=[Unavailable("cmc", "grey")])
+    table.check("ir,cmc")
+    with pytest.raises(ContrastLabError, match="ring/moco"):
+        table.check("ir,moco")
+    with pytest.raises(ContrastLabError, match="ours/random"):
+        report.table(PLAN, given[1:], "cifar10", "paper").check("ir")

@@ -37,6 +37,15 @@ class LinearProbe(_Data):
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
 
 
+class TransferView(_Data):
+    """How frozen encoders are shown data they were not trained on; the classifier is that of ``linear``."""
+
+    augmentation: str = Field("", description="of the classifier's training images; empty: that of pre-training")
+    normalise: Literal["target", "pretraining"] = Field(
+        "target", description="by mean and variance of the target's training images, or as in pre-training"
+    )
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -70,6 +79,7 @@ class Settings(_Data):
     # evaluation
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
+    transfer: TransferView = TransferView()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -102,5 +112,5 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "overrides"})
+_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "overrides"})
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim"})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from hypothesis import settings
@@ -10,9 +12,11 @@ from hypothesis import strategies as st
 
 from contrastlab.theory import exact
 
-many = settings(max_examples=2000)
+_SHARE = float(os.environ.get("CONTRASTLAB_CASES", "1"))
+"""Share of the cases that are drawn; a mutation run, which repeats the tests thousands of times, draws fewer."""
+many = settings(max_examples=max(1, round(2000 * _SHARE)))
 """For inequalities."""
-some = settings(max_examples=400)
+some = settings(max_examples=max(1, round(400 * _SHARE)))
 """For identities, and where one example is a whole enumeration."""
 
 
@@ -68,3 +72,15 @@ def lively(problem: Problem) -> Problem:
     tilt = np.linspace(0, 0.1, problem.critic.shape[1])
     flat = np.ptp(problem.critic, axis=1, keepdims=True) < 1e-3
     return Problem(problem.joint, problem.critic + np.where(flat, tilt, 0.0), problem.rng)
+
+
+def one_by_one(joint: exact.Joint, critic: np.ndarray, draws: int, q: np.ndarray, *, positive: bool = True) -> float:
+    """``exact.contrastive``, slowly: every pair and every sequence of negatives, one after the other."""
+    total = 0.0
+    for x, y in product(*map(range, critic.shape)):
+        for drawn in product(range(critic.shape[1]), repeat=draws):
+            scores = [critic[x, y]] * positive + [critic[x, j] for j in drawn]
+            top = max(scores)
+            log_mean = top + np.log(np.mean(np.exp(np.array(scores) - top)))
+            total += joint.table[x, y] * np.prod(q[x, list(drawn)]) * (critic[x, y] - log_mean)
+    return float(total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -45,6 +45,46 @@ def test_equation_5_is_the_posterior(joint, k):
         assert likelihood / likelihood.sum() == pytest.approx(ratio[x, y] / ratio[x, y].sum(), abs=EXACT)
 
 
+def contrast_of_pairs(joint: exact.Joint, critic: np.ndarray) -> float:
+    """Eq. 1 with one negative: a pair from p(x, y) against a pair from p(x) p(y), each scored by the critic."""
+    f = critic.ravel()
+    return float(joint.table.ravel() @ np.logaddexp(0, f[None] - f[:, None]) @ joint.product.ravel())
+
+
+@many
+@given(problems())
+def test_equation_1_wants_one_constant(problem):
+    joint = problem.joint
+    best = contrast_of_pairs(joint, joint.log_ratio)
+    assert contrast_of_pairs(joint, joint.log_ratio + 1.7) == pytest.approx(best, abs=EXACT)
+    assert contrast_of_pairs(joint, problem.critic) >= best - SLACK
+    if len(joint.x) > 1:  # a factor of the anchor, which Eq. 2 does not see
+        by_anchor = np.linspace(0, 3, len(joint.x))[:, None]
+        lost = contrast_of_pairs(joint, joint.log_ratio + by_anchor) - best
+        assert lost > 1e-3 * joint.x.min() * joint.x.max()
+
+
+PAIR = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]])
+
+
+@some
+@given(joints())
+def test_the_mean_log_ratio_is_the_information(joint):
+    # of entropies: I = H(X) + H(Y) − H(X, Y)
+    def entropy_of(p: np.ndarray) -> float:
+        return float(-(p * np.log(p)).sum())
+
+    by_entropies = entropy_of(joint.x) + entropy_of(joint.y) - entropy_of(joint.table)
+    assert (joint.table * joint.log_ratio).sum() == pytest.approx(by_entropies, abs=EXACT)
+
+
+def test_the_mean_ratio_is_not_the_information(stated):
+    ratio = float((PAIR.table * np.exp(PAIR.log_ratio)).sum())
+    assert ratio == pytest.approx(1 + float((PAIR.product * np.expm1(PAIR.log_ratio) ** 2).sum()))
+    assert ratio > 1 > PAIR.mutual_information
+    stated("cmc/equation-5-pmi", ratio=ratio, information=PAIR.mutual_information)
+
+
 @many
 @given(problems(), st.integers(1, 4))
 def test_equation_6(problem, k):
@@ -53,11 +93,43 @@ def test_equation_6(problem, k):
     assert math.log(k + 1) - loss <= problem.joint.mutual_information + SLACK
 
 
-@some
-@given(joints(most=4))
-def test_more_negatives_tighten(joint):
-    values = [exact.info_nce(joint, joint.log_ratio, k) for k in range(2, 8)]
-    assert all(after >= before - SLACK for before, after in pairwise(values))
+def printed_bounds(joint: exact.Joint, critic: np.ndarray, most: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """log(k + 1) − L and log k − L for k = 1 … ``most``."""
+    loss = np.array([contrast(joint, critic, k) for k in range(1, most + 1)])
+    k = np.arange(1, most + 1)
+    return np.log(k + 1) - loss, np.log(k) - loss
+
+
+def test_more_negatives_tighten_at_the_optimal_critic(stated):
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        joint = exact.Joint.of(rng.gamma(rng.choice([0.1, 1.0]), size=rng.integers(2, 5, 2)) + 1e-9)
+        for scale in (1.0, None):
+            critic = joint.log_ratio if scale else joint.log_ratio + rng.standard_normal((len(joint.x), 1))
+            with_positive, printed = printed_bounds(joint, critic, 6)
+            assert (np.diff(with_positive) >= -SLACK).all()
+            assert (np.diff(printed) > 0).all()
+    _, printed = printed_bounds(PAIR, PAIR.log_ratio)
+    stated("cmc/appendix-c-2-more-negatives", first=printed[0], last=printed[-1])
+
+
+def test_more_negatives_can_lower_a_fixed_critic(stated):
+    bold, rising = printed_bounds(PAIR, 3 * PAIR.log_ratio, 40)
+    lowest = int(bold.argmin())
+    assert 0 < lowest < 39  # and rises again
+    assert (np.diff(bold[: lowest + 1]) < 0).all()
+    assert (np.diff(rising) > 0).all()
+    uneven = exact.Joint.of([[0.15, 0.05], [0.05, 0.75]])
+    hump, _ = printed_bounds(uneven, 2.5 * uneven.log_ratio)
+    shown = hump[[0, 1, 3, 7]]
+    assert shown[0] < shown[1] > shown[2] > shown[3] > 0
+    # the printed form falls too, where the critic points the wrong way
+    _, wrong = printed_bounds(PAIR, np.array([[-6.0, 0.0], [0.0, -6.0]]))
+    assert (np.diff(wrong) < 0).all()
+    stated(
+        "cmc/appendix-c-2-more-negatives", bold_first=bold[0], bold_least=bold[lowest], bold_at=lowest + 1,
+        hump=", ".join(f"{value:.4f}" for value in shown),
+    )  # fmt: skip
 
 
 @many
@@ -143,12 +215,97 @@ def weight(shared: tuple[int, ...], count: int, core: bool) -> int:
     return round(sum(information(p, i, j) for i, j in pairs) / math.log(2))
 
 
+def test_the_full_graph_has_six_objectives():
+    assert weight((0, 1, 2, 3), 4, core=False) == 6
+
+
+def test_a_core_view_has_three_objectives(stated):
+    full, core = (weight((0, 1, 2, 3), 4, core=core) for core in (False, True))
+    assert core == 3
+    stated("cmc/figure-3-objectives", full=full, core=core)
+
+
+def test_weights_are_not_in_proportion(stated):
+    full, core = ([weight(tuple(range(size)), 4, core) for size in (2, 3, 4)] for core in (False, True))
+    for weights in (full, core):
+        assert len({w / size for w, size in zip(weights, (2, 3, 4), strict=True)}) == 3
+    stated("cmc/section-3-3-proportion", full=" : ".join(map(str, full)), core=" : ".join(map(str, core)))
+
+
+@some
+@given(st.integers(0, 2**32 - 1))
+def test_what_a_core_view_ignores(seed):
+    p = views(seed)
+    beyond = sum(value for inside, value in atoms(p).items() if {1, 2} <= set(inside) and 0 not in inside)
+    conditional = entropy(p, (0, 1)) + entropy(p, (0, 2)) - entropy(p, (0, 1, 2)) - entropy(p, (0,))
+    assert beyond == pytest.approx(conditional, abs=EXACT)
+
+
+def test_a_bit_of_the_core_and_two_views_counts_twice(stated):
+    times = weight((0, 1, 2), 4, core=True)
+    assert times == 2
+    stated("cmc/section-3-3-ignored", times=times)
+
+
+def equation_9(joint: exact.Joint) -> np.ndarray:
+    h = np.exp(joint.log_ratio)
+    return h / h.sum(1, keepdims=True)
+
+
+@some
+@given(st.integers(0, 2**32 - 1), st.integers(2, 6))
+def test_equation_9_with_equal_atoms(seed, atoms_of_each):
+    table = np.random.default_rng(seed).gamma(0.5, size=(3, atoms_of_each)) + 1e-6
+    joint = exact.Joint.of(table / table.sum(0))  # p(y) uniform
+    assert equation_9(joint) == pytest.approx(joint.table / joint.x[:, None], abs=EXACT)
+
+
+def test_equation_9_with_unequal_atoms(stated):
+    joint = exact.Joint.independent([0.5, 0.5], [0.2, 0.8])
+    printed = equation_9(joint)
+    assert abs(printed - joint.table / joint.x[:, None]).max() > 0.2
+    stated("cmc/equation-9", printed=printed[0, 0])
+
+
+@some
+@given(joints(most=4), st.integers(1, 4))
+def test_equation_10_is_bayes(joint, m):
+    # m + 1 candidates in a row, one of them, at a random place, from the data: what share of each atom is the data's?
+    noise = np.full(len(joint.y), 1 / len(joint.y))
+    data = joint.table[0] / joint.x[0]
+    true, seen = np.zeros(len(noise)), np.zeros(len(noise))
+    for place in range(m + 1):
+        for slot in range(m + 1):
+            law = (data if slot == place else noise) / (m + 1)
+            seen += law
+            true += law * (slot == place)
+    assert true / seen == pytest.approx(data / (data + m * noise), abs=EXACT)
+
+
+@some
+@given(joints(most=4), st.integers(0, 2**32 - 1), st.integers(1, 8))
+def test_equation_11_is_least_at_the_conditional(joint, seed, m):
+    rng = np.random.default_rng(seed)
+    conditional, z = joint.table / joint.x[:, None], rng.uniform(0.1, 10)
+    noise = 1 / len(joint.y)
+
+    def loss(h: np.ndarray) -> float:
+        share = (h / z) / (h / z + m * noise)
+        return float(-(joint.x @ (conditional * np.log(share) + m * noise * np.log1p(-share)).sum(1)))
+
+    least = loss(z * conditional)
+    for step in (1e-3, 0.1, 1.0):
+        assert loss(z * conditional * np.exp(step * rng.standard_normal(conditional.shape))) > least
+
+
 def test_common_factors_weigh_more():
     for core in (False, True):
         weights = [weight(tuple(range(size)), 4, core) for size in (2, 3, 4)]
         assert weights == ([1, 2, 3] if core else [1, 3, 6])
 
 
-def test_a_large_factor_of_two_views_weighs_more():
-    assert 8 * weight((1, 2), 4, core=False) > weight((0, 1, 2, 3), 4, core=False)
+def test_a_large_factor_of_two_views_weighs_more(stated):
+    bits, pair, everyone = 8, weight((1, 2), 4, core=False), weight((0, 1, 2, 3), 4, core=False)
+    assert bits * pair > everyone
     assert weight((1, 2), 4, core=True) == 0
+    stated("cmc/section-3-3-shared", bits=bits, pair=bits * pair, everyone=everyone)

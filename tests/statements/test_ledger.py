@@ -1,10 +1,14 @@
-"""No verdict without a test, no test without a verdict."""
+"""No verdict without a test, no test without a verdict; and what the page says of itself is so."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
+from html import unescape
 from pathlib import Path
 
+import draws
 import pytest
 from pydantic import ValidationError
 
@@ -15,26 +19,83 @@ from contrastlab.papers import ledger
 HERE = Path(__file__).parent
 
 
-def functions(paper: str) -> set[str]:
+def functions(paper: str) -> dict[str, ast.FunctionDef]:
     tree = ast.parse((HERE / f"test_{paper}.py").read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def cases(function: ast.FunctionDef) -> int:
+    """Random cases that a test draws in a full run."""
+    kinds = {"many": 2000, "some": 400}
+    return sum(kinds.get(d.id, 0) for d in function.decorator_list if isinstance(d, ast.Name))
 
 
 @pytest.mark.parametrize("paper", papers.PAPERS)
 def test_statements_and_tests_name_each_other(paper):
     named = {name for entry in ledger.statements(paper) for name in (*entry.tests, *entry.refuted_by)}
-    assert named == functions(paper)
+    assert named == set(functions(paper))
+
+
+@pytest.mark.parametrize("paper", papers.PAPERS)
+def test_the_number_of_random_cases_is_that_of_the_tests(paper):
+    tests = functions(paper)
+    for entry in ledger.statements(paper):
+        assert entry.cases == sum(cases(tests[name]) for name in (*entry.tests, *entry.refuted_by)), entry.name
+
+
+def test_a_full_run_draws_the_cases_that_are_counted(monkeypatch):
+    if draws._SHARE == 1:
+        assert (draws.many.max_examples, draws.some.max_examples) == (2000, 400)
+    else:
+        assert draws.many.max_examples < 2000
+
+
+def test_a_number_in_a_text_is_stored_and_a_stored_number_is_in_a_text():
+    stored = json.loads((Path(ledger.__file__).with_name("numbers.json")).read_text(encoding="utf-8"))
+    shown = {}
+    for paper in papers.PAPERS:
+        for key, entry in ledger._texts(paper).items():
+            text = " ".join(entry.get(field, "") for field in ledger._TEXTS)
+            if names := {place[1] for place in ledger._PLACE.finditer(text)}:
+                shown[f"{paper}/{key}"] = names
+    assert shown == {name: set(values) for name, values in stored.items()}
+
+
+def test_a_number_that_is_not_stored_is_named():
+    with pytest.raises(UnknownNameError, match="number of ring/example-3-1"):
+        ledger._filled("{{nothing:.2f}}", "ring/example-3-1")
+    assert ledger.numbers("ring/example-3-1") == {}
+
+
+def test_a_proof_is_told_and_what_is_open_has_no_verdict():
+    for entry in ledger.statements():
+        if entry.how == "proved":
+            assert len(entry.because) > 12, entry.name
+        assert (entry.how == "open") == (entry.verdict == "unchecked"), entry.name
 
 
 def test_the_counts_are_of_all_statements():
     entries = ledger.statements()
-    assert sum(ledger.counts(entries).values()) == len(entries)
+    for by in ("verdict", "how"):
+        assert sum(ledger.counts(entries, by).values()) == len(entries)
     assert {entry.paper for entry in entries} == set(papers.PAPERS)
-    assert len({(entry.paper, entry.id) for entry in entries}) == len(entries)
+    assert len({entry.anchor for entry in entries}) == len(entries)
+
+
+def test_a_repeated_mistake_is_that_of_another_entry():
+    by_name = {entry.name: entry for entry in ledger.statements()}
+    for entry in by_name.values():
+        if entry.repeats:
+            other = by_name[f"{entry.paper}/{entry.repeats}"]
+            assert other.name != entry.name
+            assert not other.repeats
+            assert {entry.verdict, other.verdict} <= {"false", "conditional"}
 
 
 def test_an_entry_must_be_decided():
-    common = {"paper": "vince", "id": "x", "where": "Lemma 0", "claim": "1 = 1"}
+    common = {"paper": "vince", "id": "x", "section": "1", "where": "Lemma 0", "claim": "1 = 1", "how": "exact"}
     with pytest.raises(ValidationError, match="vince/x holds: it needs tests"):
         ledger.Statement(**common, verdict="holds")
     with pytest.raises(ValidationError, match="needs a counterexample"):
@@ -44,7 +105,13 @@ def test_an_entry_must_be_decided():
     with pytest.raises(ValidationError, match="under the added condition"):
         ledger.Statement(**common, verdict="conditional", counterexample="0", refuted_by=("test_a",), repair="if 1")
     with pytest.raises(ValidationError, match="needs the reason"):
-        ledger.Statement(**common, verdict="unchecked")
+        ledger.Statement(**{**common, "how": "open"}, verdict="unchecked")
+    with pytest.raises(ValidationError, match="open is what cannot be checked"):
+        ledger.Statement(**common, verdict="unchecked", because="no data")
+    with pytest.raises(ValidationError, match="needs the argument"):
+        ledger.Statement(**{**common, "how": "proved"}, verdict="holds", tests=("test_a",))
+    with pytest.raises(ValidationError, match="its decision stands in"):
+        ledger.Statement(**{**common, "how": "counted"}, verdict="holds", tests=("test_a",))
 
 
 def test_an_unknown_paper_is_named():
@@ -57,10 +124,31 @@ def test_the_table_has_a_line_per_statement_and_keeps_its_columns():
     lines = [line for line in ledger.markdown(entries).splitlines() if line.startswith("|")]
     assert len(lines) == 2 + len(entries)
     assert {line.replace(r"\|", "").count("|") for line in lines} == {4}
+    for line, entry in zip(lines[2:], entries, strict=True):
+        facets = dict(re.findall(r'data-(\w+)="([^"]*)"', line))
+        assert facets["paper"] == entry.paper
+        assert facets["section"] == entry.section
+        assert facets["verdict"] == ledger.VERDICTS[entry.verdict]
+        assert unescape(facets["decided"]) == ledger.METHODS[entry.how]
+        assert f'id="{entry.anchor}"' in line
+        assert f'href="#{entry.anchor}"' in line
 
 
-def test_the_summary_adds_up():
-    last = ledger.summary().splitlines()[-1]
+@pytest.mark.parametrize("by", ["verdict", "how"])
+def test_the_summary_adds_up(by):
+    last = ledger.summary(by=by).splitlines()[-1]
     numbers = [int(cell) for cell in last.strip("| ").split("|")[1:]]
-    assert numbers[:-1] == list(ledger.counts(ledger.statements()).values())
+    assert numbers[:-1] == list(ledger.counts(ledger.statements(), by).values())
     assert numbers[-1] == sum(numbers[:-1])
+
+
+def test_a_search_is_of_a_statement_and_what_it_found_was_not_expected_to_hold():
+    by_name = {entry.name: entry for entry in ledger.statements()}
+    assert ledger.searches()
+    for search in ledger.searches():
+        entry = by_name[search.statement]
+        assert search.found == (search.printed and entry.verdict in ("false", "conditional")), search.statement
+        assert search.found == bool(search.at)
+    lines = ledger.searched().splitlines()
+    assert len(lines) == 2 + len(ledger.searches())
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {7}

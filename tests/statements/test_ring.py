@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from draws import above, lively, many, problems, some
+from draws import above, lively, many, one_by_one, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastlab import candidates, negatives, objectives, papers
+from contrastlab import candidates, negatives, objectives
 from contrastlab.theory import exact
 
 EXACT = 1e-10
@@ -62,7 +62,21 @@ def two_step() -> tuple[exact.Joint, np.ndarray]:
     return exact.Joint.of(ratio / n**2), np.log(ratio)
 
 
-def test_theorem_3_1_as_printed():
+def test_with_the_positive_the_middle_step_fails():
+    # p and f with one hard negative: the positive of the rare pair pulls the denominator below c
+    joint, f = exact.Joint([[0.09, 0.01], [0.01, 0.89]]), np.array([[-10.0, 0.0], [0.0, 0.001]])
+    log_c = exact.threshold(joint, f)
+    region = np.array([[False, True], [False, True]])
+    assert (f[region] > log_c).all()
+    assert (math.exp(f[0, 0]) + math.exp(f[0, 1])) / 2 < 0.6 < math.exp(log_c[0])
+    q = exact.restrict(joint, region)
+    middle = exact.unnormalised_barber_agakov(joint, f, given="x")
+    without, within = (exact.contrastive(joint, f, 1, q, positive_in_denominator=p) for p in (False, True))
+    assert without <= middle < within - 0.04  # the printed form is below it, the form with the positive is not …
+    assert within <= exact.info_nce(joint, f, 2)  # … and a bound all the same
+
+
+def test_theorem_3_1_as_printed(stated):
     # optimal critic, c = 1, k = 1, the set is {1.05}: CNCE loses almost nothing, Eq. 1 is capped at log 2
     joint, critic = two_step()
     assert exact.threshold(joint, critic) == pytest.approx(0, abs=EXACT)
@@ -73,13 +87,15 @@ def test_theorem_3_1_as_printed():
     assert (critic[region] > 0).all()
     assert cnce == pytest.approx(joint.mutual_information - math.log(1.05), abs=EXACT)
     assert cnce > nce + 0.2
+    stated("ring/theorem-3-1-nce", cnce=cnce, nce=nce)
     assert cnce <= joint.mutual_information
 
 
-def test_nce_without_the_positive_is_no_bound():
+def test_nce_without_the_positive_is_no_bound(stated):
     joint, critic = two_step()
     value = exact.leave_one_out(joint, critic, 2)
     assert value > joint.mutual_information + 0.1
+    stated("ring/section-4-u-100", value=value, information=joint.mutual_information)
 
 
 @many
@@ -91,45 +107,74 @@ def test_nce_without_the_positive_is_above_at_the_optimal_critic(problem, k):
 
 
 @some
-@given(problems(), st.integers(1, 4))
-def test_u_100_with_the_positive(problem, k):
-    everything = exact.restrict(problem.joint, np.ones(problem.critic.shape, dtype=bool))
-    value = exact.contrastive(problem.joint, problem.critic, k, everything)
-    assert value == pytest.approx(exact.info_nce(problem.joint, problem.critic, k + 1), abs=EXACT)
+@given(problems(most=4), st.integers(1, 3), st.integers(2, 40))
+def test_u_100_with_the_positive(problem, k, queue):
+    # in the library the ring of 0–100 % is the whole queue, and the loss is that of a softmax over all of it …
+    scores = torch.from_numpy(problem.rng.standard_normal((3, queue)))
+    own = torch.from_numpy(problem.rng.standard_normal(3))
+    draws = negatives.BatchRandom(torch.Generator().manual_seed(0))
+    ring = negatives.Ring(inner=0, outer=100, k=None).select(candidates.Candidates(scores), draws, 0, 1)
+    by_hand = torch.cat([own[:, None], scores], 1).softmax(1)[:, 0].log()
+    assert torch.allclose(objectives.info_nce(own, ring.gather(scores)), -by_hand, rtol=0, atol=EXACT)
+    # … and in expectation InfoNCE, summed here draw by draw
+    everything = np.broadcast_to(problem.joint.y, problem.critic.shape)
+    by_draws = one_by_one(problem.joint, problem.critic, k, everything)
+    assert exact.info_nce(problem.joint, problem.critic, k + 1) == pytest.approx(by_draws, abs=1e-8)
 
 
-def test_small_u_below_c():
+@some
+@given(st.integers(0, 2**32 - 1), st.integers(5, 200), st.sampled_from([0.1, 1.0, 5.0]))
+def test_small_u_without_an_inner_edge(seed, items, scale):
+    # ℓ = 0: some u > 0 leaves keys above c only, and the value is then a bound
+    rng = np.random.default_rng(seed)
+    f = scale * rng.standard_normal((1, items))
+    joint = exact.Joint.independent([1.0], np.ones(items))
+    ranked = np.sort(f[0])[::-1]
+    log_c = exact.threshold(joint, f)[0]
+    hard = int((ranked > log_c).sum())
+    assert hard >= 1
+    region = f >= ranked[hard - 1]
+    value = exact.contrastive(joint, f, 1, exact.restrict(joint, region), positive_in_denominator=False)
+    assert value <= SLACK  # x is constant: there is no information
+
+
+def test_small_u_below_c(stated):
     # one class in a hundred: a ring that skips the closest 1 % skips exactly what lifts c
     # (a view shows its class, or a random one a tenth of the time; the critic is the optimal one)
     joint = exact.Joint.of(0.1 / 100 + 0.9 * np.eye(100))
     critic = joint.log_ratio
     ranks = (-critic).argsort(axis=1, kind="stable").argsort(axis=1)
-    ring = (ranks >= 1) & (ranks < 10)
     log_c = exact.threshold(joint, critic)[:, None]
-    assert (critic.max(1, keepdims=True) > log_c).all()  # the upper similarity threshold is above c …
-    assert (critic[ring] < 0).all()  # … and no negative is: the ring is easier than a random draw
+    assert (np.where(ranks < 1, critic, np.inf).min(1, keepdims=True) > log_c).all()  # u = 1 would do, if ℓ were 0
+    for u in range(2, 101):
+        ring = (ranks >= 1) & (ranks < u)
+        assert (np.where(ring, critic, -np.inf).max(1, keepdims=True) < log_c).all()  # no negative is above c
+    ring = (ranks >= 1) & (ranks < 10)
     q = exact.restrict(joint, ring)
     cnce = exact.contrastive(joint, critic, 1, q, positive_in_denominator=False)
     assert cnce > joint.mutual_information + 1
     # with the positive too: harder negatives would lower the value, these raise it
     assert exact.contrastive(joint, critic, 1, q) > exact.info_nce(joint, critic, 2)
+    stated("ring/section-4-small-u", over=cnce - joint.mutual_information)
 
 
 @many
-@given(problems(), st.floats(0, 1), st.integers(1, 3))
-def test_example_3_1(problem, share, k):
+@given(problems(), st.floats(0, 1), st.floats(0, 1), st.integers(1, 3))
+def test_example_3_1(problem, low, high, k):
+    # two thresholds anywhere between c and the largest e^f, whatever keys there are between them
     problem = lively(problem)
-    f = problem.critic
-    region = above(problem)
-    lowest = np.where(region, f, np.inf).min(1, keepdims=True)
-    ring = (f >= lowest) & (f <= lowest + share * (f.max(1, keepdims=True) - lowest))
-    assert (np.where(ring, f, np.inf).min(1) > exact.threshold(problem.joint, f)).all()
-    q = exact.restrict(problem.joint, ring)
-    value = exact.contrastive(problem.joint, f, k, q, positive_in_denominator=False)
+    log_c = exact.threshold(problem.joint, problem.critic)
+    top = problem.critic.max(1)
+    omega_l = log_c + (0.999 * low + 1e-6) * (top - log_c)
+    omega_u = omega_l + (high + 1e-9) * (top - omega_l)
+    region = (problem.critic >= omega_l[:, None]) & (problem.critic <= omega_u[:, None])
+    region = np.where(region.any(1, keepdims=True), region, problem.critic == top[:, None])  # p(S_B) > 0
+    q = exact.restrict(problem.joint, region)
+    value = exact.contrastive(problem.joint, problem.critic, k, q, positive_in_denominator=False)
     assert value <= problem.joint.mutual_information + SLACK
 
 
-def test_arbitrary_negatives_break_the_bound():
+def test_arbitrary_negatives_break_the_bound(stated):
     # X tells nothing of Y; negatives are always the symbol scored lowest
     joint = exact.Joint.independent([0.5, 0.5], [0.5, 0.5])
     critic = np.array([[3.0, -3.0], [3.0, -3.0]])
@@ -138,6 +183,8 @@ def test_arbitrary_negatives_break_the_bound():
     for with_positive in (True, False):
         value = exact.contrastive(joint, critic, 4, worst, positive_in_denominator=with_positive)
         assert value > 0.5
+        if with_positive:
+            stated("ring/footnote-1", value=value)
 
 
 def moments(p: np.ndarray, g: np.ndarray, k: int) -> tuple[float, float]:
@@ -159,7 +206,17 @@ def test_theorem_3_2_bias_as_a_deficit(problem, k):
     assert (within <= without + SLACK).all()
 
 
-def test_theorem_3_2_bias_as_printed():
+@many
+@given(problems(), st.integers(1, 4))
+def test_with_the_positive_harder_negatives_are_farther_from_the_truth(problem, k):
+    problem = lively(problem)
+    q = exact.restrict(problem.joint, above(problem))
+    under_p, under_q = (exact.contrastive(problem.joint, problem.critic, k, n) for n in (None, q))
+    truth = problem.joint.mutual_information
+    assert abs(under_q - truth) >= abs(under_p - truth) - SLACK
+
+
+def test_theorem_3_2_bias_as_printed(stated):
     joint, critic = two_step()
     q = exact.restrict(joint, np.isclose(critic, math.log(1.05)))
     under_p, under_q = (
@@ -168,6 +225,7 @@ def test_theorem_3_2_bias_as_printed():
     )
     assert under_p > 0 > under_q
     assert abs(under_p) > abs(under_q)
+    stated("ring/theorem-3-2-bias", under_p=under_p, under_q=under_q)
 
 
 @many
@@ -202,7 +260,7 @@ def test_theorem_3_2_variance_against_the_other_event(seed, symbols, k):
         assert variance(weight) >= variance(weight * event) - SLACK
 
 
-def test_theorem_3_2_variance_as_printed():
+def test_theorem_3_2_variance_as_printed(stated):
     # k = 2. Both hypotheses hold: the set {1.1, 10} lies above c = 1.06, and its variance below its complement's.
     # The hypothesis says nothing of mixed draws, in which a symbol near 1 dilutes the rare 10.
     p, g = np.array([0.02, 0.625, 0.35, 0.005]), np.array([0.001, 1.0, 1.1, 10.0])
@@ -212,22 +270,36 @@ def test_theorem_3_2_variance_as_printed():
     variances = [moments(law, g, 2)[1] for law in (inside, outside, p)]
     assert variances[0] <= variances[1]
     assert variances[2] < 0.95 * variances[0]
+    stated("ring/theorem-3-2-variance", less=1 - variances[2] / variances[0])
 
 
-def algorithm_1(queue: int, inner: float, outer: float) -> list[int]:
-    """Ranks that the printed slice ``all_dps[:ix_l:ix_u]`` takes of a sorted queue."""
-    return list(range(queue))[: int(inner * queue) : int(outer * queue)]
+def algorithm_1(tx1, tx2, emb1, queue, t, u, l):  # noqa: E741
+    """The lines of the listing between the encoders and ``loss.backward()``, as printed; and the kept logits."""
+    dps = (tx1 * tx2).sum(1) / t
+    all_dps = (emb1 @ queue.T / t).sort().values
+    ix_l = int(l * len(queue))
+    ix_u = int(u * len(queue))
+    ring_dps = all_dps[:, :ix_l:ix_u]
+    return -dps + ring_dps.logsumexp(1), ring_dps
 
 
-def test_algorithm_1_as_printed():
-    # start:stop:step reads as stop:step: of the ranks 10 … 99 of a queue of 1,000 only the closest key is left
-    assert algorithm_1(1000, 0.01, 0.10) == [0]
-    # torch sorts ascending, so "closest to farthest" has the farthest first
-    scores = torch.tensor([0.1, 0.9, 0.5])
-    assert scores.sort().values[0] == scores.min()
-    # and without the positive in the denominator the loss is negative for a good query: no minus log of a probability
-    own, others = torch.tensor([5.0]), torch.tensor([[0.0, 0.0]])
-    assert float(objectives.info_nce(own, others, positive_in_denominator=False)) < 0
+def test_algorithm_1_as_printed(stated):
+    generator = torch.Generator().manual_seed(0)
+    queue, emb1, emb2 = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (1000, 4, 4))
+    queue, emb1, emb2 = (torch.nn.functional.normalize(x, dim=1) for x in (queue, emb1, emb1 + 0.3 * emb2))
+    images = torch.rand(2, 4, 48, generator=generator, dtype=torch.float64)
+    loss, kept = algorithm_1(*images, emb1, queue, 0.07, 0.10, 0.01)
+    scores = emb1 @ queue.T / 0.07
+    assert kept.shape == (4, 1)
+    assert torch.equal(kept[:, 0], scores.amin(1))  # the least similar key of all
+    ring = negatives.Ring(inner=1, outer=10, k=None)
+    draws = negatives.BatchRandom(torch.Generator().manual_seed(0))
+    meant = ring.select(candidates.Candidates(scores), draws, 0, 1).gather(scores)
+    right = objectives.info_nce((emb1 * emb2).sum(1) / 0.07, meant)
+    assert (right >= 0).all()
+    assert (loss < -50).all()  # no minus logarithm of a probability
+    sizes = {"kept": kept.shape[1], "meant": meant.shape[1]}
+    stated("ring/algorithm-1", **sizes, listed=loss.mean(), right=right.mean())
 
 
 @some
@@ -244,28 +316,3 @@ def test_algorithm_1_by_ranks(seed, queue):
     by_hand = torch.logsumexp(torch.cat([own[:, None], ranked], 1), 1) - own
     assert torch.allclose(loss, by_hand, rtol=0, atol=EXACT)
     assert (loss >= 0).all()
-
-
-def differences(table: str, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
-    """(column or row, base) → published ring row minus its base."""
-    frame = papers.published("ring", table)
-    out = {}
-    for ring, base in pairs:
-        for dataset in frame["column"].unique():
-            cell = {r: frame[(frame["row"] == r) & (frame["column"] == dataset)]["value"] for r in (ring, base)}
-            if all(len(v) for v in cell.values()):
-                out[ring, dataset] = round(cell[ring].item() - cell[base].item(), 6)
-    return out
-
-
-PAIRS = [("IRing", "IR"), ("CMCRing", "CMC"), ("MoCoRing", "MoCo")]
-
-
-def test_every_model_and_dataset_but_one():
-    gains = differences("1", PAIRS)
-    assert len(gains) == 12
-    assert sum(gain > 0 for gain in gains.values()) == 11
-
-
-def test_every_model_and_every_dataset_as_printed():
-    assert differences("1", PAIRS)["CMCRing", "CIFAR100"] == 0

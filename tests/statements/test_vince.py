@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from draws import Problem, above, joints, lively, many, problems, some
+from draws import Problem, above, joints, lively, many, one_by_one, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
@@ -72,9 +72,60 @@ def test_lemma_3_1_with_the_right_sign(seed, k):
     assert estimate == pytest.approx(loss + log_k + log_kappa, abs=EXACT)
 
 
-def test_lemma_3_1_as_printed():
+def test_lemma_3_1_as_printed(stated):
     estimate, loss, log_k, log_kappa = kappa_case(0, 3)
-    assert abs(estimate - (loss + log_k - log_kappa)) == pytest.approx(2 * log_kappa, abs=EXACT)
+    gap = estimate - (loss + log_k - log_kappa)
+    assert gap == pytest.approx(2 * log_kappa, abs=EXACT)
+    stated("vince/lemma-3-1", gap=gap)
+
+
+def cmc_case(k: int) -> tuple[list[float], float]:
+    """InfoNCE of L against the bank of ab and of ab against that of L; half of the CMC objective with κ."""
+    (g_l, bank_l), (g_ab, bank_ab) = bank_scores(7, 4), bank_scores(8, 4)
+    both = [g_l @ bank_ab.T / 0.5, g_ab @ bank_l.T / 0.5]
+    estimates = [exact.info_nce(exact.Joint.of(np.eye(4)), scores, k) for scores in both]
+    return estimates, sum(kappa_loss(scores, k, objectives.KAPPA) for scores in both) / 2
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_lemma_3_1_of_cmc_with_the_right_sign(k):
+    estimates, half = cmc_case(k)
+    assert half + math.log(k) + math.log(objectives.KAPPA) == pytest.approx(sum(estimates) / 2, abs=EXACT)
+    assert max(estimates) <= math.log(4) + SLACK  # the information of four images, each its own partner
+
+
+def test_lemma_3_1_of_cmc_as_printed(stated):
+    estimates, half = cmc_case(3)
+    printed = half + math.log(3) - math.log(objectives.KAPPA)
+    assert sum(estimates) / 2 - printed == pytest.approx(2 * math.log(objectives.KAPPA), abs=EXACT)
+    assert abs(estimates[0] - estimates[1]) > 0.01
+    stated("vince/lemma-3-1-cmc", first=estimates[0], second=estimates[1])
+
+
+def bank_row(alpha: float, views: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The row of the bank after its updates, one view after the other."""
+    row = start
+    for view in views:
+        row = alpha * row + (1 - alpha) * view
+    return row
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9])
+def test_a_bank_row_is_a_weighted_mean(alpha):
+    rng = np.random.default_rng(0)
+    views, start = rng.standard_normal((12, 5)), rng.standard_normal(5)
+    newest_first = (1 - alpha) * sum(alpha**n * view for n, view in enumerate(views[::-1]))
+    np.testing.assert_allclose(bank_row(alpha, views, start), newest_first + alpha**12 * start, atol=1e-14)
+
+
+def test_a_bank_row_is_not_the_printed_sum(stated):
+    view, alpha, epochs = np.array([0.6, 0.8]), 0.5, 60
+    row = bank_row(alpha, np.tile(view, (epochs, 1)), view)
+    printed = sum(alpha ** (n - 1) * view for n in range(1, epochs + 1))
+    np.testing.assert_allclose(row, view, atol=1e-15)
+    times = np.linalg.norm(printed) / np.linalg.norm(row)
+    assert times == pytest.approx(1 / (1 - alpha))
+    stated("vince/memory-bank-weights", times=times)
 
 
 @many
@@ -97,7 +148,7 @@ def test_corollary_4_1_1_with_the_querys_own_set(problem, k):
     assert value <= problem.joint.mutual_information + SLACK
 
 
-def test_corollary_4_1_1_as_printed():
+def test_corollary_4_1_1_as_printed(stated):
     # X is constant, so it tells nothing of Y. Scored from x, symbol 1 is far above symbol 2; scored from y₁, every
     # symbol finds symbol 2 above its mean. All hypotheses on S_T hold, and the value is positive.
     joint = exact.Joint.of([[0.3, 0.7]])
@@ -108,16 +159,23 @@ def test_corollary_4_1_1_as_printed():
     assert (region == [[False, True], [False, True]]).all()
     assert joint.mutual_information == pytest.approx(0, abs=1e-12)
     assert exact.info_nce(joint, from_x, 8) <= 0
-    assert exact.contrastive(joint, from_x, 7, exact.restrict(joint, region[None])) > 0.5
+    value = exact.contrastive(joint, from_x, 7, exact.restrict(joint, region[None]))
+    assert value > joint.mutual_information + 0.5
+    stated("vince/corollary-4-1-1", value=value)
 
 
-def test_corollary_4_1_1_limit():
-    # τ → −∞ keeps every negative: VINCE is InfoNCE, though τ > log c no longer holds
-    joint = exact.Joint.of([[0.3, 0.1], [0.2, 0.4]])
-    critic = joint.log_ratio
-    everything = exact.restrict(joint, np.ones((2, 2), dtype=bool))
-    assert exact.contrastive(joint, critic, 4, everything) == pytest.approx(exact.info_nce(joint, critic, 5), abs=EXACT)
-    assert not (critic > exact.threshold(joint, critic)[:, None]).all()
+@some
+@given(problems(most=3), st.integers(1, 3))
+def test_corollary_4_1_1_limit(problem, draws):
+    # as τ falls the value does not, and below every score it is InfoNCE, here summed draw by draw
+    f = problem.critic
+    values = []
+    for depth in range(f.shape[1]):
+        cut = np.sort(f, axis=1)[:, -1 - depth][:, None]
+        values.append(exact.contrastive(problem.joint, f, draws, exact.restrict(problem.joint, f >= cut)))
+    assert (np.diff(values) >= -SLACK).all()
+    everything = np.broadcast_to(problem.joint.y, f.shape)
+    assert values[-1] == pytest.approx(one_by_one(problem.joint, f, draws, everything), abs=1e-8)
 
 
 def expectation(problem: Problem, k: int, q: np.ndarray, h) -> np.ndarray:
@@ -132,13 +190,14 @@ def expectation(problem: Problem, k: int, q: np.ndarray, h) -> np.ndarray:
     return out
 
 
-def test_any_increasing_function():
+def test_any_increasing_function(stated):
     # Z in {0, 3, 100}: the mean is 2.5, the set {3} lies above it, and its mean square does not
     p, z, q = np.array([0.49, 0.5, 0.01]), np.array([0.0, 3.0, 100.0]), np.array([0.0, 1.0, 0.0])
     assert z[1] > p @ z == pytest.approx(2.5)
     assert p @ z <= q @ z
     assert p @ z**2 == pytest.approx(104.5)
     assert p @ z**2 > q @ z**2 == pytest.approx(9.0)
+    stated("vince/appendix-a-4", mean=p @ z, set=q @ z, square=p @ z**2, set_square=q @ z**2)
 
 
 @some
@@ -223,32 +282,52 @@ def test_lemma_4_4_where_the_own_entry_is_nearest(seed, items):
     assert all(value >= la(scores, [i], everything) - SLACK for i in close)
 
 
-def test_lemma_4_4_as_printed():
+def test_lemma_4_4_as_printed(stated):
     scores = np.array([0.2, 0.9, 0.1]) / 0.07
-    assert la(scores, [0], [0, 1, 2]) < la(scores, [0, 1], [0, 1, 2]) - math.log(2) - 5
+    short = la(scores, [0, 1], [0, 1, 2]) - math.log(2) - la(scores, [0], [0, 1, 2])
+    assert short > 5
+    stated("vince/lemma-4-4", short=short)
 
 
-def jensen(scores: np.ndarray, close: list[int], background: list[int], times: int) -> tuple[float, float]:
-    """Both sides of the display in §4.2: log of the mean over C, and ``times`` the mean over C of the log."""
-    denominator = float(logsumexp(scores[background]))
+def jensen(scores: np.ndarray, own: int, close: list[int], denominator: float, draws: int) -> tuple[float, float]:
+    """Both sides of the display in §4.2: log of the mean over C; the own log, and ``draws`` times the mean over C."""
     left = float(logsumexp(scores[close])) - math.log(len(close)) - denominator
-    return left, times * (float(scores[close].mean()) - denominator)
+    return left, float(scores[own]) - denominator + draws * (float(scores[close].mean()) - denominator)
+
+
+def jensen_case(seed: int, items: int) -> tuple[np.ndarray, list[int], list[int]]:
+    """Scores; close neighbours, the own image 0 among them; background neighbours."""
+    rng = np.random.default_rng(seed)
+    close, background = (rng.integers(0, items, rng.integers(1, items + 1)).tolist() for _ in "ab")
+    return rng.standard_normal(items) * 5, sorted({0, *close}), background
 
 
 @many
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8))
 def test_jensen_step_with_a_mean(seed, items):
-    rng = np.random.default_rng(seed)
-    scores = rng.standard_normal(items) * 5
-    close, background = (rng.integers(0, items, rng.integers(1, items + 1)).tolist() for _ in "ab")
-    left, right = jensen(scores, close, background, 1)
+    scores, close, background = jensen_case(seed, items)
+    denominator = float(logsumexp(scores[background]))
+    left, _ = jensen(scores, 0, close, denominator, 1)
+    assert left >= float(scores[close].mean()) - denominator - SLACK
+
+
+@many
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(1, 4))
+def test_jensen_step_where_the_denominator_holds_the_neighbours(seed, items, draws):
+    scores, close, background = jensen_case(seed, items)
+    denominator = float(logsumexp(scores[sorted({*close, *background})]))
+    left, right = jensen(scores, 0, close, denominator, draws)
     assert left >= right - SLACK
 
 
-def test_jensen_step_as_printed():
-    # two draws of the one close neighbour, which the background does not hold: a sum of logs of a ratio above 1
-    left, right = jensen(np.array([3.0, 0.0]), [0], [1, 1], 2)
-    assert left < right - 1
+def test_jensen_step_as_printed(stated):
+    left, right = jensen(np.array([0.0, 3.0]), 0, [0, 1], math.log(2), 3)
+    assert left < right
+    # a draw is needed besides the own image, even if the denominator holds everything
+    held = np.array([5.0, 0.0])
+    left_of_none, right_of_none = jensen(held, 0, [0, 1], float(logsumexp(held)), 0)
+    assert left_of_none < right_of_none
+    stated("vince/section-4-2-jensen", left=left, right=right)
 
 
 @many
@@ -274,7 +353,10 @@ def test_lemma_a_1(problem):
 def test_lemma_a_2(problem):
     joint = problem.joint
     assert exact.nwj(joint, problem.critic) <= joint.mutual_information + SLACK
-    assert exact.nwj(joint, 1 + joint.log_ratio) == pytest.approx(joint.mutual_information, abs=EXACT)
+    for shift in (-2.0, -1.0, -0.5, 0.0, 0.5, 2.0):
+        value = exact.nwj(joint, 1 + shift + joint.log_ratio)
+        assert value == pytest.approx(joint.mutual_information + shift + 1 - math.exp(shift), abs=1e-9)
+        assert shift == 0 or value < joint.mutual_information - 0.05
     assert exact.nwj(joint, problem.critic) <= exact.unnormalised_barber_agakov(joint, problem.critic) + SLACK
 
 
@@ -316,12 +398,14 @@ def test_lemma_b_1_with_the_logarithm(k):
     assert simclr(g, k, logarithm=True) + math.log(k) == pytest.approx(estimate, abs=EXACT)
 
 
-def test_lemma_b_1_as_printed():
+def test_lemma_b_1_as_printed(stated):
     g, _ = bank_scores(5, 4)
     estimate = exact.info_nce(exact.Joint.of(np.eye(4)), g @ g.T / 0.5, 3)
     assert simclr(g, 3, logarithm=False) + math.log(3) > estimate + 0.5
     # above log K, which no InfoNCE estimate exceeds
-    assert simclr(g, 3, logarithm=False) + math.log(3) > math.log(3)
+    value = simclr(g, 3, logarithm=False) + math.log(3)
+    assert value > math.log(3)
+    stated("vince/lemma-b-1", value=value, log_k=math.log(3))
 
 
 @many
@@ -372,7 +456,7 @@ def test_higher_threshold_is_looser(problem, k):
     assert values[0] == pytest.approx(exact.info_nce(problem.joint, problem.critic, k), abs=EXACT)
 
 
-def test_nearest_to_the_positive_is_no_bound():
+def test_nearest_to_the_positive_is_no_bound(stated):
     # X constant; a tenth of the symbols is scored high; negatives are the 90 % nearest to y₁ in representation space.
     # A high y₁ is compared with itself among 90 %, a low one with low ones only: r log(p / r) nats of nothing.
     r, p, height = 0.1, 0.9, 12.0
@@ -384,12 +468,26 @@ def test_nearest_to_the_positive_is_no_bound():
     assert joint.mutual_information == pytest.approx(0, abs=1e-12)
     assert 0.8 * limit < value < 1.2 * limit
     assert exact.info_nce(joint, f, 61) <= 0
+    stated("vince/appendix-e-rule", share=r, near=p, value=value)
 
 
-def test_gaussian_information():
+@some
+@given(st.integers(0, 2**32 - 1), st.integers(3, 12))
+def test_nearest_to_a_query_of_unit_length_is_a_ball(seed, items):
+    # ‖g(x) − g(y)‖² = 2 − 2 g(x)·g(y): near is high, for every x
+    x, y = np.random.default_rng(seed).standard_normal((2, items, 4))
+    x, y = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, y))
+    distance = ((x[:, None] - y[None]) ** 2).sum(-1)
+    assert (distance.argsort(1) == (-x @ y.T).argsort(1)).all()
+    longer = np.concatenate([y, 100 * np.sign(x[:1] @ x[:1].T) * x[:1]])  # a long vector scores highest and is farthest
+    assert (x[0] @ longer.T).argmax() == items == ((x[0] - longer) ** 2).sum(-1).argmax()
+
+
+def test_gaussian_information(stated):
     gaussian = JointGaussian(np.array([[1, -0.5], [-0.5, 1]]) + np.array([[1, 0.9], [0.9, 1]]), 1)
     assert gaussian.mutual_information == pytest.approx(-0.5 * math.log(1 - 0.4**2 / 4), abs=1e-14)
     assert round(gaussian.mutual_information, 5) == 0.02041
+    stated("vince/appendix-e-information", value=gaussian.mutual_information)
     # and as the definition says: E log p(x, y) / p(x) p(y), by quadrature over the two independent Gaussians behind it
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
@@ -415,16 +513,36 @@ def neighbours_case(k: int = 2) -> tuple[float, float]:
     return total + math.log(k), joint.mutual_information
 
 
-def test_neighbours_in_the_numerator_are_no_bound():
+def test_neighbours_in_the_numerator_are_no_bound(stated):
     value, information = neighbours_case()
     assert value > math.log(2)
     assert value > information
+    stated("vince/section-4-3-neighbours", value=value, information=information)
 
 
-@many
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 6))
-def test_neighbours_in_the_denominator_too_stay_below_log_k(seed, close, others):
-    rng = np.random.default_rng(seed)
-    numerator, rest = rng.standard_normal(close) * 5, rng.standard_normal(others) * 5
-    ratio = logsumexp(numerator) - logsumexp(np.concatenate([numerator, rest]))
-    assert ratio + math.log(close + others) <= math.log(close + others) + SLACK
+@pytest.mark.parametrize("k", [3, 5])
+def test_neighbours_in_the_denominator_too_are_no_bound(k):
+    # a constant critic on independent variables: two of the K terms of the denominator are in the numerator
+    scores = np.zeros(k)
+    value = float(logsumexp(scores[:2]) - logsumexp(scores)) + math.log(k)
+    assert value == pytest.approx(math.log(2))
+    assert exact.Joint.independent([1.0], np.ones(k)).mutual_information < 1e-12
+
+
+@some
+@given(problems(most=4), st.integers(1, 2))
+def test_neighbours_less_log_c_stay_below_the_value_without(problem, draws):
+    problem = lively(problem)
+    joint, f, rng = problem.joint, problem.critic, problem.rng
+    q = exact.restrict(joint, above(problem))
+    ratio = np.zeros(f.shape)  # log of the mean over C of e^s, over e^s of the own y
+    for x, y in product(*map(range, f.shape)):
+        close = [y, *(other for other in range(f.shape[1]) if other != y and rng.random() < 0.5)]
+        mean = float(logsumexp(f[x, close])) - math.log(len(close))
+        while mean > f[x, y]:
+            close.remove(max(close, key=lambda other: f[x, other]))
+            mean = float(logsumexp(f[x, close])) - math.log(len(close))
+        ratio[x, y] = mean - f[x, y]
+    value = exact.contrastive(joint, f, draws, q) + float((joint.table * ratio).sum())
+    assert value <= joint.mutual_information + SLACK
+    assert value <= one_by_one(joint, f, draws, q) + 1e-8

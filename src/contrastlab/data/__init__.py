@@ -25,6 +25,7 @@ from contrastlab.data.images.sources import (
     load_published,
     load_tinyimagenet,
 )
+from contrastlab.data.images.transfer import TARGETS, load_target
 from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
@@ -34,7 +35,7 @@ _IMAGENETS = ("imagenet", "imagenet100")
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted(("shapes", "digits", "tinyimagenet", *PUBLISHED, *_IMAGENETS)))
+    return tuple(sorted(("shapes", "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -60,11 +61,15 @@ def load(
     ====================  ==============================================================================
     ``shapes``            generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
     ``digits``            bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
-    ``cifar10``, ``cifar100``, ``fashionmnist``   published splits, 32×32 RGB and 28×28 grey
+    ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``   published splits, 32×32 RGB and 28×28 grey
     ``stl10``             3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
     ``tinyimagenet``      3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
     ``imagenet``          ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     ``imagenet100``       the 100 synsets of CMC's Table 6 from the same folders
+    ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``   of ring Table 3, files
+    ``trafficsign_tracks``   the same signs, split so that no physical sign is on both sides
+    ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``   copies
+    ``shapes_recoloured``   generated, 3×24×24: ``shapes`` in complementary colours, magnified
     ``folder:<path>``     image files, see :func:`contrastlab.data.images.sources.load_folder`
     ``parquet:<path>``    Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     ====================  ==============================================================================
@@ -75,7 +80,7 @@ def load(
     Args:
         name: see the table.
         root: folder of the published sets, see :func:`data_root`.
-        download: whether torchvision may fetch a set that is not under ``root``, into ``root``.
+        download: whether torchvision may fetch one of the sets of 28 to 96 pixels into ``root``, if it is not there.
         n_train: images in ``pretrain``, and at most so many in ``train``; None is all. ``shapes`` makes any number.
         n_test: images in ``test``; None is all.
         seed: of the random subset, and of the generator of ``shapes``. It does not change a held-out split.
@@ -103,6 +108,8 @@ def load(
         splits = load_digits()
     elif name in PUBLISHED:
         splits = load_published(name, data_root(root), download)
+    elif name in TARGETS:
+        splits = load_target(name, data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:

@@ -40,7 +40,7 @@ def anchor(method: str) -> str:
 
 
 def table() -> str:
-    """The grid as HTML; the name of a method leads to its card, and ``atlas.js`` adds a filter to each choice."""
+    """The grid as HTML; the name of a method leads to its card, and ``tables.js`` adds a filter to each choice."""
     frame = grid().drop(columns="label")
     head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in ("method", *frame.columns))
     body = "".join(

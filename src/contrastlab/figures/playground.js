@@ -610,7 +610,7 @@ const MEASURES = {
   alignment: ["alignment", (v) => v.toFixed(3)],
   uniformity: ["uniformity", (v) => v.toFixed(3)],
   right: ["nearest right", (v) => `${v.toFixed(0)} %`],
-  bound: ["log(K+1) − loss", (v) => v.toFixed(3)],
+  bound: ["log(K+1)−loss", (v) => v.toFixed(3)],
 };
 const SPREAD = log(Math.sinh(4) / 4) - 4; // uniformity of points evenly over the sphere
 
@@ -684,7 +684,7 @@ export function mount(root, data, options = {}) {
   const sphere = build("canvas", { class: "clp-sphere", tabIndex: 0, role: "img" });
   const map = build("canvas", { class: "clp-map", role: "img" });
   const bars = build("canvas", { class: "clp-bars", role: "img" });
-  const barsSay = build("figcaption");
+  const barsSay = build("div", { class: "clp-cap" });
   const say = build("p", { class: "clp-say" });
   const one = build("div", { class: "clp-one" });
   const why = build("p", { class: "clp-why", role: "alert" });
@@ -701,17 +701,17 @@ export function mount(root, data, options = {}) {
   for (const [name, [label]] of Object.entries(MEASURES)) {
     const value = build("b"), canvas = build("canvas", { "aria-hidden": "true" }), note = build("small");
     spark[name] = { value, canvas, note };
-    sparks.append(build("figure", {}, build("figcaption", {}, build("span", {}, label), value), canvas, note));
+    sparks.append(build("div", {}, build("div", { class: "clp-cap" }, build("span", {}, label), value), canvas, note));
   }
   const formula = build("div", { class: "clp-equation" });
   const code = build("pre", { tabIndex: 0, "aria-label": "Python that makes this recipe" });
   const copy = build("button", { type: "button" }, "Copy the Python");
   const knobs = build("div", { class: "clp-knobs" });
-  const wide = root.clientWidth >= 600;
+  const wide = (root.clientWidth || innerWidth) >= 600;
   const fold = (title, ...inside) => build("details", { class: "clp-full", open: wide }, build("summary", {}, title), ...inside);
   const side = build("div", { class: "clp-side" },
-    build("figure", {}, map, build("figcaption", {}, "The sphere unrolled: longitude across, height upwards; areas are true.")),
-    build("figure", {}, bars, barsSay));
+    build("div", {}, map, build("div", { class: "clp-cap" }, "The sphere unrolled: longitude across, height upwards; areas are true.")),
+    build("div", {}, bars, barsSay));
   grid.append(head, sphere);
   if (options.compact) grid.replaceChildren(sphere, control);
   else grid.append(control, side, sparks, fold("The loss of this choice", formula, code, copy), fold("All knobs", knobs));
@@ -1081,10 +1081,10 @@ export function mount(root, data, options = {}) {
     const chance = (100 * (state.circle - 1)) / (world.table.length - 1);
     const marks = { alignment: 0, uniformity: SPREAD, right: chance, bound: world.nats };
     const notes = {
-      loss: "nats, of the last step", alignment: "0: views agree", uniformity: `${SPREAD.toFixed(2)}: even`.replace("-", "−"),
+      loss: "of the last step", alignment: "0: views agree", uniformity: `${SPREAD.toFixed(2)}: even`.replace("-", "−"),
       right: `by chance ${chance.toFixed(0)} %`, bound: `of I = ${world.nats.toFixed(2)} nats`,
     };
-    if (!bounded(state, data)) notes.bound = `no bound here; I = ${world.nats.toFixed(2)}`;
+    if (!bounded(state, data)) notes.bound = `no bound; I = ${world.nats.toFixed(2)}`;
     for (const [name, { value, canvas, note }] of Object.entries(spark)) {
       const series = history[name] || [];
       const now = series[series.length - 1];
@@ -1255,7 +1255,9 @@ export function mount(root, data, options = {}) {
   arrange();
   turned(0.5, 0.35);
   restart();
-  if (linked) root.scrollIntoView();
+  // the browser goes to the preset's place on the page when all is loaded; the sphere is what was meant
+  const reveal = () => setTimeout(() => root.scrollIntoView(), 100);
+  if (linked) document.readyState === "complete" ? reveal() : on(globalThis, "load", reveal);
   const handle = {
     get state() { return { ...state }; },
     get world() { return world; },

@@ -406,15 +406,6 @@ def source(part: Any) -> str:
     return f"{module}.{type(part).__name__}({', '.join(given)})"
 
 
-def _lines(recipe: Recipe) -> dict[str, dict[str, str]]:
-    # the rows of the equation and the parts in Python, by choice
-    head, tail = r"\begin{aligned}", r"\end{aligned}"
-    rows = recipe.equation.removeprefix(head).removesuffix(tail).split(r"\\ ")
-    parts = {name: source(part) for name, part in recipe.choices().items()} | {"score": ""}
-    order = ("objective", "score", "positives", "negatives", "keys", "views")
-    return {name: {"latex": _marked(row), "code": _marked(parts[name])} for name, row in zip(order, rows, strict=True)}
-
-
 _BASE: Mapping[str, Any] = MappingProxyType(asdict(State()) | dict(_MARKS))
 
 
@@ -638,9 +629,9 @@ def html(slug: str = "circles", *, compact: bool = False) -> str:
     """
     options = json.dumps({"preset": preset(slug).slug, "compact": compact})
     values = _data().replace("</", "<\\/")
-    mount = f'mount(document.getElementById("playground"), {values}, {options});'
+    mount = f'mount(document.getElementById("playground-live"), {values}, {options});'
     script = f'<script type="module">\n{module()}\n{mount}\n</script>'
-    return f'<style>\n{_file("css")}</style>\n<div id="playground"></div>\n{script}\n'
+    return f'<style>\n{_file("css")}</style>\n<div id="playground-live"></div>\n{script}\n'
 
 
 @cache
@@ -657,6 +648,7 @@ def _widget_class() -> Any:
         _esm = module()
         _css = _file("css")
         data = traitlets.Dict().tag(sync=True)
+        preset = traitlets.Unicode().tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
 
         @traitlets.validate("state")
@@ -697,4 +689,4 @@ def widget(slug: str = "circles", **changes: Any) -> Any:
         ImportError: anywidget is not installed.
     """
     made = _checked(changes, preset(slug).state)
-    return _widget_class()(data=data(), state=asdict(made))
+    return _widget_class()(data=data(), preset=slug, state=asdict(made))

@@ -15,6 +15,7 @@ from contrastlab.results import Result, slug
 from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
+BOLD = "in bold in the paper"
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def make(
             label=plan.label(method),
             kind="method" if method in plan.rows else "reference",
             published=plan.published_value(name, method),
-            note=plan.published_note(name, method).replace("bold", "in bold in the paper"),
+            note="" if shared_note(plan, name) else plan.published_note(name, method).replace("bold", BOLD),
             published_sd=plan.published_sd(name, method),
         )
         if method in missing:

@@ -137,7 +137,7 @@ class Report:
         return Sentences(
             f"{row.label}: {row.note.rstrip('.')}."
             for row in self.rows
-            if row.note and row.note != self.printed_note and row.kind != "difference" and row.measured
+            if row.note and row.kind != "difference" and row.measured
         )
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from contrastlab import data, methods, papers, report, results
+from contrastlab.data import Splits
 from contrastlab.errors import MissingDataError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
@@ -19,6 +20,7 @@ from contrastlab.reproduce.cell import Cell, Where, data_hash, say
 from contrastlab.results import Result
 
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+_Loaded = tuple[Splits, Splits] | MissingDataError | NotApplicableError
 
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
@@ -146,35 +148,49 @@ def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, R
     known: dict[Cell, Result | Unavailable] = {}
     missing: list[Cell] = []
     said: set[str] = set()
+    loaded: dict[tuple[str, str], _Loaded] = {}
+
+    def log_once(line: str) -> None:
+        if line not in said:
+            log(line)
+        said.add(line)
+
     for cell in every:
+        column = cell.column
+        if (column.data, column.on) not in loaded:  # a download that fails is tried once
+            loaded[column.data, column.on] = _load(cell, where)
+        splits = loaded[column.data, column.on]
+        if isinstance(splits, MissingDataError):
+            log_once(f"[{column.on}] needs data: {splits}")
+            known[cell] = Unavailable(cell.method, f"needs data: {splits}")
+            continue
         try:
-            splits = cell.data(where)
+            if isinstance(splits, NotApplicableError):
+                raise splits
             cell.recipe.views.channels(splits[0].pretrain.channels)
         except NotApplicableError as reason:
             known[cell] = Unavailable(cell.method, str(reason))
-            if cell.method not in said:
-                log(f"[{cell.method}] n/a: {reason}")
-            said.add(cell.method)
-            continue
-        except MissingDataError as reason:
-            if not cell.column.on or not _loads(cell.column.data, where):
-                raise
-            known[cell] = Unavailable(cell.method, f"needs data: {reason}")
+            log_once(f"[{cell.method}] n/a: {reason}")
             continue
         there = cell.stored(where, splits) if where.resume else None
-        if there is not None and cell.column.metric in there.metrics:
+        if there is not None and column.metric in there.metrics:
             known[cell] = there
         else:
             missing.append(cell)
     return known, missing
 
 
-def _loads(name: str, where: Where) -> bool:
+def _load(cell: Cell, where: Where) -> _Loaded:
+    """The data of a cell, or why there are none; where those for pre-training are missing, nothing can be run."""
     try:
-        data.load(name, where.data_root)
-    except MissingDataError:
-        return False
-    return True
+        return cell.data(where)
+    except NotApplicableError as reason:
+        return reason
+    except MissingDataError as reason:
+        if not cell.column.on:
+            raise
+        data.load(cell.column.data, where.data_root)
+        return reason
 
 
 def assemble(
@@ -201,7 +217,7 @@ def announce(
     reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
     why = f" (auto: {reason})" if asked == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
-    own = every[0].data(where)[0]
+    own = data.load(every[0].column.data, where.data_root)
     log(f"data: {own.note or own.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")

@@ -9,9 +9,9 @@ from statistics import fmean
 import pandas as pd
 
 from contrastlab.errors import reject, unknown
-from contrastlab.studies import Row
+from contrastlab.studies import Row, Study
 
-__all__ = ["NEAR_CHANCE", "PEAK_ETAS", "SEPARATED", "Peak", "closest", "peak", "table"]
+__all__ = ["NEAR_CHANCE", "PEAK_ETAS", "SEPARATED", "Peak", "closest", "peak", "sentence", "table"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,27 @@ def table(peaks: Sequence[Peak]) -> pd.DataFrame:
         }
         for found in peaks
     ).set_index("reading")
+
+
+def sentence(curves: Sequence[Study]) -> str:
+    """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown.
+
+    Args:
+        curves: of one profile, a reading each.
+    """
+    judged = [peak(found.rows) for found in curves]
+    best, there = closest(judged), [found for found in judged if not found.missing]
+    shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in there) or (
+        f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
+        + "; ".join(best.missing)
+    )
+    alone = [
+        peak([row for row in found.rows if row["seed"] == seed])
+        for found in curves for seed in dict.fromkeys(row["seed"] for row in found.rows)
+    ]  # fmt: skip
+    views = [peak(found.rows, accuracy="accuracy_views") for found in curves]
+    on_views = ", ".join(f"*{p.reading}*" for p in views if not p.missing) or "none"
+    return (
+        f"The published peak is shown by {shown}. Curves of one seed with the published shape: "
+        f"{sum(not p.missing for p in alone)} of {len(alone)}. Probed on views in place of the points: {on_views}."
+    )

@@ -13,6 +13,7 @@ from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.representations import encode, frozen, represent
+from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
@@ -22,6 +23,7 @@ __all__ = [
     "Neighbours",
     "Setting",
     "Task",
+    "Transfer",
     "bootstrap",
     "correct",
     "encode",
@@ -36,7 +38,7 @@ __all__ = [
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours)})
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer)})
 """Name to task."""
 
 

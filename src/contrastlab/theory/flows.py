@@ -13,6 +13,7 @@ Sources: Dinh et al. 2017 (RealNVP), fmicl Assumption 3 and appendix D.3.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,6 +27,7 @@ from zuko.flows import (  # type: ignore[import-untyped]
     UnconditionalDistribution,
     UnconditionalTransform,
 )
+from zuko.transforms import MonotonicAffineTransform  # type: ignore[import-untyped]
 
 from contrastlab.errors import NonFiniteLossError, reject
 from contrastlab.theory.fitting import Trace, early_stopping
@@ -49,6 +51,9 @@ def _logistic(low: Tensor, high: Tensor) -> laws.Distribution:
 
 def _normal(mean: Tensor, scale: Tensor) -> laws.Distribution:
     return laws.Independent(laws.Normal(mean, scale), 1)
+
+
+_stretch = partial(MonotonicAffineTransform, slope=math.exp(-2))  # a coupling scales by at most exp(2)
 
 
 def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: int = 64, seed: int = 0) -> Flow:
@@ -86,8 +91,12 @@ def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: in
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         couplings = [
-            GeneralCouplingTransform(dim, mask=masks[i % 4], hidden_features=(width, width)) for i in range(layers)
+            GeneralCouplingTransform(dim, mask=masks[i % 4], univariate=_stretch, hidden_features=(width, width))
+            for i in range(layers)
         ]
+    for coupling in couplings:  # the flow begins as the identity
+        for weight in coupling.hyper[-1].parameters():
+            nn.init.zeros_(weight)
     standardised = UnconditionalTransform(laws.AffineTransform, -x.mean(0) / scale, 1 / scale, event_dim=1, buffer=True)
     base = UnconditionalDistribution(_normal if prior == "gaussian" else _logistic, zeros, ones, buffer=True)
     return Flow([standardised, *couplings], base).to(x)

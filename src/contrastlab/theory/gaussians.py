@@ -38,7 +38,6 @@ __all__ = [
     "plug_in_simulated",
     "population",
     "share_of",
-    "simulated",
 ]
 
 Array = NDArray[np.float64]
@@ -172,53 +171,6 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
         against_all = np.log(part + (1 - part) * np.where(rest > 0, part * rest / left, 0.0))
     each = inner + outer
     return Largest(float(weight @ each), float(weight @ (each - against_all)))
-
-
-def simulated(
-    percent: float,
-    *,
-    negatives: int = 100,
-    scale: float = 1.0,
-    rho: float = RHO,
-    count: int = 20_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """VINCE(``percent`` %) at a·f* with K drawn negatives and the positive among them, as the networks are trained.
-
-    Args:
-        percent: p.
-        negatives: K.
-        scale: a.
-        rho: correlation.
-        count: pairs (x, y₁).
-        seed: of the draws.
-
-    Returns:
-        Mean and its standard error, nats.
-    """
-    part, rho = share_of(percent), _correlation(rho)
-    generator = np.random.default_rng(seed)
-    x = generator.standard_normal(count)
-    positive = rho * x + math.sqrt(1 - rho**2) * generator.standard_normal(count)
-    half, centre = _half_width(x / rho, part), x / rho
-    # normal draws within the interval around x/ρ, by rejection from Y where it is wide and at worst p of them stay
-    inside = np.empty((count, negatives))
-    todo = np.arange(count)
-    filled = np.zeros(count, dtype=np.int64)
-    while len(todo):
-        y = generator.standard_normal((len(todo), negatives))
-        good = np.abs(y - centre[todo, None]) <= half[todo, None]
-        place = filled[todo, None] + np.cumsum(good, 1) - 1
-        good &= place < negatives
-        row, column = np.nonzero(good)
-        inside[todo[row], place[row, column]] = y[row, column]
-        filled[todo] += good.sum(1)
-        todo = todo[filled[todo] < negatives]
-    own = scale * _optimal(x, rho, positive - centre)
-    other = scale * _optimal(x[:, None], rho, inside - centre[:, None])
-    mean = (np.exp(own) + np.exp(other).sum(1)) / (negatives + 1)
-    each = own - np.log(mean)
-    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(count))
 
 
 def independent_value(percent: float) -> float:

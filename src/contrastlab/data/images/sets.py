@@ -144,7 +144,8 @@ class ImageSet:
         images: uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
         labels: int64 ``[N]``: index into ``classes``, or −1 where unknown.
         classes: class names.
-        factors: what a generated set was made from, ``[N]`` by name; empty otherwise.
+        factors: what else is known of each image, ``[N]`` by name: what a generated one was made from, or the track
+            of a video frame.
 
     Raises:
         ArgumentError: a tensor has another type or shape, or a label has no class.
@@ -227,6 +228,10 @@ class ImageSet:
         """
         return self if n is None else self.subset(balanced_subset(self.labels, n, seed))
 
+    def coloured(self) -> ImageSet:
+        """The same images with three channels; grey becomes three equal ones, which share their memory."""
+        return self if self.channels == 3 else replace(self, images=self.images.expand(-1, 3, -1, -1))
+
     def to(self, device: torch.device | str) -> ImageSet:
         """The same set with all its tensors on ``device``."""
         moved = {name: values.to(device) for name, values in self.factors.items()}
@@ -248,9 +253,11 @@ class StreamedImages:
         classes: class names.
         channels: 1 (grey) or 3 (RGB): what every file is converted to.
         resize: side of the decoded square in pixels.
+        boxes: int64 ``[N, 4]`` of (top, left, height, width): the part of each file that is the picture, such as one
+            object; a file may occur several times. None is whole files.
 
     Raises:
-        ArgumentError: ``channels`` or ``resize`` is out of range, or labels and paths do not match.
+        ArgumentError: ``channels``, ``resize`` or a box is out of range, or labels, boxes and paths do not match.
     """
 
     resident: ClassVar[bool] = False
@@ -263,6 +270,7 @@ class StreamedImages:
     classes: tuple[str, ...]
     channels: int = 3
     resize: int = 256
+    boxes: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
@@ -270,12 +278,36 @@ class StreamedImages:
         if self.resize < 1:
             raise reject("resize", self.resize, "a side of at least 1 pixel")
         _check_labels(self.labels, self.classes, len(self.paths))
+        if self.boxes is not None:
+            if self.boxes.dtype != torch.int64 or self.boxes.shape != (len(self.paths), 4):
+                given = f"{self.boxes.dtype} of shape {tuple(self.boxes.shape)}"
+                raise reject("boxes", given, f"int64 of shape ({len(self.paths)}, 4), a box for each path")
+            wrong = ((self.boxes[:, :2] < 0) | (self.boxes[:, 2:] < 1)).any(1).nonzero().flatten()
+            if len(wrong):
+                raise reject("boxes", self.boxes[wrong[0]].tolist(), "top and left >= 0, height and width >= 1")
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> Tensor:
+    def picture(self, index: int) -> Image.Image:
+        """The picture at its full size.
+
+        Raises:
+            CorruptFileError: the file cannot be decoded, or its box reaches beyond it.
+        """
         image = decode(self.folder / self.paths[index])
+        if self.boxes is None:
+            return image
+        top, left, height, width = self.boxes[index].tolist()
+        if left + width > image.width or top + height > image.height:
+            raise CorruptFileError(
+                f"{self.folder / self.paths[index]} has {image.width}x{image.height} pixels: the box"
+                f" (top, left, height, width) = {(top, left, height, width)} reaches beyond them"
+            )
+        return image.crop((left, top, left + width, top + height))
+
+    def __getitem__(self, index: int) -> Tensor:
+        image = self.picture(index)
         return torch.from_numpy(chw(square(image, self.resize), self.channels))
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
@@ -293,7 +325,7 @@ class StreamedImages:
             CorruptFileError: the file cannot be decoded.
         """
         # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
-        image = decode(self.folder / self.paths[index])
+        image = self.picture(index)
         parts = (cropped(image, tuple(box), size) for box in boxes(image.height, image.width).tolist())
         return torch.from_numpy(np.stack([chw(part, self.channels) for part in parts]))
 
@@ -307,23 +339,30 @@ class StreamedImages:
 
     @cached_property
     def fingerprint(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of relative paths, file sizes, labels and decoded size.
+        """First 16 hexadecimal digits of the SHA-256 of relative paths, file sizes, labels, decoded size and boxes.
 
         The pixels are not read, which would take as long as an epoch.
         """
         digest = hashlib.sha256(f"{self.channels} {self.resize}, crops of whole pictures".encode())
         for path, label in zip(self.paths, self.labels.tolist(), strict=True):
             digest.update(f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}".encode())
+        if self.boxes is not None:
+            digest.update(self.boxes.contiguous().numpy().astype("<i8").data)
         return digest.hexdigest()[:16]
 
     def subset(self, indices: Tensor) -> StreamedImages:
         """The images at ``indices`` (int64 ``[n]``), in that order."""
         rows = indices.cpu()
-        return replace(self, paths=tuple(self.paths[i] for i in rows.tolist()), labels=self.labels[rows])
+        boxes = None if self.boxes is None else self.boxes[rows]
+        return replace(self, paths=tuple(self.paths[i] for i in rows.tolist()), labels=self.labels[rows], boxes=boxes)
 
     def take(self, n: int | None, seed: int = 0) -> StreamedImages:
         """A random subset, as :meth:`ImageSet.take`."""
         return self if n is None else self.subset(balanced_subset(self.labels, n, seed))
+
+    def coloured(self) -> StreamedImages:
+        """The same pictures, decoded as RGB."""
+        return replace(self, channels=3)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def _threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
     """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
     block = 256
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -173,7 +173,7 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
         if label_column and names is None:
             names = _class_names(schema, label_column)
     labels, classes = _as_labels(values, names)
-    images = _stack(_threaded(decode, encoded), len(encoded))
+    images = _stack(threaded(decode, encoded), len(encoded))
     encoding = Image.open(io.BytesIO(encoded[0])).format if encoded else None
     return _Table(images, labels, classes, encoding or "nothing")
 
@@ -197,7 +197,7 @@ def _stack(decoded: Iterable[Image.Image], count: int) -> Tensor:
     sizes = {picture.size for picture in pictures}
     if len(sizes) > 1:
         side = min(_STREAMED_SIDE, min(min(size) for size in sizes))
-        pictures = list(_threaded(lambda picture: square(picture, side), pictures))
+        pictures = list(threaded(lambda picture: square(picture, side), pictures))
     width, height = pictures[0].size if pictures else (1, 1)
     pixels = np.empty((count, channels, height, width), np.uint8)
     for k, picture in enumerate(pictures):
@@ -268,6 +268,7 @@ PUBLISHED = {
     "cifar10": Published("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
     "cifar100": Published("CIFAR-100", "CIFAR100", "cifar-100-python"),
     "fashionmnist": Published("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
+    "mnist": Published("MNIST", "MNIST", "MNIST/raw"),
     "stl10": Published("STL-10", "STL10", "stl10_binary"),
 }
 
@@ -386,7 +387,7 @@ def _subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
+def scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
     """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
     paths: list[str] = []
     labels: list[int] = []
@@ -444,9 +445,9 @@ def load_folder(name: str, location: str) -> Splits:
     if not (path / "train").is_dir():
         if held is not None:
             raise MissingDataError(f"{name}: {held} exists, but {path / 'train'} does not.")
-        listings = [_scan(path)]
+        listings = [scan(path)]
     else:
-        listings = [_scan(path / "train")] + ([_scan(held)] if held else [])
+        listings = [scan(path / "train")] + ([scan(held)] if held else [])
     for listing in listings:
         if not listing.paths:
             endings = " ".join(sorted(SUFFIXES))
@@ -460,7 +461,7 @@ def load_folder(name: str, location: str) -> Splits:
         )
         if resident:
             whole = [listing.folder / p for p in listing.paths]
-            parts.append(ImageSet(f"{name}/{split}", _stack(_threaded(decode, whole), len(whole)), labels, classes))
+            parts.append(ImageSet(f"{name}/{split}", _stack(threaded(decode, whole), len(whole)), labels, classes))
         else:
             parts.append(StreamedImages(f"{name}/{split}", listing.folder, listing.paths, labels, classes))
     return _assemble(name, parts[0], parts[1] if len(parts) > 1 else None, f"image files of {path.name}")
@@ -496,7 +497,7 @@ def load_imagenet(name: str, root: Path) -> Splits:
                 f"{name}: {folder} has {count} of the {wanted} synset folders. "
                 f"{hint}; another selection loads as 'folder:{base}'."
             )
-        listing = _scan(folder, only or present)
+        listing = scan(folder, only or present)
         if len(listing.classes) != wanted:
             raise MissingDataError(f"{name}: some synset folders of {folder} are empty. {hint}.")
         label = "train" if split == "train" else "test"
@@ -520,7 +521,7 @@ def load_tinyimagenet(root: Path) -> Splits:
     for part in ("train", "val/images", "val/val_annotations.txt"):
         if not (base / part).exists():
             raise MissingDataError(f"tinyimagenet: {base / part} does not exist; {hint}.")
-    listing = _scan(base / "train")
+    listing = scan(base / "train")
     lines = (base / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
     named = dict(line.split("\t")[:2] for line in lines if "\t" in line)
     held = [path for path in _image_paths(base / "val" / "images") if path.name in named]
@@ -542,5 +543,5 @@ def load_tinyimagenet(root: Path) -> Splits:
 
 def _coloured(paths: list[Path]) -> Tensor:
     # some of its files are grey; all become RGB
-    pixels = _stack(_threaded(decode, paths), len(paths))
+    pixels = _stack(threaded(decode, paths), len(paths))
     return pixels.expand(-1, 3, -1, -1).contiguous() if pixels.shape[1] == 1 else pixels
