@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from contrastlab import __main__ as command
-from contrastlab import data, encoders, files, papers, reproduce, results
+from contrastlab import data, encoders, files, methods, papers, reproduce, results
 from contrastlab.data import Splits
 from contrastlab.errors import (
     ArgumentError,
@@ -28,9 +28,8 @@ from contrastlab.errors import (
 )
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Several, Unavailable
-from contrastlab.reproduce import cell as cells
-from contrastlab.reproduce import jobs, notebook, run
-from contrastlab.reproduce import table as tables
+from contrastlab.reproduce import jobs, notebook, run, tables
+from contrastlab.reproduce.cells import BusyError
 
 PLAN = papers.plan("ring", 1)
 ROOT = Path(__file__).parents[1]
@@ -126,8 +125,8 @@ def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypat
 
 def test_the_same_recipe_under_another_name_is_found(few, tmp_path, monkeypatch) -> None:
     first, _ = compute("ir", tmp_path)
-    twin = dataclasses.replace(cells.methods.get("ring/ir"), name="ours/twin", label="twin")
-    monkeypatch.setattr(cells.methods, "get", lambda name, paper=None: twin)
+    twin = dataclasses.replace(methods.get("ring/ir"), name="ours/twin", label="twin")
+    monkeypatch.setattr(methods, "get", lambda name, paper=None: twin)
     forbid_training(monkeypatch)
     cell = reproduce.Cell(PLAN, "shapes", PLAN.select("shapes")["shapes"], "ours/twin", 0, "smoke")
     object.__setattr__(cell, "plan", PLAN.model_copy(update={"rows": {**PLAN.rows, "ours/twin": ""}}))
@@ -179,7 +178,7 @@ def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
 def test_the_hash_of_a_run_covers_what_decides_its_encoders(few, pictures) -> None:
     splits = data.load("shapes")
     settings = PLAN.settings("shapes", "ir", "smoke")
-    recipe = cells.methods.get("ring/ir").override(settings.overrides)
+    recipe = methods.get("ring/ir").override(settings.overrides)
 
     def hash_(recipe=recipe, settings=settings, splits=splits, seed=0) -> str:
         return reproduce.Run(recipe, settings, splits, seed).hash
@@ -196,7 +195,7 @@ def test_the_hash_of_a_run_covers_what_decides_its_encoders(few, pictures) -> No
     ]  # fmt: skip
     assert len({hash_(), *other}) == 5
     # encoders as initialised depend on seed and architecture alone
-    random = cells.methods.get("ours/random")
+    random = methods.get("ours/random")
     assert hash_(random) == hash_(random, settings.override(epochs=3, lr=1.0), data.load("cifar10"))
     assert hash_(random) != hash_(random, settings.override(dim=7))
 
@@ -461,7 +460,7 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
 
     def watch(self, where, *, wait=True, log):
         if self.method == "ring/ir" and not wait:
-            raise cells.BusyError
+            raise BusyError
         order.append((self.method, wait))
         return compute_(self, where, wait=wait, log=log)
 
@@ -515,7 +514,7 @@ def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
         (["--devices", "0"], "devices=0: accepted is a number of at least 1"),
         (["--devices", "-2"], "devices=-2"),
         (["--devices", "two"], "devices='two'"),
-        (["--accelerator", "cuda"], "no CUDA device is here"),
+        (["--accelerator", "cuda"], "there is no CUDA device here"),
         (["--accelerator", "tpu"], "accelerator='tpu'"),
         (["--jobs", "0"], "jobs='0'"),
         (["--num-nodes", "0"], "num_nodes=0"),
@@ -568,7 +567,7 @@ def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, mon
     monkeypatch.setattr(reproduce.Cell, "task", property(lambda self: _Deaf()))
     done, _ = compute("ir", tmp_path)
     assert isinstance(done, Unavailable)
-    assert "hearing scores waveforms; shapes has images" in done.reason
+    assert "hearing is a task for waveforms; shapes has images" in done.reason
 
 
 class _Deaf:

@@ -284,7 +284,9 @@ class TablePlan(_Data):
         if not here:
             others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
             here = {
-                name if column.on else dataset: column.model_copy(update={"data": dataset, "published": ""})
+                name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
+                    column.model_copy(update={"data": dataset, "published": ""})
+                )
                 for name, column in reversed(others.values())
             }
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
@@ -415,7 +417,7 @@ class TablePlan(_Data):
             return None
         column = self.columns[name].published
         if not column:
-            row, _, column = row.partition(" / ")
+            row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         if self.transposed:
             row, column = column, row
         numbers = self._numbers()

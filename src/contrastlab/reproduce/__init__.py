@@ -1,9 +1,9 @@
 """Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores."""
 
-from contrastlab.reproduce.cell import Cell, Where, cell, first_process
+from contrastlab.reproduce.cells import Cell, Where, cell, first_process
 from contrastlab.reproduce.jobs import Cluster
 from contrastlab.reproduce.run import Run, fingerprint, records
-from contrastlab.reproduce.table import (
+from contrastlab.reproduce.tables import (
     PROFILE_VARIABLE,
     cells,
     find_results,

@@ -26,7 +26,7 @@ from contrastlab import papers
 from contrastlab.errors import ContrastLabError, DeviceError, reject
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
-from contrastlab.reproduce.cell import BusyError, Cell, Where, one_thread
+from contrastlab.reproduce.cells import BusyError, Cell, Where, one_thread
 from contrastlab.results import Result
 
 JOBS_VARIABLE = "CONTRASTLAB_JOBS"

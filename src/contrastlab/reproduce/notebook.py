@@ -22,9 +22,9 @@ from torch import nn
 from contrastlab import papers, report, results
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.reproduce.cell import Cell, Where
+from contrastlab.reproduce.cells import Cell, Where
 from contrastlab.reproduce.run import Run, on_device
-from contrastlab.reproduce.table import choose_profile, find_results, parse_seeds, table
+from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
 from contrastlab.results import Result
 
 PARAMETERS: Mapping[str, Any] = {

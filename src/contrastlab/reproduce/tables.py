@@ -16,7 +16,7 @@ from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
-from contrastlab.reproduce.cell import Cell, Where, data_hash, say
+from contrastlab.reproduce.cells import Cell, Where, data_hash, say
 from contrastlab.results import Result
 
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
