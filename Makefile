@@ -66,7 +66,7 @@ unit: setup ## tests of the library
 	@$(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
 
 notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
-	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
+	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
 
 chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
