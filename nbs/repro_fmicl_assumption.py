@@ -21,35 +21,28 @@
 # - **clusters**: y as in *kernel*, but the x crowd around five points. It does not hold.
 
 # %% tags=["parameters"]
-dataset: str = "auto"  # auto (shapes at smoke, else cifar10) | shapes | cifar10 | stl10 | …
-methods: str = "simclr,kl"  # rows of fmicl Table 2; the first is that of Figure 1
-profile: str = "auto"  # auto (CONTRASTLAB_PROFILE, or laptop) | smoke | laptop | paper
+dataset: str = "shapes"  # shapes | digits | cifar10 (the paper's) | stl10 | …
+rows: str = "simclr,kl"  # of fmicl Table 2; the first is that of Figure 1
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 seeds: str = "0"  # the first is taken
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
-out_dir: str = "runs"  # checkpoints of the encoders, from the project's root
+out_dir: str = "runs"  # encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from pathlib import Path
-
 import pandas as pd
 import torch
 
-from contrastlab import data, papers, reproduce
+from contrastlab import data
 from contrastlab.data.loading import subset_order
 from contrastlab.figures import panels
 from contrastlab.methods import get
-from contrastlab.pretrain import cpu_fabric, pretrain
+from contrastlab.pretrain import cpu_fabric
+from contrastlab.reproduce import Run, notebook
 from contrastlab.studies import fmicl_figure1 as study
 
-reproduce.check_parameters(globals())
 torch.set_num_threads(1)
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
-plan = papers.plan("fmicl", "2")
-profile = reproduce.resolve_profile(plan, profile)
-if dataset == "auto":
-    dataset = "shapes" if profile == "smoke" else "cifar10"
-seed = reproduce.parse_seeds(seeds)[0]
-asked = plan.resolve_all(methods)
+nb = notebook.open("fmicl", 2, globals())
+plan, profile, seed, asked = nb.plan(), nb.profile, nb.seeds[0], nb.rows()
 pd.options.display.float_format = "{:.3g}".format
 
 # %% [markdown]
@@ -62,14 +55,13 @@ pd.options.display.float_format = "{:.3g}".format
 
 # %% tags=["nbval-ignore-output"]
 DIM, PAIRS, EPOCHS = {"smoke": (8, 4, 30), "laptop": (16, 8, 60)}.get(profile, (16, 16, 100))
-splits = data.load(dataset, data_root or None)
+splits = data.load(dataset, nb.data_root)
 halves = torch.randperm(len(splits.test), generator=torch.Generator().manual_seed(0))[:4000].chunk(2)
 pairs = {}
 for name in asked:
     settings = plan.settings(dataset, name, profile).override(dim=DIM, knn_every=0)
-    folder = root / out_dir / "assumption" / f"{dataset.replace(':', '_').replace('/', '_')}-{profile}-{name}-{seed}"
-    recipe = get(name).override(settings.parts)
-    done = pretrain(recipe, settings, splits.pretrain, seed=seed, folder=folder, fabric=cpu_fabric())
+    run = Run(get(name).override(settings.overrides), settings, splits, seed, nb.out_dir)
+    done = run.train(cpu_fabric(), log=print)
     chosen = subset_order(splits.pretrain.labels, settings.train_images, seed=0)
     parts = [(splits.pretrain, chosen), *((splits.test, half) for half in halves)]
     pairs[name] = [study.embedded(done.encoders, settings, *part, PAIRS, seed=seed) for part in parts]

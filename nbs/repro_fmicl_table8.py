@@ -23,38 +23,27 @@
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
-methods: str = "kl_alpha0.1,kl_alpha1,kl_alpha10,kl,js_alpha0.1,js_alpha1,js_alpha10,js"  # all, or rows by name
-profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
+rows: str = "kl_alpha0.1,kl_alpha1,kl_alpha10,kl,js_alpha0.1,js_alpha1,js_alpha10,js"  # all, or rows by name
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
-devices: str = "1"  # devices of this machine, or auto
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
-out_dir: str = "runs"  # new results and checkpoints, from the project's root
+out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-import math
-from pathlib import Path
+from contrastlab import methods
+from contrastlab.figures import tables as draw
+from contrastlab.reproduce import notebook
+from contrastlab.studies import negative_weight
 
-import matplotlib.pyplot as plt
-import pandas as pd
-import torch
-from IPython.display import Markdown, display
-from scipy.special import hyp0f1
-
-from contrastlab import papers, report, reproduce
-from contrastlab.methods import get
-from contrastlab.objectives import FMICL, Scores
-
-reproduce.check_parameters(globals())
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
-plan = papers.plan("fmicl", "8")
+nb = notebook.open("fmicl", 8, globals())
 
 # %% [markdown]
 # ## What the table claims
 
 # %%
-display(Markdown(plan.claim))
-printed = papers.published("fmicl", "8")
-printed.pivot_table(index="row", columns="column", values="value", sort=False)
+nb.claim
 
 # %% [markdown]
 # CIFAR-10 has ten classes: the smallest α is close to guessing. No spread is printed, so the order of the numbers
@@ -68,31 +57,13 @@ printed.pivot_table(index="row", columns="column", values="value", sort=False)
 # $$-\mathbb E\,(1+\log\mu+\log u)+\alpha\,\mathbb E\,\mu u\quad\text{depends on }\alpha\mu\text{ only, up to }
 # \log\mu.$$
 #
-# So the loss with $(\mu,\alpha)$ plus $\log\mu$ is the loss with $(1,\alpha\mu)$, for every batch:
-
-# %%
-draw = torch.Generator().manual_seed(0)
-tau = get("fmicl/kl").temperature
-cosines = torch.rand(64, 32, generator=draw, dtype=torch.float64) * 2 - 1
-scores = Scores(cosines[:, 0] / tau, cosines[:, 1:] / tau, highest=1 / tau)
-
-
-def gap(divergence, mu, alpha):
-    one = FMICL(divergence, weight=alpha, mu=mu)(scores)
-    return one + math.log(mu) - FMICL(divergence, weight=alpha * mu)(scores)
-
-
-for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
-    print(f"μ = {mu:g}, α = {alpha:g}: KL differs by at most {gap('kl', mu, alpha).abs().max():.9f}")
-
-# %% [markdown]
-# For **JS** they are two knobs: the difference of the two losses is another one for every query, so it is no constant
-# that training could ignore.
+# So the loss with $(\mu,\alpha)$ plus $\log\mu$ is the loss with $(1,\alpha\mu)$, for every batch. For **JS** they are
+# two knobs: the difference of the two losses is another one for every query, no constant that training could ignore.
 
 # %%
 for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
-    off = gap("js", mu, alpha)
-    print(f"μ = {mu:g}, α = {alpha:g}: JS differs by {off.min():.2f} to {off.max():.2f}")
+    kl, js = (negative_weight.knob_gap(name, mu, alpha) for name in ("kl", "js"))
+    print(f"μ = {mu:g}, α = {alpha:g}: KL by at most {kl.abs().max():.9f}, JS by {js.min():.2f} to {js.max():.2f}")
 
 # %% [markdown]
 # ## Which α would theory choose?
@@ -105,15 +76,8 @@ for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
 # The function below is a Bessel function in disguise. It tends to 1 in many dimensions, where any two points are at
 # right angles, and $e^{2c}$ remains.
 
-
 # %%
-def natural(d, c):
-    return math.exp(2 * c) / hyp0f1(d / 2, c**2)
-
-
-printed_settings = papers.published("fmicl", "7").pivot_table(index="row", columns="column", values="value")
-table7 = printed_settings.loc[["CIFAR-10", "Wikipedia"], ["d", "1/(2 sigma^2)", "alpha"]]
-table7.assign(natural=[natural(d, c) for d, c in zip(table7["d"], table7["1/(2 sigma^2)"], strict=True)])
+negative_weight.table7()
 
 # %% [markdown]
 # On images the paper's α is a few times the natural one: its negatives push harder than a density ratio asks. On
@@ -124,117 +88,38 @@ table7.assign(natural=[natural(d, c) for d, c in zip(table7["d"], table7["1/(2 s
 # the published numbers stop rising:
 
 # %%
-alphas = {name: get(name).objective.weight for name in plan.methods}
-figure, axes = plt.subplots(figsize=(7.5, 3.4), layout="constrained")
-for kind, colour, style in (("KL", "#0072B2", "o-"), ("JS", "#D55E00", "s--")):
-    chosen = [name for name in plan.methods if get(name).label.startswith(kind)]
-    points = sorted((alphas[name], plan.published_value("cifar10", name)) for name in chosen)
-    axes.plot(*zip(*points, strict=True), style, color=colour, label=f"{kind}, published, CIFAR-10")
-theory = natural(plan.protocol["dim"], 1 / (2 * tau))
-axes.axvline(theory, color="0.4", ls=":", label="natural α, uniform features")
-axes.axhline(10, color="0.7", lw=1, label="guessing")
-axes.set(xscale="log", xlabel="weight α of the negatives' term", ylabel="k-NN accuracy (%)", ylim=(0, 100))
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-plt.show()
+dim, tau = nb.plan().settings("cifar10", "kl").dim, methods.get("fmicl/kl").temperature
+natural = negative_weight.natural(dim, 1 / (2 * tau))
+draw.weights(negative_weight.accuracy(nb.stored("cifar10", "paper")), natural, "CIFAR-10", measured=False)
 
 # %% [markdown]
-# ## One method, as five choices
-#
-# Every row is a recipe: what is compared, where the keys live, which of them are negatives and positives,
-# and how scores become a loss. Change one choice and you have another row.
+# ## One method, as five choices, and the table
 
 # %%
-get("fmicl/kl_alpha10")
-
-# %% [markdown]
-# ## Run what is missing
-#
-# Stored cells are read, cut-off cells are resumed. The first lines say which profile was taken and how long it
-# will take.
+methods.get("fmicl/kl_alpha10")
 
 # %% tags=["nbval-ignore-output"]
-table = reproduce.table(
-    "fmicl",
-    "8",
-    dataset,
-    methods_=methods,
-    profile=profile,
-    seeds=seeds,
-    data_root=data_root or None,
-    out_dir=root / out_dir,
-    read_also=[root / "results"],
-    devices=int(devices) if str(devices).isdigit() else devices,
-)
-
-# %% [markdown]
-# ## Published beside measured
-
-# %% tags=["nbval-ignore-output"]
+table = nb.run()
 table
 
 # %% [markdown]
-# Accuracy against α, as measured here. The published curve is drawn into it in profile `paper` only: elsewhere the
-# encoder, the data and the number of steps are others. The dashed line is the untrained encoder.
-
-
-# %% tags=["nbval-ignore-output"]
-def bar(estimate):
-    return estimate.sampling if estimate.half_width is None else estimate.half_width
-
-
-measured = pd.DataFrame(
-    [
-        (get(row.method).label[:2], alphas[row.method], row.measured.mean, bar(row.measured), row.published)
-        for row in table.rows
-        if row.method in alphas and row.measured
-    ],
-    columns=["divergence", "alpha", "measured", "bar", "published"],
-).sort_values("alpha")
+# Accuracy against α, as measured here. With one seed the bars are the sampling error of the test set; with several,
+# the 95 % interval over seeds.
 
 # %% tags=["nbval-ignore-output"]
-figure, axes = plt.subplots(figsize=(7.5, 3.4), layout="constrained")
-for kind, colour, style, shift in (("KL", "#0072B2", "o-", 0.98), ("JS", "#D55E00", "s--", 1.02)):
-    part = measured[measured["divergence"] == kind].assign(x=lambda t, shift=shift: t["alpha"] * shift)
-    axes.errorbar(
-        part["x"], part["measured"], part["bar"], fmt=style, color=colour, capsize=3, label=f"{kind}, measured"
-    )
-    if table.comparable:
-        axes.plot(
-            part["x"], part["published"].astype(float), "D:", color=colour, mfc="none", label=f"{kind}, published"
-        )
-floor = next(row.measured.mean for row in table.rows if row.method == "ours/random")
-axes.axvline(theory, color="0.4", ls=":", label="natural α")
-axes.axhline(floor, color="0.4", ls="--", lw=1, label="untrained encoder")
-axes.set(xscale="log", xlabel="weight α of the negatives' term", ylabel="k-NN accuracy (%)")
-axes.set_title(f"{table.dataset}, profile {table.profile}")
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-plt.show()
-
-# %% [markdown]
-# With one seed the bars are the sampling error of the test set; with several, the 95 % interval over seeds.
-#
-# ## What was measured, and what it cannot show
+measured = negative_weight.accuracy(table)
+(floor,) = (row.measured.mean for row in table.rows if row.method == "ours/random")
+draw.weights(measured, natural, f"{dataset}, profile {nb.profile}", measured=True, floor=floor)
 
 # %% tags=["nbval-ignore-output"]
-print(*report.summary_sentences(table), sep="\n")
+table.summary
 
 # %% [markdown]
 # The table is k-NN after 200 epochs; the paper's main results are linear probes after 800. It has one number per
 # cell. "α = 40 is best" rests on differences that a second seed could reverse; "α = 0.1 fails" does not.
 
-# %% tags=["check", "nbval-ignore-output"]
-by_name = {row.method: row for row in table.rows}
-asked = plan.resolve_all(methods)
-assert set(asked) <= set(by_name)
-# every row asked for has a number between 0 and 100, or the reason why it cannot exist
-for method in asked:
-    row = by_name[method]
-    assert row.status.startswith("n/a") or (row.measured is not None and 0 <= row.measured.mean <= 100), row
-# the random encoder is the floor that every other number is read against
-assert by_name["ours/random"].measured is not None
+# %% tags=["check"]
+nb.check()
 # α and μ are one knob for KL (float64) and two for JS
-assert gap("kl", 2.0, 20.0).abs().max() < 1e-11
-assert gap("js", 2.0, 20.0).std() > 1e-3
-# in three dimensions the cosine of two uniform points is uniform: E exp(2c·cos) = sinh(2c) / 2c
-assert math.isclose(natural(3, 1.0), math.exp(2) / (math.sinh(2) / 2), rel_tol=1e-12)
-assert math.isclose(natural(1e9, 1.0), math.exp(2), rel_tol=1e-6)
+assert negative_weight.knob_gap("kl", 2.0, 20.0).abs().max() < 1e-11
+assert negative_weight.knob_gap("js", 2.0, 20.0).std() > 1e-3

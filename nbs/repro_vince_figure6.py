@@ -23,28 +23,24 @@
 # **Place your bet:** the text prints every optimiser setting. Train what it says. Will the accuracy peak at 0.4?
 
 # %% tags=["parameters"]
-profile: str = "auto"  # auto (CONTRASTLAB_PROFILE, or quick) | smoke | quick | paper
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 out_dir: str = "runs"  # new results, from the project's root
 
 # %% tags=["hide-cell"]
 import math
-import os
 from dataclasses import asdict
-from pathlib import Path
 
 import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from contrastlab import reproduce
 from contrastlab.figures import panels
+from contrastlab.reproduce import notebook
 from contrastlab.studies import peaks, vince_figure6
 
 torch.set_num_threads(1)
-asked = os.environ.get(reproduce.PROFILE_VARIABLE) or "auto"
-profile = asked if profile == "auto" else profile
-profile = {"auto": "quick", "laptop": "quick"}.get(profile, profile)
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
+nb = notebook.study("vince_figure6", globals(), profiles=tuple(vince_figure6.PROFILES))
+profile, places = nb.profile, nb.folders
 
 # %% [markdown]
 # ## What the text leaves open
@@ -80,7 +76,6 @@ panels.views_of_spirals()
 # Compare with logistic regression on the coordinates themselves (raw), and on an encoder that was never trained.
 
 # %% tags=["nbval-ignore-output"]
-places = [root / out_dir, root / "results"]
 curves = {profile: vince_figure6.study(profile, out_dir=places[0], read_also=places[1:])}
 if profile != "paper" and (full := vince_figure6.stored("paper", places)):
     curves["paper"] = full

@@ -10,100 +10,47 @@
 # # Twenty-six algorithms, one bound?
 #
 # **Table 1 of *On Mutual Information in Contrastive Learning for Visual Representations*** (`vince`) reads instance
-# discrimination (IR), local aggregation (LA) and contrastive multiview coding (CMC) as one objective with different
-# views and negatives, and crosses the choices: BALL, CAVE and RING negatives, neighbours as positives (*s-neigh*),
-# annealed percentages, and L/ab views.
-#
+# discrimination (IR), local aggregation (LA) and contrastive multiview coding (CMC) as one objective, and crosses
+# views and negatives: BALL, CAVE and RING, neighbours as positives (*s-neigh*), annealed percentages, L/ab views.
 # Place your bet: the original IR is binary classification with a fixed constant κ; IR^nce is a softmax over the same
 # scores. How many points do they differ on CIFAR-10?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | digits | cifar10 | cifar100 | stl10 | imagenet | folder:<path> | parquet:<path>
-methods: str = "ir,ir_nce,la_nce,ball_anneal,cave_anneal,ring_anneal,cmc_nce,ring_lab_anneal"  # all, or rows by name
-profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
+rows: str = "ir,ir_nce,la_nce,ball_anneal,cave_anneal,ring_anneal,cmc_nce,ring_lab_anneal"  # one of a kind, or all
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
-devices: str = "1"  # devices of this machine, or auto
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
-out_dir: str = "runs"  # new results and checkpoints, from the project's root
+out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from pathlib import Path
+from contrastlab import methods
+from contrastlab.reproduce import notebook
 
-from IPython.display import Markdown, display
-
-from contrastlab import papers, report, reproduce
-from contrastlab.methods import get
-
-reproduce.check_parameters(globals())
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
-plan = papers.plan("vince", "1")
-
-# %% [markdown]
-# ## What the table claims
+nb = notebook.open("vince", 1, globals())
 
 # %%
-display(Markdown(plan.claim))
-papers.published("vince", "1").pivot_table(index="row", columns="column", values="value", sort=False)
-
-# %% [markdown]
-# ## One method, as five choices
-#
-# Every row is a recipe: what is compared, where the keys live, which of them are negatives and positives,
-# and how scores become a loss. Change one choice and you have another row.
+nb.claim
 
 # %%
-get("vince/ring_sneigh_anneal")
-
-# %% [markdown]
-# ## Run what is missing
-#
-# Stored cells are read, cut-off cells are resumed. The first lines say which profile was taken and how long it
-# will take.
+methods.get("vince/ring_sneigh_anneal")
 
 # %% tags=["nbval-ignore-output"]
-table = reproduce.table(
-    "vince",
-    "1",
-    dataset,
-    methods_=methods,
-    profile=profile,
-    seeds=seeds,
-    data_root=data_root or None,
-    out_dir=root / out_dir,
-    read_also=[root / "results"],
-    devices=int(devices) if str(devices).isdigit() else devices,
-)
-
-# %% [markdown]
-# ## Published beside measured
-
-# %% tags=["nbval-ignore-output"]
+table = nb.run()
 table
 
 # %% tags=["nbval-ignore-output"]
 table.figure()
 
-# %% [markdown]
-# ## What was measured, and what it cannot show
-
 # %% tags=["nbval-ignore-output"]
-print(*report.summary_sentences(table), sep="\n")
-
+table.summary
 
 # %% [markdown]
-# `methods="all"` runs all 26 rows; the default here is one of each kind.
-#
 # The neighbours of *s-neigh* stand in the numerator and not in the denominator: the loss can fall below zero
 # and is then no bound on the mutual information. The annealed rows grow the neighbours' ball with the
 # ring's inner edge.
 
-# %% tags=["check", "nbval-ignore-output"]
-rows = {row.method: row for row in table.rows}
-asked = plan.resolve_all(methods)
-assert set(asked) <= set(rows)
-# every row asked for has a number between 0 and 100, or the reason why it cannot exist
-for method in asked:
-    row = rows[method]
-    assert row.status.startswith("n/a") or (row.measured is not None and 0 <= row.measured.mean <= 100), row
-# the random encoder is the floor that every other number is read against
-assert rows["ours/random"].measured is not None
+# %% tags=["check"]
+nb.check()

@@ -21,27 +21,22 @@
 # mutual information, (b) about what the table says, (c) zero, or (d) negative?
 
 # %% tags=["parameters"]
-profile: str = "auto"  # auto (CONTRASTLAB_PROFILE, or quick) | smoke | quick | paper
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 out_dir: str = "runs"  # new results, from the project's root
 
 # %% tags=["hide-cell"]
-import os
-from pathlib import Path
-
 import pandas as pd
 import torch
 
-from contrastlab import papers, reproduce
+from contrastlab import papers
 from contrastlab.figures.panels import by_percent
+from contrastlab.reproduce import notebook
 from contrastlab.studies import looseness, verdicts, vince_table3
 from contrastlab.theory import gaussians
 
-reproduce.check_parameters(globals())
 torch.set_num_threads(1)
-asked = os.environ.get(reproduce.PROFILE_VARIABLE) or "auto"
-profile = asked if profile == "auto" else profile
-profile = {"auto": "quick", "laptop": "quick"}.get(profile, profile)
-root = next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
+nb = notebook.study("vince_table3", globals(), profiles=tuple(vince_table3.PROFILES))
+profile, where = nb.profile, nb.folders
 pd.options.display.float_format = "{:.3g}".format
 
 # %% [markdown]
@@ -81,9 +76,8 @@ by_percent(["best critic", "best scale a·f*", "at f*"], title="InfoNCE's own cr
 # Estimates on the training sample, mean ± standard deviation over (n) seeds, nats:
 
 # %% tags=["nbval-ignore-output"]
-where = [root / out_dir, root / "results"]
 measured = {profile: vince_table3.study(profile, where[0], where[1:], log=print)}
-if profile == "quick":  # the readings at full length, as far as they are stored with the project
+if profile == "laptop":  # the readings at full length, as far as they are stored with the project
     measured["paper"] = vince_table3.stored("paper", where)
 full = measured.get("paper") or measured[profile]
 text = {f"{reading.name} [{name}, {vince_table3.PROFILES[name].epochs} epochs]": verdicts.described(rows)

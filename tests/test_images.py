@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader
 
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.images import shapes, sources
-from contrastlab.data.images.sets import balanced_subset, decode, hold_out, square
+from contrastlab.data.images import shapes, sources, tables
+from contrastlab.data.images.pictures import decode, square
+from contrastlab.data.images.subsets import balanced_subset, hold_out
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -471,17 +472,17 @@ def test_parquet_jpeg_of_a_lossless_set_is_noted(tmp_path: Path) -> None:
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     write_parquet(path, [encoded(picture(value=k)) for k in range(4)], [0, 0, 1, 1])
-    first = sources.read_parquet([path])
-    assert sources.read_parquet([path]).images is first.images
+    first = tables.read_parquet([path])
+    assert tables.read_parquet([path]).images is first.images
     write_parquet(path, [encoded(picture(value=k + 9)) for k in range(4)], [0, 0, 1, 1])
     os.utime(path, ns=(1, 1))
-    assert sources.read_parquet([path]).images[0, 0, 0, 0] == 9
+    assert tables.read_parquet([path]).images[0, 0, 0, 0] == 9
 
 
 def test_parquet_of_mixed_sizes_is_squared_to_the_shortest_side(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [encoded(picture((20, 16))), encoded(picture((14, 30))), encoded(picture((14, 14), mode="L"))])
-    table = sources.read_parquet([path])
+    table = tables.read_parquet([path])
     assert table.images.shape == (3, 3, 14, 14)
     assert table.labels.tolist() == [-1, -1, -1]
 

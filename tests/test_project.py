@@ -17,6 +17,8 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 GROUPS: dict[str, list[Any]] = PROJECT["dependency-groups"]
+NAME: str = PROJECT["project"]["name"]
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
 
 
@@ -41,24 +43,29 @@ def test_environment_yml_is_in_step_with_pyproject() -> None:
     *conda, last = read_yaml("environment.yml")["dependencies"]
     assert f"python{PROJECT['project']['requires-python']}" in conda
     editable, *pip = last["pip"]
-    assert editable == "-e ."
     wanted: dict[str, str] = {}
     for group in GROUPS.keys() - {"peers"}:  # rivals of the benchmarks, for those who measure them
         wanted |= flat(group)
+    extras = wanted.pop(NAME)
+    assert editable == f"-e .{extras}"
+    assert extras == f"[{','.join(sorted(EXTRAS))}]"
     assert dict(map(split, pip)) == wanted
     assert len(pip) == len(wanted)
 
 
 def test_lock_is_in_step_with_pyproject() -> None:
     lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-    (own,) = [package for package in lock["package"] if package["name"] == PROJECT["project"]["name"]]
+    (own,) = [package for package in lock["package"] if package["name"] == NAME]
 
-    def specifiers(entries: list[dict[str, str]]) -> dict[str, str]:
-        return {entry["name"]: entry.get("specifier", "") for entry in entries}
+    def specifiers(entries: list[dict[str, Any]]) -> dict[str, str]:
+        extras = {entry["name"]: f"[{','.join(entry['extras'])}]" for entry in entries if "extras" in entry}
+        return {entry["name"]: entry.get("specifier", "") for entry in entries} | extras
 
     meta = own["metadata"]
     assert lock["requires-python"] == PROJECT["project"]["requires-python"]
-    assert specifiers(meta["requires-dist"]) == dict(map(split, PROJECT["project"]["dependencies"]))
+    optional = [requirement for each in EXTRAS.values() for requirement in each]
+    assert specifiers(meta["requires-dist"]) == dict(map(split, [*PROJECT["project"]["dependencies"], *optional]))
+    assert set(meta["provides-extras"]) == set(EXTRAS)
     assert {group: specifiers(entries) for group, entries in meta["requires-dev"].items()} == {
         group: flat(group) for group in GROUPS
     }

@@ -31,9 +31,9 @@ def test_a_cross_is_a_recipe_that_no_paper_has() -> None:
 @pytest.mark.parametrize("name", CROSSES)
 def test_crosses_and_parents_exist_at_the_sizes_of_the_profiles(name: str) -> None:
     for profile in ("smoke", "laptop", "paper"):
-        parts = protocol("cifar10", profile).parts
+        changes = protocol("cifar10", profile).overrides
         for each in (name, *CROSSES[name].parents):
-            assert recipe_of(each).override(parts).name == each
+            assert recipe_of(each).override(changes).name == each
 
 
 def test_names() -> None:
@@ -71,7 +71,7 @@ def test_what_is_in_the_grid_trains(pictures, tiny) -> None:
 
 def test_a_cross_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     small = protocol("shapes", "smoke").override(
-        train_images=64, test_images=32, epochs=1, batch_size=32, dim=16, parts={"keys.size": 64},
+        train_images=64, test_images=32, epochs=1, batch_size=32, dim=16, overrides={"keys.size": 64},
         linear={"train_images": 64},
     )  # fmt: skip
     monkeypatch.setattr(crosses, "protocol", lambda dataset, profile: small)

@@ -194,8 +194,8 @@ def test_a_curve_rejects_sizes_that_are_none(wrong: dict[str, Any], named: str) 
 
 
 def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="quick"):
-        study("quik", out_dir=tmp_path)
+    with pytest.raises(UnknownNameError, match="laptop"):
+        study("latop", out_dir=tmp_path)
     with pytest.raises(UnknownNameError, match="reading 'same'"):
         study("smoke", out_dir=tmp_path, readings=["same"])
     with pytest.raises(UnknownNameError, match="reading"):

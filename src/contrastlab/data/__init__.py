@@ -21,10 +21,10 @@ from contrastlab.data.images.sources import (
     load_digits,
     load_folder,
     load_imagenet,
-    load_parquet,
     load_published,
     load_tinyimagenet,
 )
+from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
 from contrastlab.errors import reject, unknown
 

@@ -86,7 +86,7 @@ def commands(method: str) -> tuple[str, ...]:
         if name in plan.rows:
             dataset = next(iter(plan.datasets), "cifar10")
             target = f"{paper}/{results.slug(number)}"
-            made.append(f"python -m contrastlab run {target} \\\n  --method {name} --dataset {dataset}")
+            made.append(f"python -m contrastlab run {target} \\\n  --rows {name} --dataset {dataset}")
     return tuple(made)
 
 

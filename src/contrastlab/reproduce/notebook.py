@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
 from contrastlab import papers, report, results
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell, Where
-from contrastlab.reproduce.run import Run
+from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
 from contrastlab.results import Result
 
@@ -199,20 +200,19 @@ class Notebook(Study):
         plan = self.plan(number)
         return report.table(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
 
-    def pretraining(self, row: str, number: int | str | None = None) -> Run:
-        """The run behind a row with the first seed, trained; ``.encoders()`` gives its networks.
+    def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
+        """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
 
         Args:
             row: of the table, or a reference row, in full or short.
             number: of the table; by default the first.
         """
-        plan = self.plan(number)
+        plan, where = self.plan(number), Where(**self.where)
         name, column = next(iter(plan.select(self.dataset).items()))
         cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
-        where = Where(**self.where)
-        run = Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir)
-        run.train(where.fabric(cell.settings))
-        return run
+        fabric = where.fabric(cell.settings)
+        run = on_device(Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir), fabric.device)
+        return run, run.train(fabric).encoders
 
     def check(self) -> None:
         """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason.

@@ -211,7 +211,7 @@ def protocol(dataset: str, profile: str) -> Settings:
     if profile == "smoke":
         return settings.override(
             train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
-            parts={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
+            overrides={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
         )  # fmt: skip
     overrides = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
     return settings.override(knn_every=0, overrides=overrides)

@@ -113,10 +113,10 @@ PROFILES: Mapping[str, Profile] = {
         readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
         held_out=400,
     ),
-    "quick": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
+    "laptop": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
     "paper": Profile(),
 }  # fmt: skip
-"""``smoke`` shows that the code runs, ``quick`` is for reading along, ``paper`` is the printed protocol."""
+"""``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the printed protocol."""
 
 
 def _one_place(encoded: Tensor) -> bool:

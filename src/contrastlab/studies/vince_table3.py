@@ -185,7 +185,7 @@ PATIENT = Reading(nearest="critic", rate=0.003)
 
 PROFILES: Mapping[str, Profile] = {
     "smoke": Profile((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
-    "quick": Profile((WRITTEN, PATIENT), epochs=20),
+    "laptop": Profile((WRITTEN, PATIENT), epochs=20),
     "paper": Profile(
         (
             WRITTEN,
@@ -214,7 +214,7 @@ def study(
     """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
 
     Args:
-        profile: ``smoke`` (seconds), ``quick`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
+        profile: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
         out_dir: where new rows are written, one file for each reading.
         read_also: further folders of stored rows.
         log: is told of every reading.

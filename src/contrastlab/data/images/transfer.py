@@ -20,8 +20,11 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.images import shapes
-from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, chw, decode, hold_out
-from contrastlab.data.images.sources import load_parquet, read_parquet, scan, threaded
+from contrastlab.data.images.pictures import chw, decode
+from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
+from contrastlab.data.images.sources import scan
+from contrastlab.data.images.subsets import hold_out
+from contrastlab.data.images.tables import load_parquet, read_parquet, threaded
 from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 _CROP_SIDE = 64  # pixels of a resident crop

@@ -1,0 +1,129 @@
+"""fmicl Theorem 4 on trained encoders: what becomes of features where the theorem does not apply (RKL, Neyman).
+
+Source: fmicl Theorem 4 and the remark that such features "all collapse to a constant".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from contrastlab import data, papers
+from contrastlab.data import ImageSet
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import generator
+from contrastlab.methods import get
+from contrastlab.pretrain import cpu_fabric
+from contrastlab.reproduce import Run
+from contrastlab.settings import Settings
+from contrastlab.tasks import frozen
+
+__all__ = ["RUNS", "Spread", "large_rate", "numbers", "settings", "spread", "study", "verdict"]
+
+RUNS: Mapping[str, tuple[str, bool, int]] = {
+    "untrained": ("ours/random", False, 0), "KL": ("fmicl/kl", False, 0), "JS": ("fmicl/js", False, 0),
+    "RKL": ("fmicl/reverse_kl", False, 0), "RKL, large rate, seed 0": ("fmicl/reverse_kl", True, 0),
+    "RKL, large rate, seed 1": ("fmicl/reverse_kl", True, 1), "Neyman": ("fmicl/neyman", False, 0),
+    "Neyman, large rate, seed 0": ("fmicl/neyman", True, 0), "Neyman, large rate, seed 1": ("fmicl/neyman", True, 1),
+}  # fmt: skip
+"""Label to method, whether it is trained at the paper's learning rate, which is larger, and seed."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How unit features of test images lie.
+
+    Args:
+        apart: squared distances of different images, sorted.
+        same: squared distances of two views of one image, sorted.
+        rank: exponential of the entropy of the squared singular values: how many directions are in use.
+    """
+
+    apart: Tensor
+    same: Tensor
+    rank: float
+
+
+def settings() -> Settings:
+    """Those of fmicl Table 2 at smoke size on the bundled shapes, four epochs long."""
+    return papers.plan("fmicl", "2").settings("shapes", "kl", "smoke").override(epochs=4, knn_every=0)
+
+
+def large_rate() -> float:
+    """The learning rate of the paper's protocol."""
+    return papers.plan("fmicl", "2").settings("cifar10", "kl").lr
+
+
+def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 0) -> Spread:
+    """How an encoder spreads images: two random views of each.
+
+    Args:
+        encoder: of one stream, to unit vectors.
+        chosen: whose augmentation is taken.
+        images: uint8, ``[N, C, H, W]``.
+        seed: of the views.
+    """
+    view = augmentation(chosen.augmentation, chosen.image_size)
+    views = get("fmicl/kl").views.make(images, view, generator(seed, "views"))
+    with frozen(encoder):
+        x, y = (encoder(v) for v in views)
+    share = torch.linalg.svdvals(x) ** 2 / len(x)
+    apart = (2 - 2 * x @ x.T)[tuple(torch.triu_indices(len(x), len(x), 1))].clamp(min=0)
+    same = (2 - 2 * (x * y).sum(1)).clamp(min=0)
+    return Spread(apart.sort()[0], same.sort()[0], float(torch.special.entr(share).sum().exp()))
+
+
+def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
+    """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was.
+
+    Args:
+        root: folder of runs.
+        images: test images.
+    """
+    shapes, out = data.load("shapes"), {}
+    pictures = cast("ImageSet", shapes.test).images[:images]
+    for label, (method, large, seed) in RUNS.items():
+        chosen = settings().override(lr=large_rate()) if large else settings()
+        run = Run(get(method).override(chosen.overrides), chosen, shapes, seed, Path(root))
+        (encoder,) = run.train(cpu_fabric(), log=lambda line: None).encoders
+        out[label] = spread(encoder, chosen, pictures)
+    return out
+
+
+def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
+    """A row for each encoder.
+
+    Args:
+        spreads: label to what was measured.
+
+    Returns:
+        Mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite
+        (below 0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
+    """
+    rows = {
+        label: {
+            "mean": float(of.apart.mean()),
+            "sd": float(of.apart.std()),
+            "near 0 or 4 (%)": 100 * float(((of.apart < 0.4) | (of.apart > 3.6)).float().mean()),
+            "same image": float(of.same.mean()),
+            "effective rank": of.rank,
+        }
+        for label, of in spreads.items()
+    }
+    frame = pd.DataFrame(rows).T
+    return frame.assign(verdict=[verdict(dict(zip(frame.columns, row, strict=True))) for row in frame.to_numpy()])
+
+
+def verdict(row: Mapping[str, float]) -> str:
+    """A line of :func:`numbers` in words."""
+    if row["mean"] < 1e-3:
+        return "one constant"
+    if row["near 0 or 4 (%)"] > 90:
+        return "no constant; two heaps" if row["mean"] > 0.4 else "all close together, not equal"
+    return "no constant; few directions" if row["effective rank"] < 3 else "spread"

@@ -1,0 +1,189 @@
+"""ring Table 5a: how much longer an epoch is with a ring, from the times of Table 1's runs, and where the time goes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from contrastlab import negatives, papers, ranks
+from contrastlab.errors import reject
+from contrastlab.papers import TablePlan
+from contrastlab.report import interval, machine
+from contrastlab.results import Result
+
+__all__ = ["epoch_cost", "pools", "printed_beside", "published", "sentences", "where_time_goes"]
+
+PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
+"""Printed rows of Table 5a with a ring, and the row each is built on."""
+
+
+def published(kind: str = "ratio") -> pd.DataFrame:
+    """What the printed times of a ring and of its base say; one row for each printed column.
+
+    Args:
+        kind: ``ratio`` of the two, or ``extra``, their difference in the unit of the column.
+
+    Raises:
+        ArgumentError: another kind.
+    """
+    if kind not in ("ratio", "extra"):
+        raise reject("kind", kind, "ratio or extra")
+    printed = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
+    each = {
+        ring: printed.loc[ring] / printed.loc[base] if kind == "ratio" else printed.loc[ring] - printed.loc[base]
+        for ring, base in PAIRS.items()
+    }
+    return pd.DataFrame(each)
+
+
+def printed_beside() -> pd.DataFrame:
+    """The ratios and gains that Tables 5a and 5b print beside their numbers, as transcribed."""
+    noted = pd.concat([papers.published("ring", number) for number in ("5a", "5b")])
+    return noted.loc[noted["note"].str.contains("printed"), ["table", "row", "column", "note"]]
+
+
+def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
+    """How many negatives the ring of SimCLRing leaves of a batch, by profile.
+
+    Args:
+        plan: of ring Table 5d.
+        dataset: whose protocol is read.
+
+    Returns:
+        ``batch`` in images, ``candidates`` (two views of each other image), ``hole`` (candidates left out at the inner
+        edge of 1 %), ``kept`` when the outer edge is at 10 %.
+    """
+    rows = {}
+    for profile in plan.profiles:
+        batch = plan.settings(dataset, "simclring", profile).batch_size
+        first, last = negatives.edges(2 * batch - 2, 1, 10, "keys")
+        rows[profile] = {"batch": batch, "candidates": 2 * batch - 2, "hole": first, "kept": last - first}
+    return pd.DataFrame(rows).T.rename_axis("profile")
+
+
+def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128, seed: int = 0) -> pd.DataFrame:
+    """Seconds of the two parts of a ring on this machine, once: all similarities, and their ranking.
+
+    Args:
+        keys: name of a bank or queue to its number of keys.
+        queries: of one batch.
+        dimension: of the embeddings.
+        seed: of the normal numbers in their place.
+
+    Returns:
+        A row for each bank: ``product (s)``, ``ranking (s)``.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    x, rows = torch.randn(queries, dimension, generator=draw), {}
+    for name, count in keys.items():
+        bank = torch.randn(count, dimension, generator=draw)
+        began = time.perf_counter()
+        scores = x @ bank.T
+        middle = time.perf_counter()
+        ranks.ring_indices(scores, *negatives.edges(count, 1, 10, "keys"))
+        rows[name] = {"product (s)": middle - began, "ranking (s)": time.perf_counter() - middle}
+    return pd.DataFrame(rows).T.rename_axis(f"{queries} queries against the")
+
+
+def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
+    """Time of a training epoch, and its ratio to that of the method built on, published and measured.
+
+    Timed are the training steps (views, encoders, loss, update) as each result's curve has them; evaluations are not
+    in it. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest epochs is given beside
+    that of the means. No ratio is formed of times from two machines, two precisions or over settings that differ.
+
+    Args:
+        plan: of ring Table 1, whose rows are timed.
+        results: stored results of any task; other rows, data sets and profiles are left aside. Of a method run under
+            several configurations or on several machines the newest result decides which are read.
+        dataset: as it was run.
+        profile: one of ``plan.profiles``.
+
+    Returns:
+        A row for each method of the printed table, run or not: printed ratios of means, by data set; seconds an epoch,
+        over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common seeds
+        of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs; the
+        machine. NaN where there is nothing.
+
+    Raises:
+        UnknownNameError: unknown data set or profile.
+    """
+    plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
+    chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
+    printed = published()
+    timed = {name: _timed(chosen, name) for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}}
+    records = [_record(plan, name, timed, printed, f"({profile})") for name in timed]
+    frame = pd.DataFrame.from_records(records, index="method")
+    return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
+
+
+def _record(
+    plan: TablePlan, name: str, timed: Mapping[str, Sequence[Result]], printed: pd.DataFrame, here: str
+) -> dict[str, object]:
+    runs, label = timed[name], plan.label(name)
+    every = [s for run in runs for s in _epochs(run)]
+    pairs = [(a, b) for a in runs for b in timed.get(plan.pairs.get(name, ""), []) if _alike(a, b)]
+    each = [float(np.mean(_epochs(a)) / np.mean(_epochs(b))) for a, b in pairs]
+    mean, half = interval(each) if each else (None, None)
+    fast = [min(s for pair in pairs for s in _epochs(pair[i])) for i in (0, 1)] if pairs else []
+    ratios = {
+        f"published ratio, {str(column).split()[0]}": printed.loc[column, label] if label in printed else None
+        for column in printed.index
+    }
+    return {
+        "method": label,
+        **ratios,
+        f"seconds an epoch {here}": float(np.mean(every)) if every else None,
+        f"sd over epochs {here}": float(np.std(every, ddof=1)) if len(every) > 1 else None,
+        f"fastest epoch {here}": min(every, default=None),
+        f"epochs {here}": len(every),
+        f"seeds {here}": len(runs),
+        f"ratio {here}": mean,
+        f"95 % half-width {here}": half,
+        f"ratio of fastest epochs {here}": fast[0] / fast[1] if fast else None,
+        "machine": machine(runs[0]) if runs else "",
+    }
+
+
+def _timed(results: Sequence[Result], method: str) -> list[Result]:
+    mine = sorted((r for r in results if r.method == method), key=lambda r: r.provenance.finished)
+    # of several tasks on one run each carries the run's curve: the last of a seed stands for all
+    return list({r.seed: r for r in mine if _run(r) == _run(mine[-1])}.values())
+
+
+def _run(result: Result) -> tuple[object, ...]:
+    where = result.provenance
+    return result.recipe, result.settings, where.data_fingerprint, result.precision, machine(result)
+
+
+def _alike(one: Result, other: Result) -> bool:
+    return (one.seed, *_run(one)[1:]) == (other.seed, *_run(other)[1:])
+
+
+def _epochs(result: Result) -> list[float]:
+    # the curve counts seconds from the start of the run
+    return [float(s) for s in np.diff([0.0, *(row["seconds"] for row in result.curve)])]
+
+
+def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
+    """What :func:`epoch_cost` found, a sentence for each method with a ring.
+
+    Args:
+        cost: of :func:`epoch_cost`.
+        name: of the data set.
+        profile: that was timed.
+    """
+    printed, out = published(), []
+    for ring in PAIRS:
+        value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])
+        said = "is not measured" if math.isnan(value) else f"costs {value:.2f} times its base, fastest epoch by fastest"
+        out.append(
+            f"{name}, profile {profile}: {ring} {said}"
+            f" (published means, CIFAR-10: {printed[ring].to_dict()['CIFAR10 epoch seconds']:.2f})."
+        )
+    return out

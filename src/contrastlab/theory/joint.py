@@ -1,0 +1,76 @@
+"""jcl Eq. 4 and Eq. 8 where the scores of an item's keys are normal: the exact loss, and the closed form for it.
+
+A query sees of a key only ``a = q·k⁺``. Here ``a ~ N(m, v)``; ``c`` is the log of the sum over the negatives' terms.
+All losses are in nats.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, hyp0f1
+
+from contrastlab.errors import reject
+
+__all__ = ["closed_form", "expected_loss", "log_sum_on_sphere", "positive_weight"]
+
+Array = NDArray[np.float64]
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+def expected_loss(m: float, v: float, c: float, tau: float) -> float:
+    """The loss of infinitely many keys (Eq. 4), by Gauss–Hermite quadrature.
+
+    Args:
+        m: mean of ``q·k⁺``.
+        v: its variance, at least 0.
+        c: log of the sum over the negatives.
+        tau: τ, above 0.
+
+    Raises:
+        ArgumentError: a value out of range.
+    """
+    _check(v, tau)
+    a = (m + math.sqrt(v) * _NODES) / tau
+    return float(_WEIGHTS @ (np.logaddexp(a, c) - a))
+
+
+def closed_form(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
+    """JCL's loss (Eq. 8); ``strength`` λ = 0 is InfoNCE with the mean key.
+
+    From λ = 1 on it is at least :func:`expected_loss`, at λ = 0 at most that.
+    """
+    _check(v, tau)
+    mean = np.asarray(m, dtype=np.float64) / tau
+    return np.asarray(np.logaddexp(mean + strength * np.asarray(v) / (2 * tau**2), c) - mean)
+
+
+def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, strength: float) -> Array:
+    """p⁺, the softmax weight of the positive in the denominator of Eq. 8.
+
+    The loss falls with the mean at the rate ``(1 − p⁺)/τ`` and rises with the variance at ``λ p⁺/2τ²``.
+    """
+    _check(v, tau)
+    lifted = np.asarray(m, dtype=np.float64) / tau + strength * np.asarray(v) / (2 * tau**2)
+    return np.asarray(expit(lifted - np.asarray(c)))
+
+
+def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
+    """The ``c`` of many negatives spread evenly over the unit sphere: ``log K + log E exp(q·k/τ)``.
+
+    Args:
+        negatives: K.
+        dimension: d.
+        tau: τ.
+    """
+    return math.log(negatives) + math.log(hyp0f1(dimension / 2, 1 / (4 * tau**2)))
+
+
+def _check(v: ArrayLike, tau: float) -> None:
+    if not np.all(np.asarray(v) >= 0):
+        raise reject("v", v, "a variance of at least 0")
+    if not tau > 0:
+        raise reject("tau", tau, "a number above 0")

@@ -1,0 +1,161 @@
+"""Studies beside the tables of fmicl: collapse, rankings, domains of conjugates, the weight of the negatives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn import functional as F
+
+from contrastlab import papers, report
+from contrastlab.errors import ArgumentError
+from contrastlab.report import Estimate
+from contrastlab.studies import collapse, negative_weight, rankings, score_domains
+
+
+class Fixed(nn.Module):
+    """Gives the same rows whatever it sees."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The rows."""
+        return self.rows[: len(x)]
+
+
+def fixed(rows: torch.Tensor) -> collapse.Spread:
+    pictures = torch.zeros(len(rows), 3, 32, 32, dtype=torch.uint8)
+    return collapse.spread(Fixed(rows), collapse.settings(), pictures)
+
+
+def test_features_in_one_place_in_two_and_everywhere_are_told_apart() -> None:
+    axis = torch.zeros(16, 8)
+    axis[:, 0] = 1
+    heaps = axis * torch.tensor([1.0, -1.0]).repeat(8)[:, None]
+    cloud = F.normalize(torch.randn(16, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    frame = collapse.numbers({"one": fixed(axis), "two": fixed(heaps), "cloud": fixed(cloud)})
+    assert list(frame["verdict"]) == ["one constant", "no constant; two heaps", "spread"]
+    assert list(frame["effective rank"])[:2] == pytest.approx([1, 1], abs=1e-4)
+    assert frame.loc["cloud", "effective rank"] > 5
+    assert frame.loc["two", "near 0 or 4 (%)"] == 100
+    assert frame.loc["two", "mean"] == pytest.approx(4 * 64 / 120)
+    assert (frame["same image"] < 1e-6).all()  # both views get the same rows
+    assert collapse.verdict({"mean": 1.8, "near 0 or 4 (%)": 3, "effective rank": 1.5}).endswith("few directions")
+    assert collapse.verdict({"mean": 0.1, "near 0 or 4 (%)": 99, "effective rank": 1}).startswith("all close")
+
+
+def test_every_encoder_of_the_study_is_trained_once(monkeypatch, pictures, tmp_path) -> None:
+    small = collapse.settings().override(train_images=32, epochs=1, batch_size=16, dim=8, image_size=16, overrides={})
+    monkeypatch.setattr(collapse, "settings", lambda: small)
+    few = {name: collapse.RUNS[name] for name in ("untrained", "KL", "Neyman, large rate, seed 1")}
+    monkeypatch.setattr(collapse, "RUNS", few)
+    found = collapse.study(tmp_path, images=8)
+    assert list(found) == list(few)
+    assert all(len(of.apart) == 28 for of in found.values())
+    assert len(list(tmp_path.glob("encoders/*/run.json"))) == 2
+    again = collapse.study(tmp_path, images=8)
+    assert all(torch.equal(again[name].apart, found[name].apart) for name in few)
+    assert collapse.large_rate() > small.lr
+
+
+def test_leads_and_contradictions_are_those_of_the_printed_tables() -> None:
+    leads = rankings.leads()
+    printed = papers.published("fmicl", "2")
+    for name, row in leads.iterrows():
+        values = printed[printed["row"] == name]["value"].sort_values(ascending=False).tolist()
+        assert row["lead (points)"] == pytest.approx(values[0] - values[1])
+    assert (leads["best"] == "KL").sum() == 2
+    differ = rankings.contradictions()
+    assert len(differ) == 1
+    assert differ["value in table 2"].item() != differ["value in table 10"].item()
+    assert rankings.published_agreement().between(-1, 1).all()
+
+
+def test_agreement_is_a_rank_correlation_over_shared_rows() -> None:
+    def made(table: str, values: dict[str, float]) -> report.Report:
+        empty = report.table(papers.plan("fmicl", table), [], "cifar10", "paper")
+        rows = tuple(
+            replace(row, measured=Estimate(values[row.method], None, 1)) if row.method in values else row
+            for row in empty.rows
+        )
+        return replace(empty, rows=rows)
+
+    one = {"fmicl/kl": 3.0, "fmicl/js": 2.0, "fmicl/au": 1.0, "fmicl/simclr": 5.0, "ours/random": 0.0}
+    other = {"fmicl/kl": 9.0, "fmicl/js": 4.0, "fmicl/au": 6.0, "fmicl/moco": 1.0, "ours/random": 0.0}
+    value, count = rankings.agreement(made("2", one), made("10", other))
+    assert count == 3
+    assert value == pytest.approx(stats.spearmanr([3, 2, 1], [9, 4, 6]).statistic)
+    assert rankings.agreement(made("2", one), made("10", {"fmicl/kl": 1.0})) == (None, 1)
+
+
+def test_conjugates_end_where_the_table_says() -> None:
+    frame = score_domains.conjugates()
+    assert [f.name for f in score_domains.SIX if f.highest <= 1] == ["js", "hellinger", "vincze_le_cam"]
+    assert math.isnan(frame.loc["Jensen–Shannon", "slope of f* just below 1"])
+    assert frame.loc["Vincze–Le Cam", "slope of f* just below 1"] > 1000
+    h, kl = 1e-6, score_domains.SIX[0]
+    at = torch.tensor([0.3], dtype=torch.float64)
+    by_hand = (kl.conjugate(at + h) - kl.conjugate(at - h)) / (2 * h)
+    assert score_domains.slope(kl, at) == pytest.approx(float(by_hand), rel=1e-6)
+
+
+def test_the_gaussian_score_stays_inside_every_domain() -> None:
+    cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
+    log_u = (cosine - 1) / 0.5
+    for f in score_domains.SIX:
+        u, s = log_u.exp(), f.derivative(log_u)
+        assert f.contains(s).all()
+        assert torch.allclose(f.composition(log_u), u * s - f.f(u), atol=1e-12), f.title
+
+
+def test_real_scores_begin_outside_of_the_domain() -> None:
+    pairs = score_domains.untrained_cosines(40)
+    assert pairs.shape == (40 * 39 // 2,)
+    frame = score_domains.outside(pairs)
+    share = frame["pairs outside of the domain (%)"]
+    assert share["Jensen–Shannon"] > 50 > share["Kullback–Leibler"]
+    inside = pairs[score_domains.SIX[1].contains(pairs)]
+    assert share["Jensen–Shannon"] == pytest.approx(100 * (1 - len(inside) / len(pairs)))
+
+
+def test_a_cosine_that_can_leave_the_domain_is_refused() -> None:
+    said = score_domains.refusals()
+    assert "temperature above 1" in said["vincze_le_cam", 1.0]
+    assert not any(said[key] for key in said if key != ("vincze_le_cam", 1.0))
+
+
+@pytest.mark.parametrize(("mu", "alpha"), [(2.0, 20.0), (0.25, 4.0), (40.0, 1.0)])
+def test_alpha_and_mu_are_one_knob_for_kl_and_two_for_js(mu, alpha) -> None:
+    assert negative_weight.knob_gap("kl", mu, alpha).abs().max() < 1e-11
+    assert negative_weight.knob_gap("js", mu, alpha).std() > 1e-3
+
+
+def test_the_natural_weight() -> None:
+    # in three dimensions the cosine of two uniform points is uniform: E exp(2c·cos) = sinh(2c) / 2c
+    assert negative_weight.natural(3, 1.0) == pytest.approx(math.exp(2) / (math.sinh(2) / 2), rel=1e-12)
+    assert negative_weight.natural(1e9, 1.0) == pytest.approx(math.exp(2), rel=1e-6)
+    frame = negative_weight.table7()
+    for _, row in frame.iterrows():
+        assert row["natural"] == pytest.approx(negative_weight.natural(row["d"], row["1/(2 sigma^2)"]))
+    for wrong in ((1, 1.0), (3, 0.0)):
+        with pytest.raises(ArgumentError, match="dimension=|c="):
+            negative_weight.natural(*wrong)
+
+
+def test_accuracy_by_weight_is_the_reports() -> None:
+    table = report.table(papers.plan("fmicl", "8"), [], "cifar10", "paper")
+    rows = tuple(
+        replace(row, measured=Estimate(50.0, None, 1, 2.0)) if row.method == "fmicl/js" else row for row in table.rows
+    )
+    frame = negative_weight.accuracy(replace(table, rows=rows))
+    assert len(frame) == len(table.plan.rows)
+    assert frame["alpha"].is_monotonic_increasing
+    (line,) = frame[frame["measured"].notna()].to_dict("records")
+    assert (line["divergence"], line["alpha"], line["half width"]) == ("JS", 40.0, 2.0)
+    assert line["published"] == table.plan.published_value("cifar10", "fmicl/js")
