@@ -18,10 +18,9 @@ PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
 NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
-TABLE1 = runs/table1.ipynb
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench clean
+.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,12 +35,10 @@ help: ## this list
 setup: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## install the locked environment into .venv
 	@$(SYNC)
 
-table1: setup ## Table 1 of Conditional Negative Sampling on the bundled images, printed beside the published numbers
-	@mkdir -p $(dir $(TABLE1))
-	@$(ONE_THREAD) $(RUN) papermill nbs/repro_table1.ipynb $(TABLE1) -k python3 \
-	  -p dataset shapes -p profile smoke --log-output --no-progress-bar --execution-timeout 900
-	@$(RUN) python -m contrastlab show ring/table1 --dataset shapes --profile smoke --results runs
-	@echo "Executed notebook: $(TABLE1)"
+table1: setup ## Table 1 of Conditional Negative Sampling on generated pictures, in minutes, beside the published numbers
+	@mkdir -p runs
+	@$(ONE_THREAD) $(RUN) python -m contrastlab run ring/table1 --dataset plain_shapes --profile first --picture runs/table1.png
+	@echo "On real images: papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10"
 
 test: setup lint types pairing unit notebooks chapters ## everything CI checks
 
@@ -93,6 +90,10 @@ bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes
 	@$(SYNC) --group bench --group peers
 	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) pytest -q -p no:cacheprovider benchmarks/bench_*.py \
 	  --mode $(MODE) --store benchmarks/results/cpu.json
+
+mutants: setup ## change the guarded formulas one place at a time and list what no test notices; an hour, resumable
+	@$(SYNC) --group mutants
+	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
 
 clean: ## remove what can be made again (measured runs and the environment stay)
 	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks

@@ -26,6 +26,7 @@ import tomllib
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -195,39 +196,44 @@ def main() -> None:
     if not chosen.list:
         for name in ("contrastlab.papers", "contrastlab.methods", "contrastlab.theory.bounds", "hypothesis", "pytest"):
             importlib.import_module(name)
-    for module, files in PLAN["killers"].items():
-        every = places(module)
-        some, mark = sampled(module, every), fingerprint(module)
-        if chosen.list:
-            print(f"{module:32} {len(every):5} mutants, {len(some)} tried")
+    every = {module: places(module) for module in PLAN["killers"]}
+    some = {module: sampled(module, all_of_it) for module, all_of_it in every.items()}
+    if chosen.list:
+        for module in every:
+            print(f"{module:32} {len(every[module]):5} mutants, {len(some[module])} tried")
+        return
+    marks = {module: fingerprint(module) for module in every}
+    names = [(marks[m.module], m.name) for own in some.values() for m in own]
+    outcome = {name: known[mark, name] for mark, name in names if (mark, name) in known}
+    sound: set[str] = set()
+    # one mutant of every module in turn, so that a run that ends early has tried as many of each
+    for mutant in (m for turn in zip_longest(*some.values()) for m in turn if m is not None):
+        module, files = mutant.module, PLAN["killers"][mutant.module]
+        if mutant.name in outcome or chosen.only not in module or time.monotonic() > end:
             continue
-        outcome = {mutant.name: known[mark, mutant.name] for mutant in some if (mark, mutant.name) in known}
-        if chosen.only in module:
-            if len(outcome) < len(some) and not survives(None, files, module):
-                sys.exit(f"{module}: the tests fail without any change")
-            for mutant in some:
-                if mutant.name in outcome or time.monotonic() > end:
-                    continue
-                outcome[mutant.name] = survives(mutant, files, module)
-                STATE.parent.mkdir(exist_ok=True)
-                with STATE.open("a", encoding="utf-8") as file:
-                    entry = {"fingerprint": mark, "name": mutant.name, "survived": outcome[mutant.name]}
-                    file.write(json.dumps(entry) + "\n")
-                if outcome[mutant.name]:
-                    print(f"survived {mutant.name}, line {mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
-        left = [mutant for mutant in some if outcome.get(mutant.name)]
+        if module not in sound and not survives(None, files, module):
+            sys.exit(f"{module}: the tests fail without any change")
+        sound.add(module)
+        outcome[mutant.name] = survives(mutant, files, module)
+        STATE.parent.mkdir(exist_ok=True)
+        with STATE.open("a", encoding="utf-8") as file:
+            entry = {"fingerprint": marks[module], "name": mutant.name, "survived": outcome[mutant.name]}
+            file.write(json.dumps(entry) + "\n")
+        if outcome[mutant.name]:
+            print(f"survived {mutant.name}, line {mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
+    for module, own in some.items():
+        done = [m for m in own if m.name in outcome]
+        left = [m for m in done if outcome[m.name]]
         rows.append({
-            "module": module, "mutants": len(every), "sampled": len(some), "tried": len(outcome),
-            "killed": sum(not value for value in outcome.values()), "survived": len(left),
+            "module": module, "mutants": len(every[module]), "sampled": len(own), "tried": len(done),
+            "killed": len(done) - len(left), "survived": len(left),
         })  # fmt: skip
-        for mutant in left:
-            because = explained.get((module, mutant.before, mutant.after), "")
-            survivors.append({**asdict(mutant), "because": because})
+        for m in left:
+            survivors.append({**asdict(m), "because": explained.get((module, m.before, m.after), "")})
         print(rows[-1], flush=True)
-    if not chosen.list:
-        STORED.write_text(json.dumps(table(rows, survivors), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        unfinished = sum(row["sampled"] - row["tried"] for row in rows)
-        print(f"{STORED.relative_to(ROOT)}: {len(survivors)} survivors; {unfinished} mutants left for a further run")
+    STORED.write_text(json.dumps(table(rows, survivors), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished = sum(row["sampled"] - row["tried"] for row in rows)
+    print(f"{STORED.relative_to(ROOT)}: {len(survivors)} survivors; {unfinished} mutants left for a further run")
 
 
 if __name__ == "__main__":

@@ -81,6 +81,17 @@ def test_bits():
     assert bounds.in_bits(math.log(8)) == pytest.approx(3)
 
 
+def test_mine_of_rate_one_divides_by_the_batch_alone():
+    # the surrogate is then the estimate itself, so its gradient is that of Donsker–Varadhan
+    positives, independents = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    gradients = []
+    for estimate in (bounds.Mine(rate=1, log_mean=3.0), bounds.donsker_varadhan):
+        scores = independents.clone().requires_grad_()
+        estimate(positives, scores).backward()
+        gradients.append(scores.grad)
+    assert torch.allclose(*gradients, rtol=0, atol=1e-6)
+
+
 def test_mine_has_the_value_of_dv_and_the_gradient_of_its_running_mean():
     generator = torch.Generator().manual_seed(0)
     positives, free = (torch.randn(n, generator=generator, dtype=torch.float64, requires_grad=True) for n in (6, 9))

@@ -137,6 +137,13 @@ def test_bad_input_is_named(call, message):
         call()
 
 
+def test_one_score_outside_is_enough_and_named():
+    scores = F * 0.0
+    scores[1, 2] = 0.75
+    with pytest.raises(ArgumentError, match=r"scores=0.75: accepted is numbers below 0.69"):
+        exact.f_information(JOINT, scores, divergences.JS)
+
+
 def test_a_score_at_an_attained_edge_is_accepted():
     value = exact.f_information(JOINT, F + 1.0, divergences.VINCZE_LE_CAM)
     assert value == pytest.approx(1 - float(divergences.VINCZE_LE_CAM.conjugate(torch.ones(1, dtype=torch.float64))))

@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader
 
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.images import shapes, sources
-from contrastlab.data.images.sets import balanced_subset, decode, hold_out, square
+from contrastlab.data.images import shapes, sources, tables
+from contrastlab.data.images.pictures import decode, square
+from contrastlab.data.images.subsets import balanced_subset, hold_out
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -78,12 +79,24 @@ def toy(labels: list[int], classes: int = 3) -> ImageSet:
 
 # shapes
 
-PINNED = ["a4a2c20f0595568d", "e353568dc440a73c", "d36a2973eb32b68e", "6c15c8470b05aa4a", "271788733ef23c24"]
+PINNED = {
+    "shapes": (
+        shapes.RANGES,
+        ["a4a2c20f0595568d", "e353568dc440a73c", "d36a2973eb32b68e", "6c15c8470b05aa4a", "271788733ef23c24"],
+    ),
+    "plain_shapes": (
+        shapes.PLAIN,
+        ["c9cd045c629f34d9", "a4c84a5909da9e34", "81af3c5a743ae28e", "e008c811ea98598a", "f419762d2040fefa"],
+    ),
+}
 
 
-def test_shapes_bytes_are_pinned() -> None:
-    rendered, labels, _ = shapes.render(torch.tensor([0, 1, 2, 12345, shapes.TEST_OFFSET]))
-    assert [digest(image) for image in rendered] == PINNED
+@pytest.mark.parametrize("name", PINNED)
+def test_shapes_bytes_are_pinned(name: str) -> None:
+    ranges, bytes_ = PINNED[name]
+    rendered, labels, _ = shapes.render(torch.tensor([0, 1, 2, 12345, shapes.TEST_OFFSET]), ranges=ranges)
+    assert [digest(image) for image in rendered] == bytes_
+    assert torch.equal(rendered[:3], data.load(name, n_train=3, n_test=1).train.images)
     assert labels.tolist() == [0, 1, 2, 5, 0]
 
 
@@ -118,10 +131,11 @@ def test_shapes_load_is_balanced_disjoint_and_sized() -> None:
     assert len(small.test) == 15
 
 
-def test_shapes_factors_are_uniform_and_independent_of_class_and_each_other() -> None:
-    train = data.load("shapes").train
+@pytest.mark.parametrize("name", PINNED)
+def test_shapes_factors_are_uniform_and_independent_of_class_and_each_other(name: str) -> None:
+    train = data.load(name).train
     table = torch.stack([train.factors[name] for name in shapes.RANGES]).double()
-    for values, (low, high) in zip(table, shapes.RANGES.values(), strict=True):
+    for values, (low, high) in zip(table, PINNED[name][0].values(), strict=True):
         uniform = (values - low) / (high - low)
         assert uniform.min() >= -1e-6
         assert uniform.max() <= 1 + 1e-6
@@ -132,6 +146,20 @@ def test_shapes_factors_are_uniform_and_independent_of_class_and_each_other() ->
     correlation = torch.corrcoef(torch.cat([table, classes[1:]]))
     off_diagonal = correlation[: len(table)] - torch.eye(*correlation.shape)[: len(table)]
     assert off_diagonal.abs().max() < 0.05
+
+
+def test_plain_shapes_are_shapes_with_less_beside_the_shape() -> None:
+    full, plain = (data.load(name, n_train=500).train for name in PINNED)
+    assert torch.equal(full.labels, plain.labels)
+    for name, (low, high) in shapes.RANGES.items():
+        narrow, wide = shapes.PLAIN[name][1] - shapes.PLAIN[name][0], high - low
+        assert narrow <= wide
+        # the draws are the same, and stretched
+        parts = zip((full, plain), PINNED.values(), strict=True)
+        a, b = (part.factors[name] - ranges[name][0] for part, (ranges, _) in parts)
+        torch.testing.assert_close(a / wide, b / narrow, atol=1e-5, rtol=0)
+    with pytest.raises(ArgumentError, match="ranges="):
+        shapes.render(torch.arange(3), ranges={"x": (0.0, 1.0)})
 
 
 def test_shapes_factors_say_what_is_in_the_image() -> None:
@@ -326,9 +354,10 @@ def test_splits_refuse_unlabelled_images_in_probe_parts() -> None:
 
 
 def test_names_are_all_recognised(tmp_path: Path) -> None:
-    assert set(data.names()) >= {"shapes", "digits", "cifar10", "cifar100", "stl10", "fashionmnist", "imagenet"}
+    published = {"cifar10", "cifar100", "stl10", "fashionmnist", "imagenet"}
+    assert set(data.names()) >= {"shapes", "plain_shapes", "digits"} | published
     for name in data.names():
-        if name not in ("shapes", "digits"):
+        if name not in ("shapes", "plain_shapes", "digits"):
             with pytest.raises(MissingDataError, match=str(tmp_path)):
                 data.load(name, tmp_path, download=False)
 
@@ -443,17 +472,17 @@ def test_parquet_jpeg_of_a_lossless_set_is_noted(tmp_path: Path) -> None:
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     write_parquet(path, [encoded(picture(value=k)) for k in range(4)], [0, 0, 1, 1])
-    first = sources.read_parquet([path])
-    assert sources.read_parquet([path]).images is first.images
+    first = tables.read_parquet([path])
+    assert tables.read_parquet([path]).images is first.images
     write_parquet(path, [encoded(picture(value=k + 9)) for k in range(4)], [0, 0, 1, 1])
     os.utime(path, ns=(1, 1))
-    assert sources.read_parquet([path]).images[0, 0, 0, 0] == 9
+    assert tables.read_parquet([path]).images[0, 0, 0, 0] == 9
 
 
 def test_parquet_of_mixed_sizes_is_squared_to_the_shortest_side(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [encoded(picture((20, 16))), encoded(picture((14, 30))), encoded(picture((14, 14), mode="L"))])
-    table = sources.read_parquet([path])
+    table = tables.read_parquet([path])
     assert table.images.shape == (3, 3, 14, 14)
     assert table.labels.tolist() == [-1, -1, -1]
 

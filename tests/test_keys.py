@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import clusters
+from contrastlab import clusters, methods
 from contrastlab.errors import ArgumentError
 from contrastlab.keys import (
     Bank,
@@ -25,6 +25,8 @@ from contrastlab.keys import (
     unit_rows,
     world,
 )
+from contrastlab.pretrain import loop
+from contrastlab.pretrain.learner import Learner
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -256,3 +258,27 @@ def test_groups_are_normalised_apart_and_keep_their_order() -> None:
 def test_more_groups_than_pairs_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"shuffle_groups=4: accepted is at most 3, half"):
         in_groups(lambda piece: piece, torch.zeros(6, 2), 4)
+
+
+def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shrink, monkeypatch) -> None:
+    made: list[Learner] = []
+    seen: list[Tensor] = []
+    measure = loop.tasks.nearest_neighbour
+
+    def learner(*args, **options) -> Learner:
+        made.append(Learner(*args, **options))
+        return made[-1]
+
+    def nearest(rows: Tensor, *others: Tensor) -> float:
+        seen.append(rows.clone())
+        return measure(rows, *others)
+
+    monkeypatch.setattr(loop, "Learner", learner)
+    monkeypatch.setattr(loop.tasks, "nearest_neighbour", nearest)
+    for name in ("ring/cmc", "ring/moco"):
+        recipe = shrink(methods.get(name))
+        loop.pretrain(recipe, tiny.override(knn_every=1, epochs=1), pictures(48), pictures(16), log=lambda line: None)
+    banks = torch.cat([made[0].keys.rows(stream) for stream in (0, 1)], 1)
+    torch.testing.assert_close(seen[0], F.normalize(banks, dim=1))
+    assert len(seen[1]) == 48  # a queue holds no row for each image: all are encoded again
+    assert len(made[1].keys.rows(0)) == 20

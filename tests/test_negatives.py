@@ -337,6 +337,18 @@ def test_possible_extremes_are_accepted() -> None:
     assert sorted(members(everything)[0]) == [0, 1, 2, 3]
     assert Ring(inner=10, outer=1, inner_of="outer").inner == 10
     assert Ring(inner=Linear(0, 1), outer=Linear(100, 10)).outer == Linear(100, 10)
+    for one in (Ring(k=1), Ball(nearest=1, k=1), Cave(k=1, clusters=2, runs=1), Uniform(1)):
+        assert one.k == 1
+
+
+def test_defaults_are_those_of_the_papers() -> None:
+    # vince, appendix C.2: 4096 negatives from the closest 10 %, less the closest 1 %; 10 runs of 300 clusters
+    for part in (Uniform(), Ring(), Ball(), Cave()):
+        assert part.k == 4096
+    for part in (Ring(), Ball(), Cave()):
+        assert part.outer == 10
+    assert (Ring().inner, Ring().inner_of, Ball().nearest) == (1, "keys", None)
+    assert (Cave().clusters, Cave().runs) == (300, 10)
 
 
 def test_equations_tell_parts_apart() -> None:

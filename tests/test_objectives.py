@@ -469,3 +469,14 @@ def test_f_micl_gradients_are_finite_at_equal_and_opposite_embeddings(name) -> N
 def test_objectives_of_pairs_name_what_they_refuse(call, message) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()
+
+
+@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=lambda o: type(o).__name__)
+def test_several_keys_are_averaged_and_a_lift_is_refused(objective) -> None:
+    own, negatives, _ = draw(torch.float64, 1.0)
+    many = torch.stack([own, 0.5 * own], 1)
+    together = objective(Scores(many, negatives))
+    apart = [objective(Scores(many[:, m], negatives)) for m in (0, 1)]
+    assert torch.allclose(together, (apart[0] + apart[1]) / 2, rtol=0, atol=1e-12)
+    with pytest.raises(ArgumentError, match=f"with {type(objective).__name__}"):
+        objective(Scores(own, negatives, lift=torch.zeros(len(own), dtype=own.dtype)))

@@ -28,7 +28,7 @@ DENSE_BYTES = 2**28
 """Scores of a global batch that take more than this are never held at once."""
 
 FEW = 8
-"""A key scored by itself costs about as much as so many in a product with all of them."""
+"""Scoring one gathered key costs about as much as so many keys of a full product."""
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,20 @@ import base64
 import hashlib
 import json
 import math
-import os
-import platform
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
 from torch import Tensor
 
-from contrastlab import __version__, files, methods, tasks
+from contrastlab import files, methods, tasks
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
+from contrastlab.provenance import Provenance, _Stored, provenance
 from contrastlab.settings import Settings
 
 __all__ = [
@@ -48,46 +42,6 @@ __all__ = [
     "slug",
     "unpack",
 ]
-
-_PACKAGES = (
-    "torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu", "safetensors",
-)  # fmt: skip
-
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Provenance(_Stored):
-    """Where a number comes from. :func:`provenance` fills in code and machine; the run adds the rest."""
-
-    git_commit: str | None = Field(description="commit of this package's checkout; None outside one")
-    git_dirty: bool | None = Field(description="whether tracked files differed from that commit")
-    package: str = Field(description="version of contrastlab")
-    versions: dict[str, str] = Field(description="python and the packages that compute")
-    cpu: str
-    cores: int = Field(description="logical cores of the machine")
-    threads: int = Field(description="threads torch computes with")
-    device: str
-    gpu: str | None
-    driver: str | None
-    cuda: str | None
-    deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
-    data_fingerprint: str = Field(description="hash of the data used")
-    data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")
-    started: datetime = Field(description="UTC")
-    finished: datetime = Field(description="UTC")
-    wall_s: float = Field(ge=0, description="seconds, training and evaluation")
-    cpu_s: float | None = Field(None, ge=0, description="processor seconds of this process")
-    images_per_s: float | None = Field(None, ge=0, description="training images a second, over all processes")
-    peak_memory_bytes: int | None = Field(None, ge=0, description="of the GPU if there is one, else of the process")
-
-    @field_validator("started", "finished")
-    @classmethod
-    def _utc(cls, value: datetime) -> datetime:
-        if value.utcoffset() is None or value.utcoffset():
-            raise ValueError("accepted is a time in UTC with its zone, as datetime.now(UTC) gives it")
-        return value
 
 
 class Result(_Stored):
@@ -328,75 +282,3 @@ def find(
                 if all(value is None or getattr(r, key) == value for key, value in wanted.items()):
                     known.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
     return list(known.values())
-
-
-def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Code and machine, as the first fields of :class:`Provenance`.
-
-    Args:
-        device: where the run computes.
-
-    Returns:
-        ``git_commit`` to ``deterministic``; the run adds data, times and speed.
-    """
-    device = torch.device(device)
-    commit, dirty = _git()
-    cuda = device.type == "cuda"
-    return {
-        "git_commit": commit,
-        "git_dirty": dirty,
-        "package": __version__,
-        "versions": {"python": platform.python_version(), **_versions()},
-        "cpu": _cpu(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "device": str(device),
-        "gpu": torch.cuda.get_device_name(device) if cuda else None,
-        "driver": _driver() if cuda else None,
-        "cuda": torch.version.cuda if cuda else None,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _git() -> tuple[str | None, bool | None]:
-    here = Path(__file__).resolve()
-    git = ("git", "-C", str(here.parent))
-    # A virtual environment may lie inside somebody else's repository: only our own, tracked file counts.
-    if _output(*git, "ls-files", "--error-unmatch", here.name) is None:
-        return None, None
-    commit = _output(*git, "rev-parse", "HEAD")
-    state = _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return commit, None if state is None else bool(state)
-
-
-def _cpu() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    if sys.platform == "darwin":
-        name = _output("sysctl", "-n", "machdep.cpu.brand_string")
-        if name:
-            return name
-    return platform.processor() or platform.machine()
-
-
-def _driver() -> str | None:
-    lines = (_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "").splitlines()
-    return lines[0].strip() if lines else None

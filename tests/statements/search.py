@@ -1,9 +1,9 @@
 """Tries to break the inequalities of the ledger, and stores what came of it.
 
-``python tests/statements/search.py`` gives each inequality a minute: Powell's method from random starts on the
-distribution, the critic and the set, up to four symbols and three negatives. It maximises the excess, the side that
-should be smaller minus the other. Above ``ROUNDING`` it has found a counterexample; otherwise it has found none, which
-is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
+``python tests/statements/search.py`` gives each inequality a minute of processor time: Powell's method from random
+starts on the distribution, the critic and the set, up to four symbols and a few negatives. It maximises the excess, the
+side that should be smaller minus the other. Above ``ROUNDING`` it has found a counterexample; otherwise it has found
+none, which is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
 """
 
 from __future__ import annotations
@@ -346,7 +346,9 @@ def _(z: Numbers) -> float:
 
 
 @inequality(
-    "jcl/gaussian-keys", "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one", printed=False
+    "jcl/gaussian-legitimate",
+    "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one",
+    printed=False,
 )
 def _(z: Numbers) -> float:
     d, length = z.choose(2, 3, 5, 16, 64, 128), z.inside(0.05, 0.97)
@@ -420,7 +422,8 @@ def _(z: Numbers) -> float:
 @inequality("fmicl/simclr-upper-bound", "KL-f-MICL $\\le$ InfoNCE with the positive")
 def _(z: Numbers) -> float:
     c = case(z)
-    return exact.nwj(c.joint, 1 + c.critic) - c.value(None, True)
+    best = c.joint.log_ratio + 0.1 * c.critic
+    return exact.nwj(c.joint, 1 + best) - exact.contrastive(c.joint, best, c.draws)
 
 
 @inequality("fmicl/simclr-upper-bound", "KL-f-MICL $\\le$ InfoNCE without it", printed=False)
@@ -429,8 +432,8 @@ def _(z: Numbers) -> float:
     return exact.nwj(c.joint, 1 + c.critic) - c.value(None, False)
 
 
-def _simplex(z: Numbers, most: float) -> float:
-    divergence, n = DIVERGENCES[z.choose(*range(6))], z.choose(3, 4, 5)
+def _simplex(z: Numbers, most: float, first: int = 0) -> float:
+    divergence, n = DIVERGENCES[z.choose(*range(first, 6))], z.choose(3, 4, 5)
     mu, width = z.inside(0.05, most), z.inside(0.1, 2.0)
     x = z.take(n, n)
     x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
@@ -447,9 +450,9 @@ def _(z: Numbers) -> float:
     return _simplex(z, 2.0)
 
 
-@inequality("fmicl/eq-20-table-1", "nothing beats the simplex, $\\mu\\le100$")
+@inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$")
 def _(z: Numbers) -> float:
-    return _simplex(z, 100.0)
+    return _simplex(z, 100.0, first=5)
 
 
 # ------------------------------------------------------------------------------------------------------------ search
@@ -457,9 +460,9 @@ def _(z: Numbers) -> float:
 
 def search(name: tuple[str, str], seconds: float) -> ledger.Search:
     printed, excess = INEQUALITIES[name]
-    begin, starts, evaluations, best, where = time.monotonic(), 0, 0, -math.inf, 0
+    begin, starts, evaluations, best, where = time.process_time(), 0, 0, -math.inf, 0
     base = zlib.crc32("/".join(name).encode())
-    while time.monotonic() - begin < seconds:
+    while time.process_time() - begin < seconds:
         seed = base + starts
 
         def loss(values: np.ndarray, seed: int = seed) -> float:
@@ -477,7 +480,7 @@ def search(name: tuple[str, str], seconds: float) -> ledger.Search:
 
         result = minimize(
             lambda v: loss(padded(v)), start[: used.at], method="Powell", bounds=[(-12, 12)] * used.at,
-            options={"maxfev": 1500, "xtol": 1e-3, "ftol": 1e-9},
+            options={"maxfev": 1000, "xtol": 1e-3, "ftol": 1e-9},
         )  # fmt: skip
         starts += 1
         if -result.fun > best:
@@ -485,7 +488,7 @@ def search(name: tuple[str, str], seconds: float) -> ledger.Search:
     found = best > ROUNDING
     return ledger.Search(
         statement=name[0], inequality=name[1], printed=printed, starts=starts, evaluations=evaluations,
-        seconds=round(time.monotonic() - begin, 1), excess=best, found=found,
+        seconds=round(time.process_time() - begin, 1), excess=best, found=found,
         at=f"start {where}" if found else "", date=date.today().isoformat(),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -1062,6 +1063,7 @@ def test_theorem_6_step_by_step(seed, n):
             assert moment(one_by_one, w, step) <= step**2 * r_f**2 / (8 * (n - 1)) + 1e-12
 
 
+@cache
 def error_law(n: int, mu: float, c: float, agree: float, first: float = 0.5) -> tuple[np.ndarray, ...]:
     """Exact law of the error of Eq. 11 for KL and opposite features of two symbols: probabilities, errors, ranges.
 

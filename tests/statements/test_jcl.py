@@ -266,14 +266,14 @@ def test_keys_on_the_sphere_are_nearly_gaussian_in_many_dimensions(stated):
     most = {key: max(found) for key, found in errors.items()}
     assert most[128, 0.2] < most[128, 0.07] < 0.05 < 0.5 < most[16, 0.07] < 1 < 10 < most[3, 0.07]
     stated(
-        "jcl/gaussian-keys", excess_20=most[128, 0.2], excess_07=most[128, 0.07], excess_3=most[3, 0.07],
+        "jcl/gaussian-legitimate", excess_20=most[128, 0.2], excess_07=most[128, 0.07], excess_3=most[3, 0.07],
     )  # fmt: skip
 
 
 def test_keys_that_point_away_from_the_query_break_the_closed_form(stated):
     short = -excess(128, 0.07, 0.6, -0.5)
     assert short > 0.01
-    stated("jcl/gaussian-keys", short=short)
+    stated("jcl/gaussian-legitimate", short=short)
 
 
 def test_two_kinds_of_keys_on_the_sphere_break_the_closed_form(stated):

@@ -31,7 +31,7 @@ def test_the_table_is_as_printed_and_beside_it_stands_what_is_exact() -> None:
 def test_a_verdict_names_the_percentages() -> None:
     found = rows_of(
         {
-            100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272},
+            100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272, "infonce_population": 0.001},
             90.0: {"train": 0.0124 * 1.6, "held_out": 0.03, "infonce": 0.0124},
             75.0: {"train": -0.2, "held_out": 0.019, "infonce": 0.0022 / 1.4, "status": "negative"},
         }

@@ -21,21 +21,22 @@ from contrastlab.data.images.sources import (
     load_digits,
     load_folder,
     load_imagenet,
-    load_parquet,
     load_published,
     load_tinyimagenet,
 )
+from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
 from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
 
 _IMAGENETS = ("imagenet", "imagenet100")
+_GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted(("shapes", "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
+    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -60,6 +61,7 @@ def load(
     name                  images
     ====================  ==============================================================================
     ``shapes``            generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
+    ``plain_shapes``      the same, larger and all in warm colours on cold ones, see ``shapes.PLAIN``
     ``digits``            bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
     ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``   published splits, 32×32 RGB and 28×28 grey
     ``stl10``             3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
@@ -81,9 +83,9 @@ def load(
         name: see the table.
         root: folder of the published sets, see :func:`data_root`.
         download: whether torchvision may fetch one of the sets of 28 to 96 pixels into ``root``, if it is not there.
-        n_train: images in ``pretrain``, and at most so many in ``train``; None is all. ``shapes`` makes any number.
+        n_train: images in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.
         n_test: images in ``test``; None is all.
-        seed: of the random subset, and of the generator of ``shapes``. It does not change a held-out split.
+        seed: of the random subset, and of the generated sets. It does not change a held-out split.
 
     Returns:
         The three splits. ``pretrain`` and ``train`` are one object unless some images are unlabelled.
@@ -99,8 +101,8 @@ def load(
     for argument, value in (("n_train", n_train), ("n_test", n_test)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise reject(argument, value, "an integer of at least 1, or None for all")
-    if name == "shapes":
-        return _load_shapes(n_train or 10_000, n_test or 2_000, seed)
+    if name in _GENERATED:
+        return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
     kind, _, location = name.partition(":")
     if kind in ("folder", "parquet") and location:
         splits = (load_folder if kind == "folder" else load_parquet)(name, location)
@@ -136,18 +138,18 @@ def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -
     return splits
 
 
-def _load_shapes(n_train: int, n_test: int, seed: int) -> Splits:
+def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
     for argument, value, most in (
         ("n_train", n_train, shapes.TEST_OFFSET),
         ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
     ):
         if value > most:
             raise reject(argument, value, f"at most {most}: the generator counts no further")
-    train, test = _shapes("shapes/train", 0, n_train, seed), _shapes("shapes/test", shapes.TEST_OFFSET, n_test, seed)
-    return Splits("shapes", train, train, test, f"generated silhouettes, seed {seed}")
+    train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
+    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
 
 
 @lru_cache(maxsize=4)
-def _shapes(name: str, start: int, count: int, seed: int) -> ImageSet:
-    images, labels, factors = shapes.render(torch.arange(start, start + count), seed)
-    return ImageSet(name, images, labels, shapes.CLASSES, factors)
+def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet:
+    images, labels, factors = shapes.render(torch.arange(start, start + count), seed, _GENERATED[name])
+    return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)

@@ -671,7 +671,7 @@ export function mount(root, data, options = {}) {
   const linked = options.compact || options.onState ? null : fromAddress(location.hash, data);
   if (linked) ({ preset, state } = linked);
   let world = new World(state);
-  let playing = !still, rush = still, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
+  let playing = false, rush = false, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
   let turn = [1, 0, 0, 0, 1, 0, 0, 0, 1];
   let history = {}, stride = 1, palette = null, last = 0;
 
@@ -867,7 +867,7 @@ export function mount(root, data, options = {}) {
     if (playing && rush) {
       const start = performance.now();
       while (playing && performance.now() - start < 40) advance();
-      if (!playing) draw(true);
+      if (!playing) gather(), follow(1), draw(true);
     } else if (playing && now - last > 13) { // a display of 120 Hz does not run twice as fast
       last = now;
       for (let k = state.steps > 300 ? 2 : 1; k && playing; k--) advance();
@@ -1131,7 +1131,7 @@ export function mount(root, data, options = {}) {
   }
   function draw(all) {
     gather();
-    if (playing || rush) follow(rush ? 1 : 0.06);
+    if (playing) follow(0.06);
     dirty = false;
     drawn++;
     if (!palette) colours();

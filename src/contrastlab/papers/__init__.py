@@ -400,9 +400,10 @@ class TablePlan(_Data):
     def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
         """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
         method = self.resolve(method)
-        printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus base (printed)")
-        if printed is not None:
-            return printed, "printed"
+        for base in ("base", self.rows.get(self.pairs[method], "")):
+            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
+            if printed is not None:
+                return printed, "printed"
         high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
         if high is None or low is None:
             return None, ""

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from contrastlab import data, tasks
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
+from contrastlab.errors import unknown
 from contrastlab.studies import Row, Study, measure
 
-__all__ = ["SPLITS", "nearest_pixels", "study"]
+__all__ = ["DISTANCES", "SPLITS", "nearest_pixels", "study"]
 
 SPLITS = {
     "trafficsign": "at random, per image (ring Table 3, best reading)",
@@ -27,23 +29,36 @@ SPLITS = {
 """Data set to how it is split."""
 
 
-def nearest_pixels(train: Source, test: Source, *, side: int = 16, chunk: int = 2048) -> Tensor:
-    """Whether the training image with the nearest pixels (Euclidean) has a test image's label; no encoder is needed.
+DISTANCES = ("euclidean", "correlation")
+"""Between pixels; the second one does not see how bright a picture is, nor its contrast."""
+
+
+def nearest_pixels(
+    train: Source, test: Source, *, distance: str = "euclidean", side: int = 16, chunk: int = 2048
+) -> Tensor:
+    """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
 
     Args:
         train: labelled images.
         test: labelled images.
+        distance: one of :data:`DISTANCES`.
         side: of the squares that are compared, in pixels.
         chunk: test images at a time.
 
     Returns:
         Boolean, one for each test image.
+
+    Raises:
+        UnknownNameError: no distance has that name.
     """
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
     view = augmentation("none", side)
 
     def pixels(source: Source) -> Tensor:
         every = batches(source, torch.arange(len(source)), 512, "cpu", drop_last=False)
-        return torch.cat([view.plain(images).flatten(1) for _, images in every])
+        values = torch.cat([view.plain(images).flatten(1) for _, images in every])
+        return values if distance == "euclidean" else F.normalize(values - values.mean(1, keepdim=True), dim=1)
 
     rows, queries = pixels(train), pixels(test)
     # ‖q − r‖² is ‖q‖² − 2 (q·r − ‖r‖²/2): the nearest row has the largest product with (q, 1)
@@ -72,14 +87,12 @@ def study(
         found: list[Row] = []
         for name, split in SPLITS.items():
             splits = data.load(name, data_root)
-            right = tasks.Measured.share(nearest_pixels(splits.train, splits.test, side=side))
-            half = tasks.metric("nn1").half_width(right.value, right.items)
-            found.append({
-                "data": name, "split": split, "train images": len(splits.train), "test images": right.items,
-                "1-NN of pixels": right.value, "sampling half-width": half, "note": splits.note,
-                "fingerprint": splits.test.fingerprint,
-            })  # fmt: skip
+            row: Row = {"data": name, "split": split, "train images": len(splits.train)}
+            for distance in DISTANCES:
+                right = nearest_pixels(splits.train, splits.test, distance=distance, side=side)
+                row |= {"test images": len(right), f"1-NN, {distance}": 100 * float(right.double().mean())}
+            found.append(row | {"note": splits.note, "fingerprint": splits.test.fingerprint})
         return found
 
-    config = {"splits": SPLITS, "side": side, "distance": "euclidean"}
+    config = {"splits": SPLITS, "side": side, "distances": DISTANCES}
     return measure("trafficsign_leak", "laptop", config, run, out_dir=out_dir, read_also=read_also)

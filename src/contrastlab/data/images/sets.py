@@ -3,79 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
+from contrastlab.data.images.pictures import chw, cropped, decode, square
+from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
-
-
-def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
-    """Indices of ``n`` images, drawn at random, with class counts as equal as the labels allow.
-
-    The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
-    not known and the draw is uniform over all images.
-
-    Args:
-        labels: int64 ``[N]``.
-        n: from 1 to ``N``.
-        seed: of the draw.
-
-    Returns:
-        int64 ``[n]``, ascending.
-
-    Raises:
-        ArgumentError: ``n`` is not in [1, N].
-    """
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
-        raise reject("n", n, f"an integer from 1 to the {len(labels)} images of the set, or None for all")
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    known = labels.cpu()[shuffled]
-    if int(known.min()) >= 0:
-        # Rank of each image within its class, in shuffled order; taking by rank fills the classes evenly.
-        by_class = known.argsort(stable=True)
-        counts = known.bincount()
-        rank = torch.empty_like(known)
-        rank[by_class] = torch.arange(len(known)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        shuffled = shuffled[rank.argsort(stable=True)]
-    return shuffled[:n].sort().values
-
-
-def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
-    """A stratified split of the labelled images, always the same for the same labels.
-
-    Args:
-        labels: int64 ``[N]``; images with label −1 enter neither part.
-        fraction: share of each class that is held out, rounded, but at least one image and never all.
-
-    Returns:
-        Indices kept and indices held out, both ascending.
-
-    Raises:
-        NotApplicableError: a class has fewer than two images.
-    """
-    generator = torch.Generator().manual_seed(0)
-    kept, held = [], []
-    for label in sorted(set(labels[labels >= 0].tolist())):
-        rows = (labels == label).nonzero().flatten()
-        if len(rows) < 2:
-            raise NotApplicableError(
-                f"class {label} has one image: a split into train and test needs at least two of each class"
-            )
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
-        held.append(rows[:count])
-        kept.append(rows[count:])
-    return torch.cat(kept).sort().values, torch.cat(held).sort().values
 
 
 def _check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
@@ -84,55 +26,6 @@ def _check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
     if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
         span = (int(labels.min()), int(labels.max()))
         raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
-
-
-def decode(source: str | Path | bytes) -> Image.Image:
-    """An encoded image, as grey (mode ``L``) if it is stored so and as ``RGB`` otherwise.
-
-    Raises:
-        CorruptFileError: the bytes are not an image that Pillow can read.
-    """
-    name = "an image" if isinstance(source, bytes) else str(source)
-    try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            return in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
-    except FileNotFoundError:
-        raise
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
-        raise CorruptFileError(f"{name} cannot be decoded: {error}") from error
-
-
-def in_mode(image: Image.Image, mode: str) -> Image.Image:
-    """``image``, decoded, in a mode of Pillow; Pillow would copy one that has it already."""
-    image.load()
-    return image if image.mode == mode else image.convert(mode)
-
-
-def square(image: Image.Image, side: int) -> Image.Image:
-    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
-    width, height = image.size
-    if min(width, height) != side:
-        scale = side / min(width, height)
-        width, height = max(round(width * scale), side), max(round(height * scale), side)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - side) // 2, (height - side) // 2
-    return image.crop((left, top, left + side, top + side))
-
-
-def cropped(image: Image.Image, box: tuple[int, int, int, int], side: int) -> Image.Image:
-    """The part ``box`` (top, left, height, width) of ``image``, resized to a square (bilinear, anti-aliased).
-
-    Cut out first, so that no pixel outside the box is seen: what torchvision's ``resized_crop`` does.
-    """
-    top, left, height, width = box
-    part = image.crop((left, top, left + width, top + height))
-    return part.resize((side, side), Image.Resampling.BILINEAR)
-
-
-def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Pixels as uint8 ``[channels, H, W]``, contiguous."""
-    pixels = np.asarray(in_mode(image, "L" if channels == 1 else "RGB"))
-    return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ The shape alone tells the class. All silhouettes have the same area and are cent
 mean colour tell nothing; colours, texture and light are drawn independently of the class. The background
 texture is weak on purpose: instance discrimination takes the easiest cue that survives augmentation, and a strong
 texture teaches texture and nothing of the shape.
+
+``plain_shapes`` is the same with little else than the shape to tell pictures apart (:data:`PLAIN`).
 """
 
 from __future__ import annotations
@@ -54,6 +56,26 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
 ``rotation``, ``*_angle``: radians, from the x axis towards +y (down). ``*_hue``: fraction of the colour circle.
 ``texture``, ``light``: relative amplitude of the background stripes and of the light gradient across half the
 image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
+"""
+
+PLAIN: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        **RANGES,
+        "x": (-4.0, 4.0),
+        "y": (-4.0, 4.0),
+        "scale": (8.0, 10.0),
+        "foreground_hue": (0.0, 1 / 6),
+        "background_hue": (1 / 2, 2 / 3),
+        "texture": (0.0, 0.03),
+        "light": (0.0, 0.2),
+        "noise": (0.0, 0.02),
+    }
+)
+"""The intervals of ``plain_shapes``: large warm shapes on cold grounds. Any two pictures have nearly the same colours.
+
+All crops of a picture of ``shapes`` share its pair of colours, which tells it from most others before anything of
+the shape is learnt; colour jitter hides the pair and makes learning slow to begin. Here the pair tells little, so
+crops and flips alone leave the shape as what views share, and minutes on a CPU are enough.
 """
 
 _SATURATION = 0.85
@@ -230,10 +252,13 @@ def _direction(angle: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return _snap(angle.cos())[:, None, None] * x + _snap(angle.sin())[:, None, None] * y
 
 
-def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def _render_chunk(
+    index: Tensor, key: Tensor, ranges: Mapping[str, tuple[float, float]]
+) -> tuple[Tensor, dict[str, Tensor]]:
     image_key = _mix(key + index)
     draws = _uniform(_draw(image_key[:, None], torch.arange(len(RANGES))))
-    factors = {name: low + (high - low) * draws[:, k] for k, (name, (low, high)) in enumerate(RANGES.items())}
+    intervals = [(name, *ranges[name]) for name in RANGES]  # a factor's number is its place in RANGES
+    factors = {name: low + (high - low) * draws[:, k] for k, (name, low, high) in enumerate(intervals)}
     f = {name: value[:, None, None] for name, value in factors.items()}
 
     axis = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
@@ -266,20 +291,26 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
     return (pixels.clamp(0, 1) * 255).round().to(torch.uint8), factors
 
 
-def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def render(
+    index: Tensor, seed: int = 0, ranges: Mapping[str, tuple[float, float]] = RANGES
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Images of the given indices; each depends on its own index and the seed, and on nothing else.
 
     Args:
         index: int64 ``[N]``, each in [0, 2³²). Indices from :data:`TEST_OFFSET` up are the test images.
         seed: in [0, 2³²); another seed is another data set.
+        ranges: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names.
 
     Returns:
         ``images`` uint8 ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the
         nuisance factors: float32 ``[N]`` by name, in the units of :data:`RANGES`.
 
     Raises:
-        ArgumentError: ``index`` or ``seed`` is out of range, or ``index`` is not an int64 vector.
+        ArgumentError: ``index`` or ``seed`` is out of range, ``index`` is not an int64 vector, or ``ranges`` has
+            other names than :data:`RANGES`.
     """
+    if set(ranges) != set(RANGES):
+        raise reject("ranges", sorted(ranges), f"intervals of {', '.join(RANGES)}")
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
     if index.ndim != 1 or index.dtype != torch.int64:
@@ -292,7 +323,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
     factors = {name: torch.empty(len(index)) for name in RANGES}
     for start in range(0, len(index), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        images[rows], drawn = _render_chunk(index[rows], key)
+        images[rows], drawn = _render_chunk(index[rows], key, ranges)
         for name, value in drawn.items():
             factors[name][rows] = value.float()
     return images, index % len(CLASSES), factors

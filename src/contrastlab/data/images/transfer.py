@@ -20,9 +20,12 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.images import shapes
-from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, chw, decode, hold_out
-from contrastlab.data.images.sources import load_parquet, read_parquet, scan, threaded
-from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, unknown
+from contrastlab.data.images.pictures import chw, decode
+from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
+from contrastlab.data.images.sources import scan
+from contrastlab.data.images.subsets import hold_out
+from contrastlab.data.images.tables import load_parquet, read_parquet, threaded
+from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 _CROP_SIDE = 64  # pixels of a resident crop
 _BOX_SCALE = 1.2  # Meta-Dataset's, of the crops of MSCOCO
@@ -106,8 +109,12 @@ def _birds(name: str, folder: Path) -> Splits:
 
 def _flowers(name: str, folder: Path) -> Splits:
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
-    labels = loadmat(str(folder / "imagelabels.mat"), squeeze_me=True)["labels"].astype(np.int64) - 1
+    try:
+        labels = loadmat(str(folder / "imagelabels.mat"), squeeze_me=True)["labels"].astype(np.int64) - 1
+    except MatReadError as error:
+        raise ValueError(str(error)) from error
     paths = [f"jpg/image_{k:05d}.jpg" for k in range(1, len(labels) + 1)]
     pool = _streamed(name, folder, paths, labels.tolist(), [str(k + 1) for k in range(int(labels.max()) + 1)])
     note = "VGG Flower 102, all its parts pooled, stratified 80/20 split"
@@ -362,7 +369,7 @@ def load_target(name: str, root: Path) -> Splits:
         raise MissingDataError(f"{target.title}: {folder} does not exist. {hint}.")
     try:
         return target.read(name, folder)
-    except ContrastLabError:
+    except MissingDataError:
         raise
     except FileNotFoundError as absent:
         raise MissingDataError(f"{target.title}: {absent.filename} does not exist. {hint}.") from absent

@@ -1,0 +1,237 @@
+"""Images in parquet tables, as Hugging Face writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from contrastlab.data.images.pictures import STREAMED_SIDE, chw, decode, square
+from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits
+from contrastlab.data.images.subsets import hold_out
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+
+_In = TypeVar("_In")
+
+
+_Out = TypeVar("_Out")
+
+
+def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+    """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
+    block = 256
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        starts = range(0, len(items), block)
+        for results in pool.map(lambda start: [function(item) for item in items[start : start + block]], starts):
+            yield from results
+
+
+def _align(labels: Tensor, own: tuple[str, ...], classes: tuple[str, ...], where: str) -> Tensor:
+    """``labels`` counted in ``own`` classes, re-counted in ``classes``."""
+    strange = sorted(set(own) - set(classes))
+    if strange:
+        raise ArgumentError(f"{where} has classes that the training images lack: {', '.join(strange[:5])}")
+    table = torch.tensor([classes.index(name) for name in own] + [-1])
+    return table[labels]
+
+
+def _assemble(name: str, train: ImageSet | StreamedImages, test: ImageSet | StreamedImages | None, note: str) -> Splits:
+    """Splits of a pool or of a given pair; unlabelled images stay in ``pretrain`` only."""
+    known = (train.labels >= 0).nonzero().flatten()
+    if not len(known):
+        return UnlabelledSplits(name, train, note)
+    pretrain = train
+    if test is None:
+        kept, held = hold_out(train.labels)
+        test = train.subset(held)
+        if len(known) < len(train):
+            loose = (train.labels < 0).nonzero().flatten()
+            pretrain = train.subset(torch.cat([kept, loose]).sort().values)
+            labelled = train.subset(kept)
+        else:
+            pretrain = labelled = train.subset(kept)
+        note = f"{note}; stratified 80/20 split"
+    else:
+        labelled = train if len(known) == len(train) else train.subset(known)
+        scored = (test.labels >= 0).nonzero().flatten()
+        test = test if len(scored) == len(test) else test.subset(scored)
+        if not len(test):
+            raise NotApplicableError(f"{name!r}: the test images have no labels")
+    return Splits(name, pretrain, _renamed(labelled, f"{name}/train"), _renamed(test, f"{name}/test"), note)
+
+
+def _renamed(part: ImageSet | StreamedImages, name: str) -> ImageSet | StreamedImages:
+    return part if part.name == name else replace(part, name=name)
+
+
+@dataclass(frozen=True)
+class _Table:
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    encoding: str
+
+
+_LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
+
+
+def _image_column(schema: Any) -> str | None:
+    """The column that holds encoded images: a struct with the field ``bytes``."""
+    import pyarrow as pa
+
+    usable = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+    preferred = [name for name in ("img", "image") if name in usable]
+    return next(iter(preferred + usable), None)
+
+
+def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
+    """Names in the Hugging Face metadata of the schema, if it has them."""
+    stored = (schema.metadata or {}).get(b"huggingface")
+    if stored is None:
+        return None
+    features = json.loads(stored).get("info", {}).get("features", {})
+    names = features.get(column, {}).get("names") if isinstance(features.get(column), dict) else None
+    return tuple(names) if names else None
+
+
+def read_parquet(paths: Iterable[Path]) -> _Table:
+    """Decodes the images of parquet files, in order. The last few results are kept in memory.
+
+    Args:
+        paths: files with a column of images (struct with ``bytes``) and, if there are labels, a column ``label``,
+            ``fine_label``, ``labels``, ``fine_labels``, ``target`` or ``class`` of integers or strings.
+
+    Returns:
+        uint8 ``[N, C, H, W]`` and int64 ``[N]`` (−1 where the label is missing or negative). Images of several sizes
+        are resized to the shortest side among them (at most 256) and cropped to the middle square.
+
+    Raises:
+        ArgumentError: there is no image column.
+        CorruptFileError: a file or an image in it cannot be read.
+    """
+    stamps = []
+    for path in paths:
+        stat = path.stat()
+        stamps.append((str(path.resolve()), stat.st_mtime_ns, stat.st_size))
+    return _read_parquet(tuple(stamps))
+
+
+@lru_cache(maxsize=4)
+def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    encoded: list[bytes] = []
+    values: list[Any] = []
+    names: tuple[str, ...] | None = None
+    for path, _, _ in stamps:
+        try:
+            schema = pq.read_schema(path)
+            image_column = _image_column(schema)
+            if image_column is None:
+                raise ArgumentError(
+                    f"{path} has the columns {', '.join(schema.names)}: accepted is a column of images, "
+                    "a struct with the fields bytes and path"
+                )
+            label_column = next((name for name in _LABEL_COLUMNS if name in schema.names), None)
+            table = pq.read_table(path, columns=[image_column] + ([label_column] if label_column else []))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
+        rows = pc.struct_field(table[image_column], "bytes").to_pylist()
+        if any(row is None for row in rows):
+            raise ArgumentError(f"{path}: the image bytes are not in the file, only paths to them")
+        encoded += rows
+        values += table[label_column].to_pylist() if label_column else [None] * len(rows)
+        if label_column and names is None:
+            names = _class_names(schema, label_column)
+    labels, classes = _as_labels(values, names)
+    images = _stack(threaded(decode, encoded), len(encoded))
+    encoding = Image.open(io.BytesIO(encoded[0])).format if encoded else None
+    return _Table(images, labels, classes, encoding or "nothing")
+
+
+def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
+    if any(isinstance(value, str) for value in values):
+        names = tuple(sorted({value for value in values if value is not None}))
+        index = {name: k for k, name in enumerate(names)}
+        return torch.tensor([index.get(value, -1) for value in values]), names
+    labels = torch.tensor([-1 if value is None else max(int(value), -1) for value in values], dtype=torch.int64)
+    count = int(labels.max()) + 1 if len(labels) else 0
+    if names is None or len(names) < count:
+        names = tuple(str(k) for k in range(count))
+    return labels, names
+
+
+def _stack(decoded: Iterable[Image.Image], count: int) -> Tensor:
+    """One uint8 ``[N, C, H, W]``: grey if every image is, resized and cropped if the sizes differ."""
+    pictures = list(decoded)
+    channels = 1 if count and all(picture.mode == "L" for picture in pictures) else 3
+    sizes = {picture.size for picture in pictures}
+    if len(sizes) > 1:
+        side = min(STREAMED_SIDE, min(min(size) for size in sizes))
+        pictures = list(threaded(lambda picture: square(picture, side), pictures))
+    width, height = pictures[0].size if pictures else (1, 1)
+    pixels = np.empty((count, channels, height, width), np.uint8)
+    for k, picture in enumerate(pictures):
+        pixels[k] = chw(picture, channels)
+    return torch.from_numpy(pixels)
+
+
+def _split_of(path: Path) -> str:
+    """``train``, ``test``, ``val``, ``unlabel`` or, where the name tells nothing, the empty string."""
+    for word in reversed(re.findall("[a-z]+", path.as_posix().lower())):
+        for split in ("train", "test", "val", "unlabel"):
+            if word.startswith(split):
+                return split
+    return ""
+
+
+def parquet_files(folder: Path) -> dict[str, list[Path]]:
+    """Parquet files anywhere under ``folder``, sorted, by the split that their name or folder tells."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.parquet")):
+        found.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+    return found
+
+
+def load_parquet(name: str, location: str) -> Splits:
+    """Splits of ``parquet:<path>``: a file, or a folder of files whose names tell ``train`` and ``test`` or ``val``.
+
+    Without a test part, one image in five of each class is held out. Class names come from the Hugging Face
+    metadata, or are the label values.
+
+    Raises:
+        MissingDataError: there is no such file, or no parquet file for training in the folder.
+    """
+    path = Path(location).expanduser()
+    if not path.exists():
+        raise MissingDataError(f"{name}: {path} does not exist. Give a parquet file or a folder of them.")
+    found = {"": [path]} if path.is_file() else parquet_files(path)
+    train_files = found.get("train") or found.get("")
+    if not train_files:
+        raise MissingDataError(f"{name}: no training file *train*.parquet under {path}; give the path of one file.")
+    table = read_parquet(train_files)
+    train = ImageSet(f"{name}/train", table.images, table.labels, table.classes)
+    if not len(train):
+        raise MissingDataError(f"{name}: the files under {path} have no rows.")
+    note = f"{path.name}: Hugging Face parquet, images stored as {table.encoding}"
+    test = None
+    for split in ("test", "val"):  # published test parts are often unlabelled, their validation part is not
+        if split in found and (test is None or int(test.labels.max()) < 0):
+            part = read_parquet(found[split])
+            labels = _align(part.labels, part.classes, table.classes, f"{name}: the {split} part")
+            test = ImageSet(f"{name}/test", part.images, labels, table.classes)
+    return _assemble(name, train, test, note)
