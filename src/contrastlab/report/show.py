@@ -234,7 +234,11 @@ class Report:
         """The table as HTML without styles of its own, everything escaped."""
         banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
         body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
-        body = body.replace("<thead>", f"<caption>{escape(self.caption)}</caption><thead>", 1)
+        # the caption is beside the table's box, so that it stays in sight where the box is scrolled
+        body = (
+            f'<figure class="published-measured"><figcaption>{escape(self.caption)}</figcaption>'
+            f'<div tabindex="0" role="region" aria-label="{escape(self.caption)}">{body}</div></figure>'
+        )
         words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
         return f"{banner}{body}<ul>{words}</ul>"
 
