@@ -72,4 +72,6 @@ def test_nothing_reads_or_writes_a_pickle() -> None:
     for path, _ in modules():
         names = list(imported(ast.parse(path.read_text(encoding="utf-8"))))
         assert not {"pickle", "joblib", "dill", "cloudpickle"} & {name.split(".")[0] for name in names}, path
-        assert not re.search(r"torch\.(save|load)\(|allow_pickle=True|\beval\(", path.read_text(encoding="utf-8")), path
+        assert not re.search(
+            r"torch\.(save|load)\(|allow_pickle=True|(?<!\.)\beval\(", path.read_text(encoding="utf-8")
+        ), path

@@ -137,6 +137,14 @@ def test_bad_input_is_named(call, message):
         call()
 
 
+def test_a_decoder_may_be_zero_where_a_pair_is_impossible():
+    joint = exact.Joint.of([[1.0, 0.0], [1.0, 2.0]])
+    true = joint.table / joint.y
+    assert exact.barber_agakov(joint, true) == pytest.approx(joint.mutual_information, abs=1e-14)
+    with pytest.raises(ArgumentError, match="decoder="):
+        exact.barber_agakov(joint, true[::-1])  # and not where one is possible
+
+
 def test_one_score_outside_is_enough_and_named():
     scores = F * 0.0
     scores[1, 2] = 0.75

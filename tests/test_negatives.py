@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -349,6 +350,14 @@ def test_defaults_are_those_of_the_papers() -> None:
         assert part.outer == 10
     assert (Ring().inner, Ring().inner_of, Ball().nearest) == (1, "keys", None)
     assert (Cave().clusters, Cave().runs) == (300, 10)
+
+
+def test_parts_are_values() -> None:
+    # a method is compared, stored and looked up by its parts
+    for make in (Every, Uniform, Ring, Ball, Cave):
+        assert {make(): 1}[make()] == 1
+        with pytest.raises(FrozenInstanceError):
+            make().k = 8
 
 
 def test_equations_tell_parts_apart() -> None:

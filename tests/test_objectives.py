@@ -25,6 +25,7 @@ from contrastlab.objectives import (
     binary_nce,
     info_nce,
     local_aggregation,
+    multi_key_info_nce,
 )
 from contrastlab.positives import Joint, Many
 
@@ -480,3 +481,9 @@ def test_several_keys_are_averaged_and_a_lift_is_refused(objective) -> None:
     assert torch.allclose(together, (apart[0] + apart[1]) / 2, rtol=0, atol=1e-12)
     with pytest.raises(ArgumentError, match=f"with {type(objective).__name__}"):
         objective(Scores(own, negatives, lift=torch.zeros(len(own), dtype=own.dtype)))
+
+
+def test_without_negatives_several_keys_cost_nothing() -> None:
+    own, negatives, _ = draw(torch.float64, 1.0)
+    assert torch.equal(multi_key_info_nce(torch.stack([own, own], 1), negatives[:, :0]), torch.zeros_like(own))
+    assert torch.equal(multi_key_info_nce(own, negatives[:, :0]), torch.zeros_like(own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from importlib.resources import files
 from itertools import product
@@ -142,6 +143,31 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
         recipe.override(settings.overrides)
         assert settings.augmentation in AUGMENTATIONS
+
+
+@pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
+def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> None:
+    for method, base in plan.pairs.items():
+        assert plan.settings("plain_shapes", method, "first") == plan.settings("plain_shapes", base, "first")
+
+
+def test_settings_of_first_are_those_that_were_searched() -> None:
+    from contrastlab import methods
+
+    def made(method: str, settings: Settings) -> tuple[dict, dict]:
+        # how often accuracy is watched is no part of what is trained
+        recipe = methods.get(method).override(settings.parts).describe()
+        return recipe, settings.model_dump(exclude={"parts", "knn_every"})
+
+    stored = json.loads((Path(__file__).parents[1] / "results/searches/first.json").read_text())["runs"]
+    plan = papers.plan("ring", 1)
+    for method in plan.methods:
+        chosen = made(method, plan.settings("plain_shapes", method, "first"))
+        runs = [run for run in stored if (run["data"], run["method"]) == ("plain_shapes", method)]
+        [best, *_] = [run for run in runs if made(method, Settings(**run["settings"])) == chosen]
+        floor = "ours/random_lab" if "cmc" in method else "ours/random"
+        [random] = [r["accuracy"] for r in stored if (r["data"], r["method"]) == ("plain_shapes", floor)]
+        assert best["accuracy"] > random + 10, method
 
 
 def test_two_stream_methods_never_lose_their_colours() -> None:

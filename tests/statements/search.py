@@ -488,7 +488,7 @@ def search(name: tuple[str, str], seconds: float) -> ledger.Search:
     found = best > ROUNDING
     return ledger.Search(
         statement=name[0], inequality=name[1], printed=printed, starts=starts, evaluations=evaluations,
-        seconds=round(time.process_time() - begin, 1), excess=best, found=found,
+        excess=best, found=found,
         at=f"start {where}" if found else "", date=date.today().isoformat(),
     )  # fmt: skip
 

@@ -57,30 +57,26 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name.
 
-    ====================  ==============================================================================
-    name                  images
-    ====================  ==============================================================================
-    ``shapes``            generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
-    ``plain_shapes``      the same, larger and all in warm colours on cold ones, see ``shapes.PLAIN``
-    ``digits``            bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
-    ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``   published splits, 32×32 RGB and 28×28 grey
-    ``stl10``             3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
-    ``tinyimagenet``      3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
-    ``imagenet``          ILSVRC 2012 image folders, streamed; ``test`` is its validation part
-    ``imagenet100``       the 100 synsets of CMC's Table 6 from the same folders
-    ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``   of ring Table 3, files
-    ``trafficsign_tracks``   the same signs, split so that no physical sign is on both sides
-    ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``   copies
-    ``shapes_recoloured``   generated, 3×24×24: ``shapes`` in complementary colours, magnified
-    ``folder:<path>``     image files, see :func:`contrastlab.data.images.sources.load_folder`
-    ``parquet:<path>``    Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
-    ====================  ==============================================================================
+    - ``shapes``: generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
+    - ``plain_shapes``: the same, larger and all in warm colours on cold ones, see ``shapes.PLAIN``
+    - ``digits``: bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
+    - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
+    - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
+    - ``tinyimagenet``: 3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
+    - ``imagenet``: ILSVRC 2012 image folders, streamed; ``test`` is its validation part
+    - ``imagenet100``: the 100 synsets of CMC's Table 6 from the same folders
+    - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
+    - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
+    - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
+    - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
+    - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
+    - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
 
     Args:
-        name: see the table.
+        name: see the list.
         root: folder of the published sets, see :func:`data_root`.
         download: whether torchvision may fetch one of the sets of 28 to 96 pixels into ``root``, if it is not there.
         n_train: images in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.

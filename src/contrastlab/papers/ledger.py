@@ -126,7 +126,6 @@ class Search(BaseModel):
     printed: bool = Field(description="whether it is the statement as printed, or with its repair")
     starts: int = Field(description="random starts of the optimiser")
     evaluations: int = Field(description="values of the excess that were computed")
-    seconds: float = Field(description="of one processor")
     excess: float = Field(description="the largest excess, in the unit of the inequality")
     found: bool = Field(description="whether that is above what rounding explains")
     at: str = Field("", description="where, if a counterexample was found")

@@ -1,4 +1,4 @@
-"""The one training loop.
+"""The one training loop; long because a run between its steps is one state.
 
 Randomness is counted, not carried: order, augmentation and draws of step t come from generators seeded by
 (seed, purpose, t). A resumed run therefore needs no random state to continue as if it had never stopped,

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from contrastlab.papers import TablePlan
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
-from contrastlab.report.show import Report, Sentences, Several
+from contrastlab.report.sentences import Sentences
+from contrastlab.report.show import Report, Several
 from contrastlab.results import Result
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""A finished table as a page, a terminal and a reader of figures want it: one frame, pandas' own renderers."""
+"""A finished table as a page, a terminal and a notebook show it: one frame, pandas' own renderers.
+
+The file is long because every way of showing a table reads the same few texts.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,16 @@ from functools import cached_property
 from html import escape
 from io import BytesIO
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from contrastlab import tasks
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
+from contrastlab.report.figure import dots
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import RANDOM, RANDOM_LAB, Row, join
+from contrastlab.report.rows import RANDOM, Row, join
+from contrastlab.report.sentences import Sentences, agreement, effect, escape_markdown, listed
 from contrastlab.tasks import Metric
 
 _BANNERS = {
@@ -28,16 +32,6 @@ _BANNERS = {
     "laptop": "Profile laptop: a small encoder on part of the data. Rows are comparable with each other,"
     " not with the published numbers.",
 }
-
-
-class Sentences(tuple[str, ...]):
-    """Lines of text that print themselves."""
-
-    def __repr__(self) -> str:
-        return "\n".join(self)
-
-    def _repr_markdown_(self) -> str:
-        return "\n".join(f"- {_markdown(line)}" for line in self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,9 +142,9 @@ class Report:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
         return Sentences(
-            f"Not run: {_list(labels)}."
+            f"Not run: {listed(labels)}."
             if status == "not run"
-            else f"Not possible here: {_list(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
+            else f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
             for status, labels in by_reason.items()
         )
 
@@ -229,18 +223,22 @@ class Report:
         cells = [
             list(self.texts.columns),
             ["---"] * self.texts.shape[1],
-            *self.texts.map(_markdown).to_numpy().tolist(),
+            *self.texts.map(escape_markdown).to_numpy().tolist(),
         ]
         lines = [f"| {' | '.join(line)} |" for line in cells]
         banner = f"> **{self.banner}**\n\n" if self.banner else ""
-        words = "\n".join(f"- {_markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
-        return f"**{_markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
+        words = "\n".join(f"- {escape_markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
+        return f"**{escape_markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
 
     def html(self) -> str:
         """The table as HTML without styles of its own, everything escaped."""
         banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
         body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
-        body = body.replace("<thead>", f"<caption>{escape(self.caption)}</caption><thead>", 1)
+        # the caption is beside the table's box, so that it stays in sight where the box is scrolled
+        body = (
+            f'<figure class="published-measured"><figcaption>{escape(self.caption)}</figcaption>'
+            f'<div tabindex="0" role="region" aria-label="{escape(self.caption)}">{body}</div></figure>'
+        )
         words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
         return f"{banner}{body}<ul>{words}</ul>"
 
@@ -289,72 +287,40 @@ class Report:
         above = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if row.above_random]
         below = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if not row.above_random]
         if above:
-            out.append(f"Above the random encoder: {_list(above)}.")
+            out.append(f"Above the random encoder: {listed(above)}.")
         if below:
             out.append(
                 "Not yet above the random encoder at this size (by more than the sampling error of the"
-                f" {self.metric.items}): {_list(below)}."
+                f" {self.metric.items}): {listed(below)}."
             )
         if run and not judged:
             out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
         gains = [row for row in self.rows if row.kind == "difference" and row.measured is not None]
-        out += [_effect(row, gap) for row in gains]
+        out += [effect(row, gap) for row in gains]
         if self.comparable:
-            out += _agreement(run, gap)
+            out += agreement(run, gap)
         single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
         if single:
-            every = "every row" if len(single) == len(run) else _list(single)
+            every = "every row" if len(single) == len(run) else listed(single)
             out.append(f"One seed only for {every}: how much another seed would change these numbers is not known.")
         return Sentences(out)
 
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        shown = [f"{row.label} {row.measured.text()}" for row in self._drawn() if row.measured]
+        shown = [f"{row.label} {row.measured.text()}" for row in self.drawn if row.measured]
         return f"Dot plot. {self.caption} {self.banner} {'; '.join(shown) or 'nothing has been run'}.".replace(
             "  ", " "
         )
 
-    def _drawn(self) -> list[Row]:
+    @property
+    def drawn(self) -> list[Row]:
+        """Rows with a number."""
         return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
 
     def figure(self) -> Figure:
-        """A dot per row with its interval; readable in black and white.
-
-        Filled dots are above the random encoder, open dots are not, the dashed line is the random encoder.
-        Published numbers (diamonds, joined to ours by a thin line) are drawn in profile ``paper`` only. Solid bars are
-        t intervals over seeds, dotted bars the sampling error of the test items where there is one seed.
-        """
-        drawn = self._drawn()
-        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
-        plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
-        for y, row in enumerate(drawn):
-            assert row.measured is not None
-            width = row.measured.half_width if row.measured.half_width is not None else row.measured.sampling
-            if width is not None:
-                dotted = row.measured.half_width is None
-                axes.plot(
-                    [row.measured.mean - width, row.measured.mean + width], [y, y],
-                    color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
-                )  # fmt: skip
-            face = "white" if row.above_random is False or row.method in (RANDOM, RANDOM_LAB) else "#0072B2"
-            if self.comparable and row.published is not None:
-                axes.plot([row.published, row.measured.mean], [y, y], color="0.6", linewidth=1, zorder=1)
-                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
-            axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
-            if row.method == RANDOM:
-                axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
-        axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
-        axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
-        unit = f"% of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
-        axes.set_xlabel(f"{self.metric.label} ({unit}), profile {self.profile}, {self.name}")
-        key = "filled: above the random encoder   open: not   dashed line: random encoder"
-        axes.set_title(f"{key}   diamond: published" if self.comparable else key, fontsize="small", loc="left")
-        axes.grid(axis="x", color="0.9")
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        figure.set_label(self.alt)
-        return figure
+        """A dot per row with its interval; see :func:`contrastlab.report.figure.dots`."""
+        return dots(self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable)
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""
@@ -434,42 +400,3 @@ class Several:
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self.reports))
-
-
-def _markdown(text: str) -> str:
-    for character in ("\\", "|", "<", "*", "_", "`"):
-        text = text.replace(character, "\\" + character)
-    return text.replace("\n", " ")
-
-
-def _list(names: Sequence[str]) -> str:
-    # labels such as "KL, α = 20" have a comma of their own
-    return ("; " if any(", " in name for name in names) else ", ").join(names)
-
-
-def _effect(row: Row, gap: str) -> str:
-    assert row.measured is not None
-    gain, half = row.measured.mean, row.measured.half_width
-    if half is None:
-        return f"{row.label}: {gain:+.2f} {gap} with one common seed; no conclusion about its sign."
-    verdict = "its interval contains 0, so the sign is open" if abs(gain) <= half else "its interval excludes 0"
-    return f"{row.label}: {gain:+.2f} ± {half:.2f} {gap} over {row.measured.seeds} common seeds; {verdict}."
-
-
-def _agreement(run: Sequence[Row], gap: str) -> list[str]:
-    gaps = [
-        (row.label, row.difference, row.measured.half_width)
-        for row in run
-        if row.measured is not None and row.difference is not None and row.measured.half_width is not None
-    ]
-    if not gaps:
-        return ["No row has both a published number and an interval of ours, so agreement is not judged."]
-    inside = [label for label, difference, half in gaps if abs(difference) <= half]
-    outside = [f"{label} ({difference:+.1f})" for label, difference, half in gaps if abs(difference) > half]
-    out = [
-        f"The published number lies inside our interval for {len(inside)} of {len(gaps)} rows"
-        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
-    ]
-    if outside:
-        out.append(f"Outside, measured minus published in {gap}: {_list(outside)}.")
-    return out

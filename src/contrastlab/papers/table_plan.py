@@ -1,0 +1,322 @@
+"""Rows, columns and protocol of one published table."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import AfterValidator, Field, model_validator
+
+from contrastlab import data, errors, tasks
+from contrastlab import methods as recipes
+from contrastlab.papers.published import HERE, FrozenModel, numbers_of, published, stems
+from contrastlab.results import setup, slug
+from contrastlab.settings import Settings
+
+REFERENCES: Mapping[str, str] = MappingProxyType(
+    {
+        "ours/random": "random encoder",
+        "ours/random_lab": "random encoders of L and ab",
+        "ours/supervised": "supervised, same encoder",
+    }
+)
+"""The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
+
+
+_PAPER_PROFILE = "paper"
+
+
+def _fields(changes: dict[str, Any]) -> dict[str, Any]:
+    Settings().override(**changes)  # raises on an unknown field or a value out of range
+    return changes
+
+
+_Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
+
+
+class _Profile(FrozenModel):
+    """A profile: changes for every cell, then for one data set, then for one method."""
+
+    settings: _Changes = Field(default_factory=dict)
+    dataset: dict[str, _Changes] = Field(default_factory=dict)
+    method: dict[str, _Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        scopes = ("dataset", "method")
+        plain = {key: value for key, value in raw.items() if key not in scopes}
+        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
+
+
+@cache
+def shared_profiles() -> Mapping[str, dict[str, Any]]:
+    """What each small profile changes in every protocol."""
+    raw = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
+
+
+class Column(FrozenModel):
+    """What one column of a table asks of the encoders of its rows.
+
+    In TOML ``cifar10 = "CIFAR10"`` is short for ``cifar10 = { data = "cifar10", published = "CIFAR10" }``.
+    """
+
+    data: str = Field(description="pre-training data")
+    metric: str = Field("", description="name of a metric; empty: the table's")
+    on: str = Field("", description="data the task scores on; empty: those of pre-training")
+    published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
+
+    @property
+    def task(self) -> str:
+        """Name of the task that gives the metric."""
+        return tasks.task_of(self.metric)
+
+    @property
+    def heading(self) -> str:
+        """Data set and metric, for a person."""
+        where = f"{self.data} to {self.on}" if self.on else self.data
+        return f"{where}, {tasks.metric(self.metric).label}"
+
+
+class TablePlan(FrozenModel):
+    """How one published table is made: its rows, columns and protocol.
+
+    The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
+    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
+    (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
+    protocol itself.
+    """
+
+    paper: str
+    table: str
+    title: str
+    claim: str
+    metric: str = Field("linear", description="of the columns that name none")
+    columns: dict[str, Column] = Field(description="name to column; the name of a short one is its data set")
+    rows: dict[str, str] = Field(
+        description="method to published row, or to 'row / column' where the column is empty; '' if it is not printed"
+    )
+    transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
+    others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
+    pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
+    protocol: _Changes = Field(alias="settings", description="the paper's protocol")
+    dataset: dict[str, _Changes] = Field(default_factory=dict)
+    method: dict[str, _Changes] = Field(default_factory=dict)
+    profile: dict[str, _Profile] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_columns(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        metric = raw.get("metric", "linear")
+        short = {
+            name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in raw["columns"].items()
+        }
+        return {**raw, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TablePlan:
+        numbers = self._numbers()
+        for column in self.columns.values():
+            tasks.metric(column.metric)
+        headings = [column.published for column in self.columns.values()]
+        kinds = ("column", "row") if self.transposed else ("row", "column")
+        for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            for name in printed:
+                own = name.partition(" / ")[0] if "" in headings else name
+                if own and own not in set(numbers[kind]):
+                    raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
+        overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
+        for name in (*overridden, *self.pairs, *self.pairs.values()):
+            if name not in self.rows and name not in REFERENCES:
+                raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
+        return self
+
+    @property
+    def name(self) -> str:
+        """``ring_table1``."""
+        return f"{self.paper}_{slug(self.table)}"
+
+    @property
+    def heading(self) -> str:
+        """``Table 1``, as the paper calls it."""
+        return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+
+    def _numbers(self) -> pd.DataFrame:
+        # a figure prints no numbers
+        known = (self.paper, self.table) in stems("tables", "csv")
+        return published(self.paper, self.table) if known else numbers_of("ring", "1").iloc[:0]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The rows, in the order printed; the reference rows are in :data:`REFERENCES`."""
+        return tuple(self.rows)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Pre-training data of the published columns. Any other may be run too; it has no published number."""
+        return tuple(dict.fromkeys(column.data for column in self.columns.values()))
+
+    def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
+        """The columns that a run on ``dataset`` can fill, by name.
+
+        Data without a published column fill every kind of column the table has, without published numbers.
+
+        Args:
+            dataset: pre-training data, one of :func:`contrastlab.data.names` or a user's own.
+            columns: ``"all"``, or some names of columns.
+
+        Raises:
+            UnknownNameError: an unknown data set or column, with near matches.
+        """
+        self.dataset_key(dataset)
+        here = {name: column for name, column in self.columns.items() if column.data == dataset}
+        if not self.columns:  # a figure that prints no numbers
+            here = {dataset: Column(data=dataset, metric=self.metric)}
+        if not here:
+            others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
+            here = {
+                name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
+                    column.model_copy(update={"data": dataset, "published": ""})
+                )
+                for name, column in reversed(others.values())
+            }
+        asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
+        if asked == ["all"]:
+            return here
+        for name in asked:
+            if name not in here:
+                raise errors.unknown(f"column of {self.paper} table {self.table} for {dataset}", name, here)
+        return {name: here[name] for name in asked}
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Names of the profiles, ``paper`` included."""
+        small = dict.fromkeys((*shared_profiles(), *self.profile))
+        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
+
+    def resolve(self, method: str) -> str:
+        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
+
+        Raises:
+            UnknownNameError: neither a row of this table nor a reference row.
+        """
+        for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
+            if full in self.rows or full in REFERENCES:
+                return full
+        # short names: a slip in "irng" is nearer to "iring" than to "ring/iring"
+        short = [name.rpartition("/")[2] for name in (*self.rows, *REFERENCES)]
+        raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
+
+    def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
+        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition.
+
+        Raises:
+            UnknownNameError: a name that is not a row.
+            ArgumentError: no name at all.
+        """
+        asked = methods.split(",") if isinstance(methods, str) else list(methods)
+        names = [name.strip() for name in asked if name.strip()]
+        if not names:
+            raise errors.reject("methods", methods, f"'all' or some of {', '.join(self.rows)}")
+        if names == ["all"]:
+            return self.methods
+        return tuple(dict.fromkeys(self.resolve(name) for name in names))
+
+    def label(self, method: str) -> str:
+        """The row's name as printed, or as its recipe has it where the print has none of its own."""
+        full = self.resolve(method)
+        printed = self.rows.get(full, REFERENCES.get(full, ""))
+        return printed if printed and " / " not in printed else recipes.get(full).label
+
+    def settings(self, dataset: str, method: str, profile: str = _PAPER_PROFILE) -> Settings:
+        """The protocol of one cell.
+
+        Args:
+            dataset: one of :func:`contrastlab.data.names` or a user's own; it need not have a published column.
+            method: a row or a reference row, in full or short.
+            profile: one of :attr:`profiles`.
+
+        Raises:
+            UnknownNameError: unknown data set, method or profile, with near matches.
+        """
+        method = self.resolve(method)
+        if profile not in self.profiles:
+            raise errors.unknown("profile", profile, self.profiles)
+        out = Settings()
+        for changes in self._layers(self.dataset_key(dataset), method, profile):
+            out = out.override(**changes)
+        return out
+
+    def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
+        """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
+        settings = self.settings(column.data, method, profile)
+        recipe = recipes.get(self.resolve(method)).override(settings.overrides)
+        task = tasks.get(column.task, settings)
+        return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
+
+    def dataset_key(self, dataset: str) -> str:
+        """``dataset``, checked to be a registered data set or a ``folder:``/``parquet:`` path.
+
+        Raises:
+            UnknownNameError: not registered, with near matches.
+        """
+        if dataset not in data.names() and not dataset.startswith(("folder:", "parquet:")):
+            raise errors.unknown("dataset", dataset, data.names())
+        return dataset
+
+    def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
+        yield self.protocol
+        yield self.dataset.get(dataset, {})
+        yield self.method.get(method, {})
+        yield shared_profiles().get(profile, {})
+        if profile in self.profile:
+            chosen = self.profile[profile]
+            yield chosen.settings
+            yield chosen.dataset.get(dataset, {})
+            yield chosen.method.get(method, {})
+
+    def published_value(self, column: str, method: str) -> float | None:
+        """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
+        return self._printed(column, self.rows.get(self.resolve(method), ""))[0]
+
+    def published_sd(self, column: str, method: str) -> float | None:
+        """The standard deviation printed beside it; ``None`` where there is none."""
+        cell = self._find(column, self.rows.get(self.resolve(method), ""))
+        return None if cell is None or pd.isna(cell["std"]) else float(cell["std"])
+
+    def published_note(self, column: str, method: str) -> str:
+        """What was noted beside the printed number when it was transcribed."""
+        return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
+
+    def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
+        method = self.resolve(method)
+        for base in ("base", self.rows.get(self.pairs[method], "")):
+            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
+            if printed is not None:
+                return printed, "printed"
+        high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
+        if high is None or low is None:
+            return None, ""
+        return round(high - low, 6), "derived"
+
+    def _printed(self, column: str, row: str) -> tuple[float | None, str]:
+        cell = self._find(column, row)
+        return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
+
+    def _find(self, name: str, row: str) -> pd.Series[Any] | None:
+        if not row or name not in self.columns:
+            return None
+        column = self.columns[name].published
+        if not column:
+            row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
+        if self.transposed:
+            row, column = column, row
+        numbers = self._numbers()
+        cell = numbers[(numbers["row"] == row) & (numbers["column"] == column)]
+        return None if cell.empty else cell.iloc[0]
