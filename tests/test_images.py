@@ -357,7 +357,7 @@ def test_names_are_all_recognised(tmp_path: Path) -> None:
     published = {"cifar10", "cifar100", "stl10", "fashionmnist", "imagenet"}
     assert set(data.names()) >= {"shapes", "plain_shapes", "digits"} | published
     for name in data.names():
-        if name not in ("shapes", "plain_shapes", "digits"):
+        if name not in ("shapes", "plain_shapes", "shapes_recoloured", "digits"):
             with pytest.raises(MissingDataError, match=str(tmp_path)):
                 data.load(name, tmp_path, download=False)
 
