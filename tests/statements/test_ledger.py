@@ -152,3 +152,11 @@ def test_a_search_is_of_a_statement_and_what_it_found_was_not_expected_to_hold()
     lines = ledger.searched().splitlines()
     assert len(lines) == 2 + len(ledger.searches())
     assert {line.replace(r"\|", "").count("|") for line in lines} == {7}
+
+
+def test_mutants_that_survive_are_few_and_explained():
+    stored = HERE.parents[1] / "benchmarks" / "results" / "mutants.json"
+    run = json.loads(stored.read_text(encoding="utf-8"))
+    tried, survived = (sum(module[key] for module in run["modules"]) for key in ("tried", "survived"))
+    assert len(run["survivors"]) == survived <= 0.05 * tried
+    assert all(survivor["because"] for survivor in run["survivors"])

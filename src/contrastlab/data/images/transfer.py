@@ -1,6 +1,8 @@
 """Data that encoders are transferred to: the sets of ring Table 3 as they are published, small copies, and a stand-in.
 
 A published set is streamed from its files; a copy or the stand-in lies in memory.
+
+The file is long because every set has a layout of its own.
 """
 
 from __future__ import annotations
