@@ -98,8 +98,9 @@ def stored() -> list[dict[str, Any]]:
 def store(run: dict[str, Any]) -> None:
     """Add a run, also while another process adds one."""
     STORE.parent.mkdir(parents=True, exist_ok=True)
-    with (STORE.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = os.open(STORE.parent, os.O_RDONLY)  # locked as a whole: no lock file stays behind
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         lines = ",\n".join(json.dumps(each) for each in (*stored(), run))
         head = json.dumps({
             "what": "accuracy (percent) of ring Table 1's rows on held-out training images: choice of profile first",
@@ -109,6 +110,8 @@ def store(run: dict[str, Any]) -> None:
         fresh = STORE.with_suffix(".tmp")
         fresh.write_text(f'{head[:-1]},\n"runs": [\n{lines}\n]}}\n')
         os.replace(fresh, STORE)
+    finally:
+        os.close(folder)
 
 
 def measure(data: str, row: str, settings: Settings, seed: int) -> dict[str, Any]:
