@@ -156,7 +156,7 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
     def made(method: str, settings: Settings) -> tuple[dict, dict]:
         # how often accuracy is watched is no part of what is trained
-        recipe = methods.get(method).override(settings.parts).describe()
+        recipe = methods.get(method).override(settings.overrides).describe()
         return recipe, settings.model_dump(exclude={"parts", "knn_every"})
 
     stored = json.loads((Path(__file__).parents[1] / "results/searches/first.json").read_text())["runs"]

@@ -44,7 +44,7 @@ def test_environment_yml_is_in_step_with_pyproject() -> None:
     assert f"python{PROJECT['project']['requires-python']}" in conda
     editable, *pip = last["pip"]
     wanted: dict[str, str] = {}
-    for group in GROUPS.keys() - {"peers"}:  # rivals of the benchmarks, for those who measure them
+    for group in GROUPS.keys() - {"peers", "mutants"}:  # rivals of the benchmarks, for those who measure them
         wanted |= flat(group)
     assert editable == "-e ."
     # what an extra brings is there for the tests

@@ -245,6 +245,7 @@ def test_columns_without_data_say_so_and_the_others_are_measured(few, tmp_path) 
         seeds="0,1", jobs=1, out_dir=tmp_path / "runs", read_also=(), data_root=tmp_path, accelerator="cpu",
         log=lines.append,
     )  # fmt: skip
+    assert any("transfer accuracy on dtd10 " in line for line in lines)
     rows = {report.name: {row.method: row for row in report.rows} for report in made.reports}
     assert rows["dtd10"]["ours/random"].measured.seeds == 2
     for name, folder in (("aircraft", "fgvc-aircraft-2013b"), ("dtd", "dtd/dtd")):

@@ -265,10 +265,11 @@ class Cell:
         )  # fmt: skip
 
     def text(self, result: Result) -> str:
-        """``linear accuracy 61.20 percent``."""
+        """``transfer accuracy on digits 61.20 percent``; without the data where they are those of pre-training."""
         metric = tasks.metric(self.column.metric)
         value = result.metrics.get(metric.name)
-        return f"{metric.label} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
+        asked = f"{metric.label} on {self.column.on}" if self.column.on else metric.label
+        return f"{asked} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
 
 
 def data_hash(own: Splits, on: Splits) -> str:

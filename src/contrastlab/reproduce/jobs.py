@@ -90,6 +90,8 @@ def run(
         ContrastLabError: what the first failing cell says; the others are stopped in good order.
         KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
+    if not missing:
+        return {}
     if cluster is not None:
         return _submit(missing, where, cluster, log)
     groups = _groups(missing)
