@@ -45,7 +45,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from contrastlab import data, methods, papers, results, tasks
+from contrastlab import data, files, methods, papers, results, tasks
 from contrastlab.candidates import Stored
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import ArgumentError, ContrastLabError, MissingDataError, reject, unknown
@@ -159,7 +159,7 @@ class Sheet:
             "part": self.part, "toy": self.toy, "rows": list(self.rows.values()), "left": self.left,
             "failed": self.failed,
         }  # fmt: skip
-        results.write_whole(self.path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        files.write_whole(self.path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
 
 Measure = Callable[[Lab, Sheet], dict[str, Any] | None]
@@ -277,7 +277,7 @@ class Case:
         """Recipe and settings."""
         settings = papers.plan(*self.table).settings("cifar10", self.method)
         settings = settings.override(**self.changes, precision=precision, knn_every=0)
-        recipe = methods.get(self.method).override({**settings.parts, **self.parts})
+        recipe = methods.get(self.method).override({**settings.overrides, **self.parts})
         if lab.toy:
             settings = settings.override(arch="tiny", stem="cifar", image_size=16, batch_size=16, dim=16)
             recipe = recipe.override({"negatives.k": 15, "keys.size": 64})
@@ -650,10 +650,13 @@ def probe(lab: Lab, sheet: Sheet, *, name: str) -> dict[str, Any]:
     truth = torch.arange(count + tests, device=lab.device) % 10
     rows = centres[truth] + 4 * torch.randn(count + tests, dim, generator=generator, device=lab.device)
     rows = F.normalize(rows, dim=1)
-    work = {"weighted 200-NN": tasks.knn, "1-NN": tasks.nearest_neighbour, "linear, L-BFGS": tasks.linear_lbfgs}
-    times, warmup = clock(
-        lab, lambda: work[name](rows[:count], truth[:count], rows[count:], truth[count:]), inner=1, reps=3
-    )
+    known, asked = (rows[:count], truth[:count], rows[count:]), truth[count:]
+    work: dict[str, Callable[[], object]] = {
+        "weighted 200-NN": lambda: tasks.knn(*known, asked),
+        "1-NN": lambda: tasks.nearest_neighbour(*known, asked),
+        "linear, L-BFGS": lambda: tasks.linear_lbfgs(*known),
+    }
+    times, warmup = clock(lab, work[name], inner=1, reps=3)
     return {
         "value": statistics.median(times), "repetitions": repeated(times), "warmup_s": warmup,
         "precision": "32-true", "compile": False, "images": count, "tests": tests, "dim": dim,
@@ -713,7 +716,7 @@ def neighbours(
         for part in (splits.train, splits.test)
     )
     (rows, labels), (queries, truth) = [(F.normalize(x, dim=1), y) for x, y in parts]
-    return float(tasks.knn(rows, labels, queries, truth))
+    return tasks.Measured.share(tasks.knn(rows, labels, queries, truth)).value
 
 
 def copied(lab: Lab, sheet: Sheet, *, source: str, key: str) -> dict[str, Any] | None:
