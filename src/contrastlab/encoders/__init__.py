@@ -1,6 +1,7 @@
 """Views to features and unit embeddings: backbones, heads, and trained encoders as files."""
 
-from contrastlab.encoders.backbones import ARCHITECTURES, Encoder, Head, Stem, build, build_for, features, lay_out
+from contrastlab.encoders.base import Stem
+from contrastlab.encoders.encoder import ARCHITECTURES, Encoder, Head, build, build_for, features, lay_out
 from contrastlab.encoders.export import load, save
 
 __all__ = ["ARCHITECTURES", "Encoder", "Head", "Stem", "build", "build_for", "features", "lay_out", "load", "save"]

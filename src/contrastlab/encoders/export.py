@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import files
-from contrastlab.encoders.backbones import Encoder, build
+from contrastlab.encoders.encoder import Encoder, build
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"

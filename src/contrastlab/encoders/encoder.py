@@ -7,18 +7,18 @@ norms at one and zero, linear layers as PyTorch's default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from contrastlab import errors
+from contrastlab.encoders import resnets, small
+from contrastlab.encoders.base import Stem
 
-Stem = Literal["imagenet", "cifar"]
 Head = Literal["linear", "mlp"]
 
 
@@ -30,90 +30,14 @@ class ViewsPart(Protocol):
         ...
 
 
-def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(inplace=True),
-    )
-
-
 def _initialise(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
 
-class _Residual(nn.Module):
-    """``relu(x + f(x))`` with two 3x3 convolutions; the width does not change."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = _convolution(channels, channels)
-        self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x + self.second(self.first(x)), inplace=True)
-
-
-def _scaled(channels: int, width: float) -> int:
-    return max(1, round(channels * width))
-
-
-def _tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """Four convolutions, for tests and smoke runs."""
-    c = [_scaled(k, width) for k in (16, 32, 64, 64)]
-    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 5, 4)
-    layers = [_convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
-    return nn.Sequential(first, *layers), c[3]
-
-
-def _small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
-
-    Chosen by training with labels on CIFAR-10 for equal processor time on one core: the best of eleven
-    layouts after 60 s, then narrowed in its first half, which is faster and scored no worse (one seed).
-    """
-    c = [_scaled(k, width) for k in (24, 64, 256)]
-    first = _convolution(in_channels, c[0], 3, 2) if stem == "cifar" else _convolution(in_channels, c[0], 7, 4)
-    layers = (first, _Residual(c[0]), _convolution(c[0], c[1], 3, 2), _Residual(c[1]), _convolution(c[1], c[2], 3, 2))
-    return nn.Sequential(*layers), c[2]
-
-
-class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
-    """torchvision's ResNet without its classifier, optionally narrower behind the 64-channel stem."""
-
-    def __init__(self, block: Any, layers: Sequence[int], in_channels: int, stem: Stem, width: float) -> None:
-        self._factor = width
-        super().__init__(block, list(layers), num_classes=1)
-        if stem == "cifar":
-            self.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)
-            self.maxpool = nn.Identity()
-        elif in_channels != 3:
-            self.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
-        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
-        del self.fc, self.avgpool
-
-    def _make_layer(self, block: Any, planes: int, *args: Any, **kwargs: Any) -> nn.Sequential:
-        layer: nn.Sequential = super()._make_layer(block, _scaled(planes, self._factor), *args, **kwargs)
-        return layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        result: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return result
-
-
-def _resnet18(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    return _ResNet(BasicBlock, (2, 2, 2, 2), in_channels, stem, width), _scaled(512, width)
-
-
-def _resnet50(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    return _ResNet(Bottleneck, (3, 4, 6, 3), in_channels, stem, width), 4 * _scaled(512, width)
-
-
 ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {"tiny": _tiny, "small": _small, "resnet18": _resnet18, "resnet50": _resnet50}
+    {"tiny": small.tiny, "small": small.small, "resnet18": resnets.resnet18, "resnet50": resnets.resnet50}
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 

@@ -1,0 +1,14 @@
+"""The recipe part "views": what is compared with what, and how many encoders see it.
+
+Views are made by an :class:`Augmentation` of the modality at hand; this module knows no pixels but the colour split.
+``streams`` names the encoders, ``pairs`` says whose embeddings are told apart from whose keys, in order (query, key).
+"""
+
+from contrastlab.views.augmented import Augmented
+from contrastlab.views.base import Augmentation
+from contrastlab.views.split import Split
+
+__all__ = ["Augmentation", "Augmented", "Split", "Views"]
+
+Views = Augmented | Split
+"""Every kind of views; a new one is a file here and a member of this union."""

@@ -1,0 +1,31 @@
+"""What views are made of: a modality's distribution over views of one item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from contrastlab import errors
+
+
+class Augmentation(Protocol):
+    """A distribution over views of a batch of items; :mod:`contrastlab.data.images.augment` has that of images."""
+
+    def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
+        """One random view of each item; ``view`` is its number among the views of one step."""
+
+    def plain(self, batch: Any) -> Tensor:
+        """The view of each item that evaluation sees, without randomness."""
+
+    def normalise(self, view: Tensor) -> Tensor:
+        """The view as an encoder reads it."""
+
+
+def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | None, count: int) -> Iterator[Tensor]:
+    """``count`` random views of each item."""
+    if isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[1] != count:
+        raise errors.reject("images.shape", tuple(batch.shape), f"[B, {count}, C, size, size]: a crop for each view")
+    return (augmentation.random(batch, rng, view=k) for k in range(count))
