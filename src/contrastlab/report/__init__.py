@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
+from contrastlab.report import claims, inference, searches
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -26,10 +27,13 @@ __all__ = [
     "Sentences",
     "Several",
     "Unavailable",
+    "claims",
+    "inference",
     "interval",
     "machine",
     "origin",
     "scores",
+    "searches",
     "table",
 ]
 
