@@ -90,25 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _list(args: argparse.Namespace) -> None:
     stored = results.find(FOLDERS)
     for entry in papers.catalogue():
-        there = sorted({f"{r.dataset} {r.profile}" for r in stored if r.table == entry.name} | _served(entry, stored))
+        there = [f"{each.dataset} {each.profile}" for each in report.evidence(entry, stored)]
         print(f"{entry.name:16s}{entry.notebook or '(no notebook yet)':38s}{', '.join(there) or '–'}")
-
-
-def _served(entry: papers.Entry, stored: Sequence[results.Result]) -> set[str]:
-    """Data set and profile of results of other tables that this table's protocol shares."""
-    if (entry.paper, entry.table) not in papers.plans():
-        return set()
-    plan, known = papers.plan(entry.paper, entry.table), {(r.dataset, r.profile, r.setup) for r in stored}
-    return {
-        f"{dataset} {profile}"
-        for dataset, profile in {(r.dataset, r.profile) for r in stored}
-        if profile in plan.profiles
-        and any(
-            (dataset, profile, plan.setup(column, method, profile)) in known
-            for column in plan.select(dataset).values()
-            for method in plan.methods
-        )
-    }
 
 
 def _methods(args: argparse.Namespace) -> None:
