@@ -30,7 +30,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
-from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
+from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, optimiser_of, plateau_drops
 from contrastlab.settings import Settings
 
 Log = Callable[[str], None]
@@ -166,13 +166,7 @@ class _Run:
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
-        self.optimiser = torch.optim.SGD(
-            learner.network.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=self.fused,
-        )
+        self.optimiser = optimiser_of(settings, learner.network.parameters(), fused=self.fused)
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
         module, optimiser = fabric.setup(network, self.optimiser)
         self.wrapped_optimiser = optimiser

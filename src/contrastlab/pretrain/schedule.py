@@ -1,12 +1,14 @@
-"""How the learning rate and the precision of a run come about."""
+"""How the optimiser, the learning rate and the precision of a run come about."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
 from contrastlab.settings import Settings
 
@@ -35,6 +37,14 @@ def precision(asked: str, accelerator: str = "auto") -> Any:
 def _cpu_has_bf16() -> bool:
     known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
     return any(ask is not None and ask() for ask in known)
+
+
+def optimiser_of(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: bool) -> torch.optim.Optimizer:
+    """The optimiser that ``settings`` name; the loop changes its learning rate between epochs."""
+    shared: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
+    if settings.optimiser == "adam":
+        return torch.optim.Adam(parameters, betas=settings.betas, **shared)
+    return torch.optim.SGD(parameters, momentum=settings.momentum, **shared)
 
 
 def learning_rate(settings: Settings, epoch: int) -> float:
