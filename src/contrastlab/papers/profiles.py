@@ -41,17 +41,25 @@ class Profile(FrozenModel):
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
 
+def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
+    return type(recipe.choices[choice]).__name__ == kind
+
+
 class SharedProfile(FrozenModel):
     """A small profile of all tables: changes for every row, then for rows with a part of some kind.
 
     In TOML a section such as ``[laptop.keys.Queue]`` changes every recipe whose keys are a ``Queue``, whatever the
-    table; of several that apply, the later one in the file wins.
+    table; of several that apply, the later one in the file wins. Its ``search`` names the recorded search on held-out
+    training images that the values come from.
     """
 
     extends: str = Field("", description="another shared profile, whose changes come first")
     settings: Changes = Field(default_factory=dict)
     kinds: dict[tuple[str, str], Changes] = Field(
         default_factory=dict, description="(choice, type of its part) to changes"
+    )
+    searches: dict[tuple[str, str], str] = Field(
+        default_factory=dict, description="(choice, type of its part) to the search its changes were chosen by"
     )
 
     @model_validator(mode="before")
@@ -65,7 +73,9 @@ class SharedProfile(FrozenModel):
         for choice, kind in kinds:
             if kind not in types_of(choice):
                 raise ValueError(str(errors.unknown(f"type of {choice}", kind, types_of(choice))))
-        return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds}
+        searches = {kind: changes["search"] for kind, changes in kinds.items() if "search" in changes}
+        kinds = {kind: {k: v for k, v in changes.items() if k != "search"} for kind, changes in kinds.items()}
+        return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds, "searches": searches}
 
     def layers(self, recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
         """Changes for a recipe, later ones winning."""
@@ -73,8 +83,14 @@ class SharedProfile(FrozenModel):
             yield from shared_profiles()[self.extends].layers(recipe)
         yield self.settings
         for (choice, kind), changes in self.kinds.items():
-            if type(recipe.choices[choice]).__name__ == kind:
+            if _is(recipe, choice, kind):
                 yield changes
+
+    def search(self, recipe: recipes.Recipe) -> str:
+        """Name of the search that the settings of a recipe were chosen by; empty where there was none."""
+        inherited = shared_profiles()[self.extends].search(recipe) if self.extends else ""
+        mine = [name for kind, name in self.searches.items() if _is(recipe, *kind)]
+        return mine[-1] if mine else inherited
 
 
 @cache
