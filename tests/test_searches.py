@@ -56,6 +56,16 @@ def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> 
         searches.winner(FOLDER / "first.json")
 
 
+def test_a_search_says_what_it_cost_and_what_won(tmp_path: Path) -> None:
+    path = made(tmp_path, {"x0": (40, 41), "1": (50, 51)})
+    stored = json.loads(path.read_text())
+    for run in stored["runs"]:
+        run |= {"train_cpu_s": 80.0, "probe_cpu_s": 10.0}
+    path.write_text(json.dumps(stored))
+    assert searches.sentence(path) == "4 runs, 6 core-minutes; highest mean so far, laptop: trial x0, tuned: trial 1."
+    assert "laptop: no trial has finished" in searches.sentence(made(tmp_path, {"1": (50, 51)}))
+
+
 def test_what_is_no_search_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="nowhere"):
         searches.read(tmp_path / "nowhere.json")
