@@ -132,6 +132,9 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     Args:
         stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
         folder: of the searches.
+
+    Raises:
+        MissingDataError: a search that a profile names is not stored.
     """
     out = []
     for result in stored:
@@ -147,8 +150,14 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
             out.append(f"{name}: no search chose its settings")
         elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
-        elif search and not (Path(folder) / f"{search}.json").exists():
-            out.append(f"{name}: search {search} is not stored")
+        elif search:
+            chosen = section(Path(folder) / f"{search}.json", printed=result.profile == "laptop")
+            wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
+            inner = result.settings["overrides"]
+            wanted += [(key, value, inner.get(key)) for key, value in chosen["overrides"].items()]
+            differ = [f"{key} = {was!r} instead of {value!r}" for key, value, was in wanted if was != value]
+            if differ:
+                out.append(f"{name}: search {search} chose otherwise: {', '.join(differ)}")
     return out
 
 
