@@ -45,7 +45,6 @@ ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]]
         "resnet50": resnets.resnet50,
         "scene": scene.scene,
         "caffenet": caffenet.caffenet,
-        "caffenet_small": caffenet.caffenet_small,
     }
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,7 @@ class _Run:
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
         self.optimiser = optimiser_of(settings, learner.network.parameters(), fused=self.fused)
+        self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
         module, optimiser = fabric.setup(network, self.optimiser)
         self.wrapped_optimiser = optimiser
@@ -307,6 +308,16 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
+    @contextmanager
+    def counted_dropout(self) -> Iterator[None]:
+        """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
+        if not self.has_dropout:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive(self.seed, f"dropout/{self.rank}", self.step))
+            yield
+
     @property
     def reads(self) -> bool:
         """Whether the host looks at the device after this step."""
@@ -363,7 +374,7 @@ class _Run:
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
         rows, total = self.row[numbers], self.steps * self.settings.epochs
-        with self.fabric.autocast():
+        with self.fabric.autocast(), self.counted_dropout():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
