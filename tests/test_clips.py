@@ -356,7 +356,7 @@ def test_ucf101_as_its_authors_publish_it(tmp_path, small_frames) -> None:
     item = splits.train[0]
     assert item.shape == (12, 5, 24, 32)
     bright = item[:, :3].float().mean((1, 2, 3))
-    shown = 5 * [path for path in sorted(p for f in splits.folds() for p in f[1].paths)].index(splits.train.paths[0])
+    shown = 5 * sorted(p for f in splits.folds() for p in f[1].paths).index(splits.train.paths[0])
     assert bright.tolist() == pytest.approx([shown + 10 * t for t in range(1, 13)], abs=4)
     starts = set()
     for seed in range(20):
@@ -364,7 +364,9 @@ def test_ucf101_as_its_authors_publish_it(tmp_path, small_frames) -> None:
         starts.add(round((float(window[0, :3].float().mean()) - shown) / 10))
     assert starts == {0, 1, 2}
     few = splits.train.spread(7)[0]
-    assert few[:, :3].float().mean((1, 2, 3)).tolist() == pytest.approx([shown + 10 * t for t in range(1, 14, 2)], abs=4)
+    assert few[:, :3].float().mean((1, 2, 3)).tolist() == pytest.approx(
+        [shown + 10 * t for t in range(1, 14, 2)], abs=4
+    )
     assert (few[:, 3:] == flow.ZERO).all()
     assert splits.train.still()[0].shape == (1, 5, 24, 32)
 

@@ -70,7 +70,7 @@ class ActionRecognition(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     dropout: float = Field(0.5, ge=0, lt=1, description="of the fully connected layers")
     frames: int = Field(25, ge=1, description="of a test clip, equally spaced")
-    crops: Literal[1, 10] = Field(1, description="of a test frame: its middle, or four corners and middle, mirrored too")
+    crops: Literal[1, 10] = Field(1, description="of a test frame: the middle; or corners and middle, mirrored too")
     train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
 
 

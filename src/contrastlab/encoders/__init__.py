@@ -5,4 +5,6 @@ from contrastlab.encoders.encoder import ARCHITECTURES, Encoder, Head, build, bu
 from contrastlab.encoders.export import load, save
 from contrastlab.encoders.shared import Shared
 
-__all__ = ["ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "lay_out", "load", "save"]
+__all__ = [
+    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "lay_out", "load", "save",
+]  # fmt: skip

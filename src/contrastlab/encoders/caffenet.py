@@ -38,7 +38,7 @@ class CaffeNet(nn.Module):
     def __init__(self, in_channels: int, stem: Stem, width: float, dropout: float = 0.5) -> None:
         super().__init__()
         # two groups need even numbers of channels
-        c = [2 * scaled(k / 2, width) for k in (96, 256, 384, 384, 256)]
+        c = [2 * scaled(k, width) for k in (48, 128, 192, 192, 128)]
         first = _block(in_channels, c[0], 11, 4) if stem == "imagenet" else _block(in_channels, c[0], 5, 1, 2)
         self.convolutions = nn.Sequential(
             *first, nn.MaxPool2d(3, 2, ceil_mode=True),
@@ -59,4 +59,3 @@ def caffenet(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int
     """CaffeNet up to fc6: 4,096 features at width 1, and 1,024 at a quarter of it, which is for minutes on a CPU."""
     network = CaffeNet(in_channels, stem, width)
     return network, network.features
-

@@ -234,10 +234,8 @@ class Cell:
         )  # fmt: skip
         if not fabric.is_global_zero:
             return None
-        kept = (
-            run.folder
-            / f"{self.task.name}-{results.digest({'task': self.task.identity(), 'data': print_, 'seed': self.seed})[:16]}"
-        )
+        mine = results.digest({"task": self.task.identity(), "data": print_, "seed": self.seed})
+        kept = run.folder / f"{self.task.name}-{mine[:16]}"
         if not where.resume:
             shutil.rmtree(kept, ignore_errors=True)
         setting = tasks.Setting(

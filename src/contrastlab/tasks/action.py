@@ -16,6 +16,7 @@ from torchvision.transforms.functional import ten_crop
 from contrastlab import files
 from contrastlab.data.images.geometry import resize_center
 from contrastlab.data.loading import Crops, Videos, batches, derive, generator
+from contrastlab.encoders import Encoder
 from contrastlab.encoders.caffenet import CaffeNet
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import ActionRecognition, Settings
@@ -25,7 +26,7 @@ from contrastlab.tasks.neighbours import take
 _SAVE_EVERY = 60.0  # seconds
 
 
-def spatial_network(encoder: nn.Module, classes: int, dropout: float, seed: int) -> nn.Module:
+def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
     """The network of single frames that is fine-tuned: a copy, so that the encoder stays as it is.
 
     CaffeNet keeps conv1 to conv5; fc6, fc7 and fc8 start anew (CMC, section 4.2). Another backbone is kept as a whole,
@@ -37,19 +38,19 @@ def spatial_network(encoder: nn.Module, classes: int, dropout: float, seed: int)
         dropout: of the fully connected layers.
         seed: of the new weights.
     """
-    backbone: nn.Module = copy.deepcopy(encoder.backbone)  # type: ignore[arg-type]
+    backbone = copy.deepcopy(encoder.backbone)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if isinstance(backbone, CaffeNet):
             fc6 = copy.deepcopy(backbone.fc6)
             for layer in fc6:
-                if hasattr(layer, "reset_parameters"):
+                if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
             wide = backbone.features
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, _Pooled(), fc7, nn.Linear(wide, classes))
-        head = nn.Linear(encoder.feature_dim, classes)  # type: ignore[arg-type]
+        head = nn.Linear(encoder.feature_dim, classes)
         return nn.Sequential(backbone, _Pooled(), nn.Dropout(dropout), head)
 
 
@@ -90,9 +91,11 @@ class Action(Described):
         Raises:
             NotApplicableError: the first stream is not one of colour frames.
         """
-        first = encoders[0]
+        first: Any = encoders[0]
         if first.in_channels != 3:
-            raise NotApplicableError(f"action recognition reads colour frames; the first encoder {first.in_channels} channels")
+            raise NotApplicableError(
+                f"action recognition reads colour frames; the first encoder {first.in_channels} channels"
+            )
         parts = []
         for fold, (train, test) in enumerate(setting.data.folds()):
             folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
@@ -103,6 +106,7 @@ class Action(Described):
                 known = scores.argmax(1).cpu() == shown.labels.cpu()
                 if folder is not None:
                     files.write_tensors(folder / _DONE, {"correct": known}, {})
+                    (folder / _STATE).unlink(missing_ok=True)
             parts.append(known)
         correct = torch.cat(parts)
         fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
@@ -137,15 +141,15 @@ def _stored(folder: Path | None) -> Tensor | None:
 
 
 class _FineTuning:
-    """One network between its epochs. Draws are counted as in pre-training, so a resumed one goes on to the same bits."""
+    """One network between its epochs. Its draws are counted, so that a resumed one goes on to the same bits."""
 
     def __init__(
-        self, how: ActionRecognition, encoder: nn.Module, train: Any, setting: Setting, fold: int, folder: Path | None
+        self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
     ) -> None:  # fmt: skip
         self.how, self.setting, self.folder = how, setting, folder
         self.seed = derive(setting.seed, "action", fold) % 2**31
         count = min(how.train_clips or len(train), len(train))
-        self.train = take(train, None if count == len(train) else count).still()
+        self.train = (train if count == len(train) else train.take(count, self.seed)).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
         network = spatial_network(encoder, len(train.classes), how.dropout, derive(self.seed, "weights") % 2**31)
@@ -227,7 +231,8 @@ class _FineTuning:
         return torch.cat(rows)
 
     def _crops(self, frames: Tensor) -> Tensor:
-        image = self.setting.augmentation.image
+        augmentation: Any = self.setting.augmentation
+        image = augmentation.image
         if self.how.crops == 1:
             seen: Tensor = image.plain(frames)
             return seen

@@ -112,14 +112,12 @@ class Frames:
         _check_channels(self, image_channels)
         return (3, 3)
 
-    def make(
-        self, batch: Any, augmentation: ClipAugmentation, rng: torch.Generator | None = None
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Two frames of each clip, ``[B, 3, size, size]`` each, normalised.
 
         Args:
             batch: clips uint8 ``[B, T, 5, H, W]``.
-            augmentation: of clips.
+            augmentation: of clips, a :class:`ClipAugmentation`.
             rng: source of the draws, on the clips' device.
 
         Raises:
@@ -129,7 +127,7 @@ class Frames:
         at = _times(self, batch, 0, batch.shape[1] - 1 - self.k, rng)
         return self._at(batch, augmentation, at, augmentation.draw(batch, rng))
 
-    def plain(self, batch: Any, augmentation: ClipAugmentation) -> tuple[Tensor, ...]:
+    def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
         """The frames around the middle of each clip, without randomness."""
         first = (batch.shape[1] - 1 - self.k) // 2
         return self._at(batch, augmentation, torch.full((len(batch),), first, device=batch.device), None)
@@ -204,14 +202,12 @@ class Flow:
         _check_channels(self, image_channels)
         return (3,) * (len(self.streams) - 1) + (2 * self.stack,)
 
-    def make(
-        self, batch: Any, augmentation: ClipAugmentation, rng: torch.Generator | None = None
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """A frame, perhaps a later one, and the flow of each clip, normalised.
 
         Args:
             batch: clips uint8 ``[B, T, 5, H, W]``; the flow of the last frame is not read.
-            augmentation: of clips.
+            augmentation: of clips, a :class:`ClipAugmentation`.
             rng: source of the draws, on the clips' device.
 
         Returns:
@@ -224,7 +220,7 @@ class Flow:
         at = _times(self, batch, *self._span(batch), rng)
         return self._at(batch, augmentation, at, augmentation.draw(batch, rng))
 
-    def plain(self, batch: Any, augmentation: ClipAugmentation) -> tuple[Tensor, ...]:
+    def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
         """The views around the middle of each clip, without randomness."""
         first, last = self._span(batch)
         at = torch.full((len(batch),), (first + last) // 2, device=batch.device)

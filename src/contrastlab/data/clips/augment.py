@@ -85,7 +85,7 @@ class ClipAugmentation:
             grown = torch.full((count, 2), (self.image.resize or short) / short, device=batch.device)
             seen = resize_center(field, self.image.resize, self.size)
         else:
-            top, left, tall, wide = draws.boxes.unbind(1)
+            _, _, tall, wide = draws.boxes.unbind(1)
             sign = torch.where(draws.flip, -1.0, 1.0)
             grown = torch.stack([sign * self.size / wide, self.size / tall], 1)
             seen = crop_resize(field, draws.boxes, self.size, draws.flip)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def tvl1(frames: Tensor) -> Tensor:
     weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
     grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
     # the displacement of a pixel of the first image to where it is in the second; rows come first
-    pairs = (optical_flow_tvl1(now, following)[::-1].copy() for now, following in zip(grey, grey[1:], strict=False))
+    pairs = (optical_flow_tvl1(now, following)[::-1].copy() for now, following in pairwise(grey))
     flows = [torch.from_numpy(pair.astype(np.float32)) for pair in pairs]
     return torch.stack(flows) if flows else torch.empty(0, 2, *frames.shape[2:])
 

@@ -290,7 +290,9 @@ def decode(path: Path) -> Tensor:
         import av
         from av.error import FFmpegError
     except ImportError as error:
-        raise MissingDataError("video files need PyAV: install the extra video, pip install 'contrastlab[video]'") from error
+        raise MissingDataError(
+            "video files need PyAV: install the extra video, pip install 'contrastlab[video]'"
+        ) from error
     if not path.exists():
         raise MissingDataError(f"{path} does not exist")
     frames, reason = [], "it has no video stream, or one without frames"
@@ -337,7 +339,9 @@ def _picture(packed: zipfile.ZipFile, name: str) -> Any:
         with Image.open(io.BytesIO(packed.read(name))) as image:
             return np.asarray(image).copy()
     except (KeyError, OSError, zipfile.BadZipFile) as error:
-        raise CorruptFileError(f"{packed.filename} cannot be read ({error}); delete it to decode its video anew") from error
+        raise CorruptFileError(
+            f"{packed.filename} cannot be read ({error}); delete it to decode its video anew"
+        ) from error
 
 
 def _count(packed: zipfile.ZipFile, kind: str) -> int:

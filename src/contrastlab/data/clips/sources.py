@@ -47,7 +47,9 @@ def _tracks(name: str, root: Path) -> ClipSplits:
     whole = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
     kept, held = hold_out_groups(whole.labels, torch.arange(len(whole)))
     train, test = whole.subset(kept), whole.subset(held)
-    note = "GTSRB, training frames, 32 px JPEG copy; each track is a clip of every second frame, TV-L1 flow; 80/20 split"
+    note = (
+        "GTSRB, training frames, 32 px JPEG copy; each track is a clip of every second frame, TV-L1 flow; 80/20 split"
+    )
     return ClipSplits(name, train, train, test, note)
 
 
