@@ -74,6 +74,14 @@ class ActionRecognition(_Data):
     train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
 
 
+class Optimiser(_Data):
+    """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam's two averages")
+    eps: float = Field(1e-8, gt=0, description="of Adam")
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -89,14 +97,15 @@ class Settings(_Data):
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     # optimiser
+    optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
-    optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam reads betas, sgd momentum")
     lr: float = Field(0.03, gt=0)
-    betas: tuple[float, float] = (0.9, 0.999)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["constant", "steps", "cosine", "plateau"] = "steps"
+    schedule: Literal["constant", "steps", "cosine", "plateau", "linear"] = Field(
+        "steps", description="linear: to 0 over all steps, warm-up included step by step; the others change by epochs"
+    )
     milestones: tuple[int, ...] = Field((200, 250), description="epochs after which lr is multiplied by gamma")
     gamma: float = Field(0.1, gt=0, le=1)
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")

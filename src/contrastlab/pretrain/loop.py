@@ -40,8 +40,9 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
+from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
-from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, optimiser_of, plateau_drops
+from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
 
 Log = Callable[[str], None]
@@ -177,11 +178,10 @@ class _Run:
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
-        self.optimiser = optimiser_of(settings, learner.network.parameters(), fused=self.fused)
+        self.optimiser = optimiser(settings, learner.network.parameters(), fused=self.fused)
         self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
-        module, optimiser = fabric.setup(network, self.optimiser)
-        self.wrapped_optimiser = optimiser
+        module, self.wrapped_optimiser = fabric.setup(network, self.optimiser)
         learner.bind(module)
         # where the next step is, and what has been summed of its epoch
         self.epoch, self.step, self.seconds = 0, 0, 0.0
@@ -302,7 +302,7 @@ class _Run:
         return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
 
     def set_lr(self) -> None:
-        rate = learning_rate(self.settings, self.epoch)
+        rate = learning_rate(self.settings, self.epoch, self.step / self.steps - self.epoch)
         if self.settings.schedule == "plateau":
             rate *= self.settings.gamma ** plateau_drops(self.history, self.settings)
         for group in self.optimiser.param_groups:
@@ -374,6 +374,8 @@ class _Run:
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
         rows, total = self.row[numbers], self.steps * self.settings.epochs
+        if self.settings.schedule == "linear":
+            self.set_lr()
         with self.fabric.autocast(), self.counted_dropout():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
