@@ -58,6 +58,22 @@ class SegmentationProbe(_Data):
     train_scenes: int | None = Field(None, ge=1, description="at most so many labelled scenes; None is all")
 
 
+class ActionRecognition(_Data):
+    """How the encoder of frames is fine-tuned to name the actions of clips; a step shows a frame of each clip."""
+
+    epochs: int = Field(100, ge=1)
+    batch_size: int = Field(256, ge=1)
+    lr: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    milestones: tuple[int, ...] = ()
+    gamma: float = Field(0.1, gt=0, le=1)
+    dropout: float = Field(0.5, ge=0, lt=1, description="of the fully connected layers")
+    frames: int = Field(25, ge=1, description="of a test clip, equally spaced")
+    crops: Literal[1, 10] = Field(1, description="of a test frame: the middle; or corners and middle, mirrored too")
+    train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
+
+
 class Optimiser(_Data):
     """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
 
@@ -105,6 +121,7 @@ class Settings(_Data):
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
     segmentation: SegmentationProbe = SegmentationProbe()
+    action: ActionRecognition = ActionRecognition()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -137,5 +154,5 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "segmentation", "overrides"})
+_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "segmentation", "action", "overrides"})
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import resnets, scene, small
+from contrastlab.encoders import caffenet, resnets, scene, small
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.decoder import Decoder
 
@@ -44,6 +44,7 @@ ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]]
         "resnet18": resnets.resnet18,
         "resnet50": resnets.resnet50,
         "scene": scene.scene,
+        "caffenet": caffenet.caffenet,
     }
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
