@@ -118,6 +118,16 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 
 
+def section(search: Search, *, printed: bool) -> str:
+    """What the winner changes in a profile, as TOML."""
+    trial, _ = searches.winner(_path(search), printed=printed)
+    changes = searches.section(_path(search), printed=printed)
+    inner = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in changes.pop("overrides").items())
+    lines = [f"{name} = {json.dumps(value)}" for name, value in changes.items()]
+    overrides = [f"overrides = {{ {inner} }}"] if inner else ["overrides = {}"]
+    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *lines, *overrides])
+
+
 def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,6 +144,8 @@ def main() -> None:
             seeds = [int(seed) for seed in given.seeds.split(",")]
             complete(search, seeds, given.only, [row for row in given.rows.split(",") if row])
         print(searches.table(_path(search)).to_string())
+        for profile in ("laptop", "tuned") if search.rows else ():
+            print(f"\nprofile {profile}\n{section(search, printed=profile == 'laptop')}")
 
 
 if __name__ == "__main__":

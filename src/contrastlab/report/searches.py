@@ -3,22 +3,29 @@
 A file ``results/searches/<name>.json`` holds what was measured on held-out training images: ``{"what", "command",
 "held_out", "rows", "ranges", "free", …, "runs": […]}``. A trial gives all rows of a search the same settings. The
 winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another. ``free``
-names what the paper prints: a trial that leaves these alone is *as printed*.
+names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among
+these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what that makes.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from contrastlab import methods, papers
 from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.results import Result
 from contrastlab.settings import Settings
 
-__all__ = ["read", "table", "winner"]
+__all__ = ["LONGER", "read", "section", "strangers", "table", "winner"]
+
+LONGER = 3
+"""Epochs of a run in the profile for each epoch of a run in the search."""
 
 
 def read(path: Path | str) -> dict[str, Any]:
@@ -96,6 +103,53 @@ def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, A
         raise reject("path", str(path), "a search with a trial that all of its rows have finished")
     best = str(means.idxmax())
     return best, by_trial[best]
+
+
+def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
+    """What the winner of a search changes in a profile: all that was drawn, at the length of the profile.
+
+    Args:
+        path: of a stored random search.
+        printed: among the trials that leave alone what the paper prints.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+        ArgumentError: no trial has all its rows, or the search is a list by hand.
+    """
+    stored = read(path)
+    _, won = winner(path, printed=printed)
+    drawn = {*stored["ranges"], *stored["free"]}
+    whole = Settings.model_validate(won).model_dump(mode="json")
+    out = {"train_images": whole["train_images"], "epochs": LONGER * whole["epochs"]}
+    out |= {name: whole[name] for name in stored["ranges"] if name in whole}
+    return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
+
+
+def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
+    """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
+
+    Args:
+        stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
+        folder: of the searches.
+    """
+    out = []
+    for result in stored:
+        if result.profile not in ("laptop", "tuned"):
+            continue
+        name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
+        paper, _, number = result.table.partition("/")
+        plan = papers.plan(paper, number.removeprefix("table"))
+        profile = papers.shared_profiles()[result.profile]
+        columns = plan.select(result.dataset).values()
+        search = profile.search(methods.get(result.method))
+        if result.method not in papers.REFERENCES and not search:
+            out.append(f"{name}: no search chose its settings")
+        elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
+            out.append(f"{name}: its settings are not those of the profile today")
+        elif search and not (Path(folder) / f"{search}.json").exists():
+            out.append(f"{name}: search {search} is not stored")
+    return out
 
 
 def _changes(settings: dict[str, Any]) -> set[str]:
