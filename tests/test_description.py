@@ -129,7 +129,7 @@ def test_defaults_are_what_stored_descriptions_leave_out() -> None:
         for kind in types_of(choice).values() if fields(kind)
     }  # fmt: skip
     assert {
-        "Augmented": {"count": 1}, "Split": {"space": "lab", "count": 1},
+        "Augmented": {"count": 1}, "Split": {"space": "lab", "count": 1, "scaling": "range"},
         "Bank": {"rate": 0.5}, "Queue": {"size": 65536, "momentum": 0.999, "shuffle_groups": 1},
         "InBatch": {"against": "both", "symmetric": True, "momentum": None},
         "Uniform": {"k": 4096, "own": "excluded"},

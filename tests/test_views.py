@@ -430,17 +430,21 @@ def test_bad_batches_are_named():
 # --- colour spaces and parts
 
 
-@pytest.mark.parametrize("space", ["lab", "ydbdr"])
+@pytest.mark.parametrize("space", sorted(colour.SPACES))
 def test_colour_spaces_equal_scikit_image(space):
     images = noise(4, 3, 48) / 255
     images[0, :, 0, :8] = torch.linspace(0, 0.06, 8)  # around the kinks of the two gamma curves
-    ours = getattr(colour, f"rgb_to_{space}")(images).permute(0, 2, 3, 1).numpy()
-    theirs = getattr(color, f"rgb2{space}")(images.double().permute(0, 2, 3, 1).numpy())
+    images[1, :, :2, :8] = torch.tensor([0.0, 1.0]).view(1, 2, 1)  # black and white
+    images[2, 0, 0], images[2, 1, 1], images[2, :2, 2] = 1.0, 1.0, 0.7  # pure and tied channels
+    ours = colour.SPACES[space].convert(images).permute(0, 2, 3, 1).numpy()
+    theirs = images.double().permute(0, 2, 3, 1).numpy()
+    if space != "rgb":
+        theirs = getattr(color, f"rgb2{space}")(theirs)
     extent = np.ptp(theirs, axis=(0, 1, 2))
     assert (np.abs(ours - theirs) / extent).max() < 1e-4
 
 
-@pytest.mark.parametrize("space", ["lab", "ydbdr"])
+@pytest.mark.parametrize("space", sorted(colour.SPACES))
 def test_split_fills_minus_one_to_one(space):
     cube = torch.cartesian_prod(*[torch.tensor([0, 128, 255], dtype=torch.uint8)] * 3)
     images = cube.T.reshape(1, 3, 27, 1).expand(1, 3, 27, 27).contiguous()
@@ -448,8 +452,9 @@ def test_split_fills_minus_one_to_one(space):
     luminance, chrominance = part.plain(images, a)
     assert luminance.shape == (1, 1, 27, 27)
     assert chrominance.shape == (1, 2, 27, 27)
-    for channel in torch.cat((luminance, chrominance), 1)[0]:
-        assert channel.max().item() == pytest.approx(1, abs=0.02)
+    for k, channel in enumerate(torch.cat((luminance, chrominance), 1)[0]):
+        # the largest hue of the corners and middles of the cube is 11/12
+        assert channel.max().item() == pytest.approx(5 / 6 if (space, k) == ("hsv", 0) else 1, abs=0.02)
         assert channel.min().item() == pytest.approx(-1, abs=0.02)
 
 
@@ -459,6 +464,17 @@ def test_split_views_come_from_one_augmented_image():
     ydbdr = colour.rgb_to_ydbdr(a.random(images, generator(2)))
     close(luminance, (ydbdr[:, :1] - 0.5) / 0.5, 1e-5)
     close(chrominance, ydbdr[:, 1:] / 1.333, 1e-5)
+
+
+@pytest.mark.parametrize("space", ["ydbdr", "ycbcr"])
+def test_the_released_scaling_moves_the_middle_and_no_more(space):
+    images, a = noise(6), augmentation("none", 32)
+    parts = [torch.cat(Split(space, scaling=s).plain(images, a), 1) for s in ("range", "released")]
+    entry = colour.SPACES[space]
+    mean, half = (torch.tensor(row)[:, None, None] for row in entry.released)
+    close(parts[1], (entry.convert(images / 255) - mean) / half, 1e-5)
+    # half a range at most, in units of the half-range
+    assert 0.01 < (parts[0] - parts[1]).abs().amax() < 0.5
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -479,7 +495,12 @@ def test_augmented_makes_independent_normalised_views(count):
 def test_streams_channels_and_formula():
     assert (Augmented(2).streams, Augmented(2).channels(3), Augmented().channels(1)) == (("view",), (3,), (1,))
     assert (Split().streams, Split().channels(3)) == (("L", "ab"), (1, 2))
-    for part in (Augmented(), Augmented(5), Split(), Split("ydbdr")):
+    assert Split("rgb", 2).single() == Split("rgb")
+    assert {name: Split(name).streams for name in colour.SPACES} == {
+        "lab": ("L", "ab"), "ydbdr": ("Y", "DbDr"), "ycbcr": ("Y", "CbCr"), "yiq": ("Y", "IQ"), "rgb": ("R", "GB"),
+        "hsv": ("H", "SV"), "hed": ("H", "ED"), "xyz": ("X", "YZ"),
+    }  # fmt: skip
+    for part in (Augmented(), Augmented(5), *map(Split, colour.SPACES)):
         assert part.latex.count("{") == part.latex.count("}")
         assert "v" in part.latex
 
@@ -498,8 +519,12 @@ def test_grey_images():
 def test_parts_are_checked():
     with pytest.raises(errors.ArgumentError, match="count=0"):
         Augmented(0)
-    with pytest.raises(errors.ArgumentError, match="space='hsv'"):
-        Split("hsv")
+    with pytest.raises(errors.UnknownNameError, match="'hsl'; did you mean hsv"):
+        Split("hsl")
+    with pytest.raises(errors.ArgumentError, match="scaling='mean'"):
+        Split("lab", scaling="mean")
+    with pytest.raises(errors.ArgumentError, match="scaling='released': accepted is 'range' for 'lab'"):
+        Split("lab", scaling="released")
     with pytest.raises(errors.ArgumentError, match="image_channels=4"):
         Split().channels(4)
     with pytest.raises(errors.ArgumentError, match=r"\[B, 3, H, W\]"):
