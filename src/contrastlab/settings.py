@@ -46,6 +46,20 @@ class TransferView(_Data):
     )
 
 
+class LayerProbe(_Data):
+    """Which layers of frozen encoders are probed, and how; the linear classifier is that of ``linear``.
+
+    CMC Table 8: the five convolutional layers, max-pooled to about 9,600 values each; Table 7: conv5 and fc7, linear
+    and with a hidden layer of 200, which is trained by Adam.
+    """
+
+    names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
+    values: int = Field(9600, ge=1, description="a map is max-pooled to at most so many values, all streams together")
+    hidden: int = Field(0, ge=0, description="units of the hidden layer of a second classifier; 0: there is none")
+    mlp_epochs: int = Field(100, ge=1)
+    mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -59,6 +73,7 @@ class Settings(_Data):
     stem: Literal["imagenet", "cifar"] = "imagenet"
     head: Literal["linear", "mlp"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
+    width: float = Field(1.0, gt=0, description="factor on the encoder's channels; CMC's halves of a network have 0.5")
     # optimiser
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
@@ -80,6 +95,7 @@ class Settings(_Data):
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
+    layers: LayerProbe = LayerProbe()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -112,5 +128,5 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "overrides"})
-_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim"})
+_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "layers", "overrides"})
+_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from contrastlab import errors
 from contrastlab.settings import Settings
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.representations import encode, frozen, represent
@@ -17,6 +18,7 @@ from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
+    "Layers",
     "Linear",
     "Measured",
     "Metric",
@@ -38,7 +40,7 @@ __all__ = [
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer)})
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer, Layers)})
 """Name to task."""
 
 

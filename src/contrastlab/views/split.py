@@ -81,7 +81,12 @@ class Split:
             raise errors.reject("image_channels", image_channels, "3")
         return (1, 2)
 
-    def _split(self, images: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The two parts of RGB images ``[B, 3, H, W]`` in [0, 1]: ``[B, 1, H, W]`` and ``[B, 2, H, W]``.
+
+        Raises:
+            NotApplicableError: for grey images.
+        """
         self.channels(images.shape[-3])
         middle, half = self._space.middle, self._space.half
         if self.scaling == "released" and self._space.released is not None:
@@ -106,11 +111,11 @@ class Split:
             ArgumentError: for another dtype or shape.
         """
         made = random_views(batch, augmentation, rng, self.count)
-        return tuple(part for view in made for part in self._split(view))
+        return tuple(part for view in made for part in self.parts(view))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
         """The evaluation's two parts, without randomness; see :meth:`make`."""
-        return self._split(augmentation.plain(batch))
+        return self.parts(augmentation.plain(batch))
 
     @property
     def latex(self) -> str:

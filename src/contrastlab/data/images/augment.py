@@ -8,7 +8,7 @@ products run in float32; with PyTorch's TF32 switched on they are rounded to 1/2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.sampling import ViewDraws, sample
 
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
+
+PUZZLE_SCALE = (0.6, 1.0)
+"""Area of the crop that a jigsaw is cut from, as a fraction of the image's."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -151,6 +154,19 @@ class Augmentation:
         """
         check_images(images, floating=False)
         return resize_center(images, self.resize, self.size).mul_(1 / 255).clamp_(0, 1)
+
+    def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
+        """The view that a jigsaw is cut from: another crop, flipped or not, in its own colours.
+
+        Args:
+            side: of the view in pixels.
+            whole: the images are crops already.
+        """
+        scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
+        return replace(
+            self, size=side, scale=scale, ratio=ratio, jitter=(0.0, 0.0, 0.0, 0.0), grayscale=0.0, blur=0.0,
+            blur_kernel=None, resize=None,
+        )  # fmt: skip
 
     def normalise(self, images: Tensor) -> Tensor:
         """Subtract the mean and divide by the standard deviation, per channel.
