@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 from skimage import color
 from torch import Tensor
@@ -15,7 +16,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as reference
 
 from contrastlab import colour, errors
-from contrastlab.data.images import augment, augmentations, geometry, photometry, sampling
+from contrastlab.data.images import augment, augmentations, geometry, photometry, randaugment, sampling
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.views import Augmented, Split
 
@@ -184,7 +185,10 @@ def looped(image: Tensor, a: augmentations.Augmentation, draws: sampling.ViewDra
         x = reference.rgb_to_grayscale(x, 3)
     if draws.sigma[index] > 0:
         x = reference.gaussian_blur(x, [a.kernel, a.kernel], [draws.sigma[index].item()] * 2)
-    return reference.horizontal_flip(x) if draws.flip[index] else x
+    x = reference.horizontal_flip(x) if draws.flip[index] else x
+    for which, level, sign in draws.operations[index].tolist():
+        x = x if which < 0 else randaugment.OPERATIONS[a.randaugment_space][int(which)](x.clamp(0, 1), level, sign)
+    return x
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -198,6 +202,81 @@ def test_whole_recipe_equals_a_torchvision_loop(name, source, size, channels):
     ours = augment.apply(images, a, draws)
     for index in range(40):
         close(ours[index], looped(images[index], a, draws, index), LEVEL / 4)
+
+
+# --- RandAugment
+
+
+def by_pillow(picture: Image.Image, name: str, level: float, sign: float) -> Image.Image:
+    """The operations as timm and CMC's authors have them, on Pillow's images."""
+    width, height = picture.size
+    factor, slope, fill = 0.1 + 1.8 * level, 0.3 * level * sign, (124, 116, 104)
+
+    def affine(*matrix: float) -> Image.Image:
+        return picture.transform(
+            picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=fill
+        )
+
+    table = [min(255, i + int(110 * level)) if i < 128 else i for i in range(256)] * 3
+    return {
+        "AutoContrast": lambda: ImageOps.autocontrast(picture), "Identity": lambda: picture,
+        "Rotate": lambda: picture.rotate(-30 * level * sign, Image.Resampling.BILINEAR, fillcolor=fill),
+        "Sharpness": lambda: ImageEnhance.Sharpness(picture).enhance(factor),
+        "ShearX": lambda: affine(1, slope, 0, 0, 1, 0), "ShearY": lambda: affine(1, 0, 0, slope, 1, 0),
+        "TranslateX": lambda: affine(1, 0, -0.45 * level * sign * width, 0, 1, 0),
+        "TranslateY": lambda: affine(1, 0, 0, 0, 1, -0.45 * level * sign * height),
+        "Equalize": lambda: ImageOps.equalize(picture), "Invert": lambda: ImageOps.invert(picture),
+        "Posterize": lambda: ImageOps.posterize(picture, int(4 * level)),
+        "Solarize": lambda: ImageOps.solarize(picture, int(256 * level)),
+        "SolarizeAdd": lambda: picture.point(table), "Color": lambda: ImageEnhance.Color(picture).enhance(factor),
+        "Contrast": lambda: ImageEnhance.Contrast(picture).enhance(factor),
+        "Brightness": lambda: ImageEnhance.Brightness(picture).enhance(factor),
+    }[name]()  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("level", [1.0, 0.8])
+@pytest.mark.parametrize("name", [*randaugment.GEOMETRY, *randaugment._COLOURS])
+def test_operations_are_those_of_the_released_randaugment(name, level, sign):
+    waves = torch.linspace(0, 6, 64)
+    smooth = torch.stack(
+        [waves.sin()[:, None] * waves.cos(), waves.cos()[:, None].expand(64, 64), waves.sin() * waves[:, None] / 6]
+    )
+    image = ((smooth + 1) * 100 + 20).round() / 255
+    operation = {**randaugment.GEOMETRY, **randaugment._COLOURS}[name]
+    ours = operation(image, level, sign)
+    theirs = reference.pil_to_tensor(by_pillow(reference.to_pil_image(image), name, level, sign)).float() / 255
+    off = (ours - theirs).abs()
+    # Pillow rounds to 8 bits and interpolates half a pixel apart at the border of what was moved in
+    assert off.median() <= 2 * LEVEL
+    assert (off > 6 * LEVEL).float().mean() < 0.06
+    changed = (ours - image).abs().mean() > 3 * LEVEL
+    assert bool(changed) == (name not in ("Identity", "Sharpness") and (name, level) != ("Solarize", 1.0))
+
+
+def test_two_operations_are_drawn_and_half_of_them_applied():
+    draws = randaugment.sample_operations(MANY, 2, "geometry", generator=generator(), device="cpu")
+    assert draws.shape == (MANY, 2, 3)
+    which = draws[..., 0].flatten()
+    assert (which < 0).float().mean().item() == pytest.approx(0.5, abs=0.02)
+    shares = which[which >= 0].long().bincount(minlength=8) / (which >= 0).sum()
+    assert (shares - 1 / 8).abs().max() < 0.02
+    level = draws[..., 1].flatten()
+    assert (level == 1).float().mean().item() == pytest.approx(0.5, abs=0.02)  # cut off at the full strength
+    assert level.min() > 0.7
+    assert draws[..., 2].mean().abs() < 0.05
+    assert len(randaugment.OPERATIONS["all"]) == 15
+
+
+def test_randaugment_leaves_the_crops_of_a_seed_as_they_are():
+    plain, more = (augmentation(name, 32) for name in ("cmc_resnet", "cmc_randaugment"))
+    one, two = (sampling.sample(a, 9, 40, 40, generator=generator(2)) for a in (plain, more))
+    assert torch.equal(one.boxes, two.boxes)
+    assert torch.equal(one.flip, two.flip)
+    assert (one.operations.shape, two.operations.shape) == ((9, 0, 3), (9, 2, 3))
+    for bad in ({"randaugment": -1}, {"randaugment_space": "colour"}):
+        with pytest.raises(errors.ArgumentError, match=next(iter(bad))):
+            replace(more, **bad)
 
 
 # --- draws

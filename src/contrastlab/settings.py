@@ -35,6 +35,7 @@ class LinearProbe(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
+    augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
 
 
 class TransferView(_Data):

@@ -15,7 +15,7 @@ from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_or
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting
-from contrastlab.tasks.linear import correct, linear_lbfgs
+from contrastlab.tasks.linear import correct, linear_lbfgs, probed
 from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import check_labels, frozen
 from contrastlab.views import Augmentation, Views
@@ -107,7 +107,7 @@ def by_sgd(
     Returns:
         Name of the layer, with ``_mlp`` behind it for a hidden layer, to scores.
     """
-    single = views.single()
+    single, augmentation = views.single(), probed(probe, augmentation)
     generator = torch.Generator(device=device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     chosen = subset_order(train.labels, probe.train_images, seed)

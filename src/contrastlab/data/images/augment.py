@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contrastlab import errors
 from contrastlab.colour import check_images, standardise
-from contrastlab.data.images import photometry
+from contrastlab.data.images import photometry, randaugment
 from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.sampling import ViewDraws, sample
 
@@ -40,7 +40,7 @@ class Augmentation:
     """A distribution over views of an image, as data.
 
     The operations and their order: random resized crop and flip, then (grayscale and) colour jitter
-    (and grayscale), then Gaussian blur. Every image of a batch gets draws of its own.
+    (and grayscale), then Gaussian blur, then RandAugment. Every image of a batch gets draws of its own.
 
     Attributes:
         name: how results refer to it.
@@ -57,6 +57,8 @@ class Augmentation:
         blur_sigma: range of its standard deviation in pixels of the view.
         blur_kernel: its odd number of taps; None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as
             Pillow's blur (MoCo v2) has no kernel to cut it. SimCLR cuts at a tenth of the image's side.
+        randaugment: operations of RandAugment on each image; 0 for none.
+        randaugment_space: ``"geometry"`` for views of a colour split, or ``"all"``.
         mean: per-channel mean that ``normalise`` subtracts (one value or three).
         std: per-channel standard deviation that ``normalise`` divides by (one value or three).
         resize: at test time the shorter side is resized to this before the central ``size`` pixels are
@@ -78,6 +80,8 @@ class Augmentation:
     blur: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     blur_kernel: int | None = None
+    randaugment: int = 0
+    randaugment_space: randaugment.Space = "geometry"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     resize: int | None = None
@@ -99,6 +103,10 @@ class Augmentation:
             raise errors.reject(
                 "blur_kernel", kernel, f"None or an odd number with blur_kernel // 2 < size={self.size}"
             )
+        if self.randaugment < 0:
+            raise errors.reject("randaugment", self.randaugment, "a number of operations >= 0")
+        if self.randaugment_space not in randaugment.OPERATIONS:
+            raise errors.reject("randaugment_space", self.randaugment_space, "'geometry' or 'all'")
         if len(self.mean) not in (1, 3):
             raise errors.reject("mean", self.mean, "one value or three")
         if len(self.std) != len(self.mean) or not all(s > 0 for s in self.std):
@@ -165,7 +173,7 @@ class Augmentation:
         scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
         return replace(
             self, size=side, scale=scale, ratio=ratio, jitter=(0.0, 0.0, 0.0, 0.0), grayscale=0.0, blur=0.0,
-            blur_kernel=None, resize=None,
+            blur_kernel=None, randaugment=0, resize=None,
         )  # fmt: skip
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -241,4 +249,6 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
     elif a.blur > 0 and len(chosen := draws.sigma.nonzero()[:, 0]):
         blurred = photometry.gaussian_blur(views.index_select(0, chosen), draws.sigma[chosen], a.kernel)
         views.index_copy_(0, chosen, blurred)
+    if a.randaugment:
+        views = randaugment.randaugment(views.clamp_(0, 1), draws.operations, a.randaugment_space)
     return views.clamp_(0, 1)  # rounding of the resampling may leave [0, 1] by 1e-7
