@@ -61,6 +61,26 @@ class LayerProbe(_Data):
     mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
 
 
+class SegmentationProbe(_Data):
+    """How classes of pixels are read from the maps of one encoder, by a decoder with skip connections."""
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(32, ge=1)
+    lr: float = Field(1e-3, gt=0, description="of Adam; x0.2 at two thirds, 0.8 and 0.93 of the epochs")
+    betas: tuple[float, float] = (0.5, 0.999)
+    width: int = Field(64, ge=1, description="channels of the decoder's finest map; they double with each coarser one")
+    end_to_end: bool = Field(False, description="the encoder is trained, too: a reference with labels, not a probe")
+    train_scenes: int | None = Field(None, ge=1, description="at most so many labelled scenes; None is all")
+
+
+class Optimiser(_Data):
+    """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam's two averages")
+    eps: float = Field(1e-8, gt=0, description="of Adam")
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -74,14 +94,17 @@ class Settings(_Data):
     stem: Literal["imagenet", "cifar"] = "imagenet"
     head: Literal["linear", "mlp"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
-    width: float = Field(1.0, gt=0, description="factor on the encoder's channels; CMC's halves of a network have 0.5")
+    width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     # optimiser
+    optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
     lr: float = Field(0.03, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["constant", "steps", "cosine", "plateau"] = "steps"
+    schedule: Literal["constant", "steps", "cosine", "plateau", "linear"] = Field(
+        "steps", description="linear: to 0 over all steps, warm-up included step by step; the others change by epochs"
+    )
     milestones: tuple[int, ...] = Field((200, 250), description="epochs after which lr is multiplied by gamma")
     gamma: float = Field(0.1, gt=0, le=1)
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")
@@ -97,6 +120,7 @@ class Settings(_Data):
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
     layers: LayerProbe = LayerProbe()
+    segmentation: SegmentationProbe = SegmentationProbe()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -129,5 +153,7 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "layers", "overrides"})
+_NOT_TRAINING = frozenset(
+    {"test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "overrides"}
+)  # fmt: skip
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

@@ -34,8 +34,13 @@ class Modality:
 
 
 def _image_build(settings: Settings) -> Mapping[str, Any]:
-    known = {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
-    return known if settings.width == 1 else {**known, "width": settings.width}
+    return {
+        "arch": settings.arch,
+        "stem": settings.stem,
+        "head": settings.head,
+        "dim": settings.dim,
+        "width": settings.width,
+    }
 
 
 def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:

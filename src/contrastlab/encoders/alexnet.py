@@ -73,7 +73,7 @@ def _dense(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class HalfAlexNet(nn.Sequential):
-    """The five blocks ``conv1`` … ``conv5``; :meth:`head` is what comes behind them.
+    """The five blocks ``conv1`` … ``conv5``; :meth:`fully_connected` is what comes behind them.
 
     Local response normalisation is gone and batch norm is in every layer, as CMC has it (appendix D.2).
 
@@ -99,7 +99,14 @@ class HalfAlexNet(nn.Sequential):
             inputs = outputs
         self.channels = inputs
 
-    def head(self, dim: int) -> FullyConnected:
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        """The map of each block by name."""
+        out = {}
+        for name, block in self.named_children():
+            x = out[name] = block(x)
+        return out
+
+    def fully_connected(self, dim: int) -> FullyConnected:
         """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
         return FullyConnected(self.channels, self.side, self.hidden, dim, self.pixels)
 

@@ -153,6 +153,16 @@ class TablePlan(FrozenModel):
         """``Table 1``, as the paper calls it."""
         return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
 
+    @property
+    def floor(self) -> str:
+        """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
+        return next((name for name in self.rows if recipes.get(name).keys is None), next(iter(REFERENCES)))
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
+        return REFERENCES if self.floor in REFERENCES else {}
+
     def _numbers(self) -> pd.DataFrame:
         # a figure prints no numbers
         known = (self.paper, self.table) in stems("tables", "csv")

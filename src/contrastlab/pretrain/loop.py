@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
+from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
@@ -167,16 +168,10 @@ class _Run:
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
-        self.optimiser = torch.optim.SGD(
-            learner.network.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=self.fused,
-        )
+        self.optimiser = optimiser(settings, learner.network.parameters(), fused=self.fused)
+        self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
-        module, optimiser = fabric.setup(network, self.optimiser)
-        self.wrapped_optimiser = optimiser
+        module, self.wrapped_optimiser = fabric.setup(network, self.optimiser)
         learner.bind(module)
         # where the next step is, and what has been summed of its epoch
         self.epoch, self.step, self.seconds = 0, 0, 0.0
@@ -297,11 +292,21 @@ class _Run:
         return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
 
     def set_lr(self) -> None:
-        rate = learning_rate(self.settings, self.epoch)
+        rate = learning_rate(self.settings, self.epoch, self.step / self.steps - self.epoch)
         if self.settings.schedule == "plateau":
             rate *= self.settings.gamma ** plateau_drops(self.history, self.settings)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+
+    @contextmanager
+    def counted_dropout(self) -> Iterator[None]:
+        """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
+        if not self.has_dropout:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive(self.seed, f"dropout/{self.rank}", self.step))
+            yield
 
     @property
     def reads(self) -> bool:
@@ -360,7 +365,9 @@ class _Run:
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
         rows, total = self.row[numbers], self.steps * self.settings.epochs
-        with self.fabric.autocast():
+        if self.settings.schedule == "linear":
+            self.set_lr()
+        with self.fabric.autocast(), self.counted_dropout():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)

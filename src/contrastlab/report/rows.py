@@ -168,7 +168,7 @@ def make(
     plan: TablePlan, name: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases."""
-    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *REFERENCES)}
+    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     rows = []
     for method, cell in cells.items():
         if method == RANDOM_LAB and cell is None:
@@ -186,7 +186,7 @@ def make(
         elif cell is None:
             row = replace(row, status="not run")
         else:
-            floor = (cells[RANDOM_LAB] if cell.split else None) or cells[RANDOM]
+            floor = (cells.get(RANDOM_LAB) if cell.split else None) or cells[plan.floor]
             own = floor is cell or method == RANDOM_LAB
             gap, above, why = (None, None, "") if own else _against_random(cell, floor)
             row = replace(

@@ -132,7 +132,7 @@ def table(
     chosen = resolve_profile(plan, profile)
     names = list(plan.resolve_all(rows))
     which = parse_seeds(seeds)
-    if references_too:
+    if references_too and plan.references:
         names += [name for name in references(names, chosen) if name not in names]
     place = Where(**where)
     every = cells(plan, dataset, names, which, chosen, columns)

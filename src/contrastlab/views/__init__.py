@@ -6,6 +6,7 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 
 from contrastlab.views.augmented import Augmented
 from contrastlab.views.base import Augmentation, query_weights
+from contrastlab.views.channels import Channels
 from contrastlab.views.jigsaw import Jigsaw
 from contrastlab.views.offset import Offset
 from contrastlab.views.split import Split
@@ -13,6 +14,7 @@ from contrastlab.views.split import Split
 __all__ = [
     "Augmentation",
     "Augmented",
+    "Channels",
     "Jigsaw",
     "Offset",
     "Split",
@@ -25,5 +27,6 @@ Views = (
     | Split
     | Offset
     | Jigsaw
+    | Channels
 )  # fmt: skip
 """Every kind of views; a new one is a file here and a member of this union."""

@@ -292,7 +292,7 @@ class Splits:
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
         parts = (self.pretrain, self.train, self.test)
-        moved = {id(part): part.to(device) if isinstance(part, ImageSet) else part for part in parts}
+        moved = {id(part): part.to(device) if part.resident else part for part in parts}
         pretrain, train, test = (moved[id(part)] for part in parts)
         return replace(self, pretrain=pretrain, train=train, test=test)
 
