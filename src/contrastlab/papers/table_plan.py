@@ -36,8 +36,19 @@ def _fields(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 _Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
-# of a column, which must be hashable
-_Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: tuple(_fields(dict(raw)).items()))]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
+
+
+def _thawed(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    nested = {k for k, v in pairs if isinstance(v, tuple) and v and isinstance(v[0], tuple)}
+    return {k: _thawed(v) if k in nested else v for k, v in pairs}
+
+
+# changes that a column holds, which must be hashable
+_Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _frozen(_fields(dict(raw))))]
 
 
 class _Profile(FrozenModel):
@@ -272,7 +283,7 @@ class TablePlan(FrozenModel):
         out = Settings()
         for changes in self._layers(self.dataset_key(dataset), method, profile):
             out = out.override(**changes)
-        return out.override(**dict(column.settings)) if column is not None and column.settings else out
+        return out.override(**_thawed(column.settings)) if column is not None and column.settings else out
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""

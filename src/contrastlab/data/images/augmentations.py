@@ -38,6 +38,11 @@ def _cmc_jitter(size: int) -> Augmentation:
     return Augmentation("cmc_jitter", size, jitter=(0.4, 0.4, 0.4, 0.4), resize=_resize(size))
 
 
+def _cmc_stl10(size: int) -> Augmentation:
+    """CMC on STL-10: a crop of 64 from 96 pixels, flipped or not; of other pictures as large a part."""
+    return Augmentation("cmc_stl10", size, scale=(4 / 9, 4 / 9), ratio=(1.0, 1.0), resize=None if size == 64 else size)
+
+
 def _cmc_resnet(size: int) -> Augmentation:
     """CMC with ResNets on ImageNet: crop and flip, as its released code has it."""
     return Augmentation("cmc_resnet", size, scale=(0.08, 1.0), resize=_resize(size))
@@ -120,6 +125,7 @@ AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
         "mocov2": _mocov2,
         "cmc": _cmc,
         "cmc_jitter": _cmc_jitter,
+        "cmc_stl10": _cmc_stl10,
         "cmc_resnet": _cmc_resnet,
         "cmc_randaugment": _cmc_randaugment,
         "cmc_rgb": _cmc_rgb,
