@@ -35,6 +35,7 @@ class LinearProbe(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
+    augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
 
 
 class TransferView(_Data):
@@ -44,6 +45,20 @@ class TransferView(_Data):
     normalise: Literal["target", "pretraining"] = Field(
         "target", description="by mean and variance of the target's training images, or as in pre-training"
     )
+
+
+class LayerProbe(_Data):
+    """Which layers of frozen encoders are probed, and how; the linear classifier is that of ``linear``.
+
+    CMC Table 8: the five convolutional layers, max-pooled to about 9,600 values each; Table 7: conv5 and fc7, linear
+    and with a hidden layer of 200, which is trained by Adam.
+    """
+
+    names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
+    values: int = Field(9600, ge=1, description="a map is max-pooled to at most so many values, all streams together")
+    hidden: int = Field(0, ge=0, description="units of the hidden layer of a second classifier; 0: there is none")
+    mlp_epochs: int = Field(100, ge=1)
+    mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
 
 
 class SegmentationProbe(_Data):
@@ -120,6 +135,7 @@ class Settings(_Data):
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
+    layers: LayerProbe = LayerProbe()
     segmentation: SegmentationProbe = SegmentationProbe()
     action: ActionRecognition = ActionRecognition()
 
@@ -154,5 +170,16 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "segmentation", "action", "overrides"})
+_NOT_TRAINING = frozenset(
+    {
+        "test_images",
+        "knn_every",
+        "linear",
+        "transfer",
+        "layers",
+        "segmentation",
+        "action",
+        "overrides",
+    }
+)
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

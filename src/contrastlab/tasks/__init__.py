@@ -11,6 +11,7 @@ from contrastlab import errors
 from contrastlab.settings import Settings
 from contrastlab.tasks.action import Action
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.representations import encode, frozen, represent
@@ -19,6 +20,7 @@ from contrastlab.tasks.transfer import Transfer
 __all__ = [
     "TASKS",
     "Action",
+    "Layers",
     "Linear",
     "Measured",
     "Metric",
@@ -40,7 +42,18 @@ __all__ = [
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer, Action)})
+TASKS: Mapping[str, type[Task]] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            Linear,
+            Neighbours,
+            Transfer,
+            Layers,
+            Action,
+        )
+    }
+)
 """Name to task."""
 
 
