@@ -26,6 +26,8 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.scenes.sources import NAMES as SCENES
+from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
@@ -36,7 +38,7 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
+    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS, *SCENES)))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -69,6 +71,10 @@ def load(
     - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
     - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
     - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
+    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
+      ``rooms_validation`` scores on others, to choose settings by
+    - ``camvid``: street frames with classes of pixels
+    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
 
@@ -99,6 +105,8 @@ def load(
             raise reject(argument, value, "an integer of at least 1, or None for all")
     if name in _GENERATED:
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
+    if name in SCENES:
+        return load_scenes(name, data_root(root), n_train, n_test, seed)
     kind, _, location = name.partition(":")
     if kind in ("folder", "parquet") and location:
         splits = (load_folder if kind == "folder" else load_parquet)(name, location)

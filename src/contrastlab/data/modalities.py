@@ -11,6 +11,7 @@ from torch import nn
 
 from contrastlab import encoders, errors
 from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 
@@ -54,6 +55,10 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
             Modality(
                 "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
                 _image_build,
+            ),
+            Modality(
+                "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
             ),
         )
     }

@@ -71,6 +71,9 @@ class Column(FrozenModel):
     on: str = Field("", description="data the task scores on; empty: those of pre-training")
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
 
+    row_suffix: str = Field("", description="what printed rows end in where each is printed once for every metric")
+    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
+
     @property
     def task(self) -> str:
         """Name of the task that gives the metric."""
@@ -125,7 +128,9 @@ class TablePlan(FrozenModel):
             tasks.metric(column.metric)
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
-        for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+        suffix = next((column.row_suffix for column in self.columns.values()), "")
+        labels = [label and label + suffix for label in self.rows.values()]
+        for kind, printed in zip(kinds, (labels, headings), strict=True):
             for name in printed:
                 own = name.partition(" / ")[0] if "" in headings else name
                 if own and own not in set(numbers[kind]):
@@ -322,7 +327,9 @@ class TablePlan(FrozenModel):
     def _find(self, name: str, row: str) -> pd.Series[Any] | None:
         if not row or name not in self.columns:
             return None
-        column = self.columns[name].published
+        if not self.columns[name].printed:
+            return None
+        column, row = self.columns[name].published, row + self.columns[name].row_suffix
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         if self.transposed:
