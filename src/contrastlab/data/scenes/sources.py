@@ -215,7 +215,7 @@ def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> 
         cy: and down.
 
     Returns:
-        ``[3, H, W]`` in the camera's axes (right, down, forward); NaN where a neighbour is missing.
+        ``[3, H, W]`` in the camera's axes (right, down, forward); NaN where the pixel or a neighbour is missing.
     """
     height, width = depth.shape
     x, y = np.meshgrid((np.arange(width) - cx) / fx, (np.arange(height) - cy) / fy)
@@ -223,7 +223,7 @@ def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> 
     padded = np.pad(points, ((0, 0), (2, 2), (2, 2)), constant_values=np.nan)
     across = padded[:, 2:-2, 4:] - padded[:, 2:-2, :-4]
     down = padded[:, 4:, 2:-2] - padded[:, :-4, 2:-2]
-    normal = np.cross(down, across, axis=0)
+    normal = np.where(np.isfinite(depth), np.cross(down, across, axis=0), np.nan)
     with np.errstate(invalid="ignore"):
         out: NDArray[np.float32] = (normal / np.linalg.norm(normal, axis=0)).astype(np.float32)
     return out
