@@ -10,7 +10,7 @@ the paper and ``note`` says so.
 from __future__ import annotations
 
 from contrastlab import errors
-from contrastlab.methods import cmc, cmc_video, fmicl, jcl, references, ring, vince
+from contrastlab.methods import cmc, cmc_scenes, cmc_video, fmicl, jcl, references, ring, vince
 from contrastlab.methods.description import CHOICES, canonical
 from contrastlab.methods.recipe import Recipe
 
@@ -25,6 +25,7 @@ _RECIPES: dict[str, Recipe] = {
         jcl,
         cmc,
         cmc_video,
+        cmc_scenes,
         fmicl,
     )
     for recipe in module.rows()

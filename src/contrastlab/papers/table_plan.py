@@ -41,6 +41,7 @@ class Column(FrozenModel):
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
     suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
     settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
+    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
 
     @property
     def task(self) -> str:
@@ -311,6 +312,8 @@ class TablePlan(FrozenModel):
 
     def _find(self, name: str, row: str) -> pd.Series[Any] | None:
         if not row or name not in self.columns:
+            return None
+        if not self.columns[name].printed:
             return None
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:

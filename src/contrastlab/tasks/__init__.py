@@ -14,7 +14,9 @@ from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
 from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
+from contrastlab.tasks.one_view import OneView
 from contrastlab.tasks.representations import encode, frozen, represent
+from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmentation, confusion, mean_iou, pixel_accuracy
 from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
@@ -25,10 +27,13 @@ __all__ = [
     "Measured",
     "Metric",
     "Neighbours",
+    "OneView",
+    "Segmentation",
     "Setting",
     "Task",
     "Transfer",
     "bootstrap",
+    "confusion",
     "correct",
     "encode",
     "frozen",
@@ -36,8 +41,10 @@ __all__ = [
     "knn",
     "linear_lbfgs",
     "linear_sgd",
+    "mean_iou",
     "metric",
     "nearest_neighbour",
+    "pixel_accuracy",
     "represent",
     "task_of",
 ]
@@ -51,6 +58,8 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
             Transfer,
             Layers,
             Action,
+            OneView,
+            *SEGMENTATIONS.values(),
         )
     }
 )
