@@ -56,7 +56,7 @@ class Profile(FrozenModel):
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices[choice]).__name__ == kind
+    return type(recipe.choices()[choice]).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
