@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
 from contrastlab.data.images import shapes
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
@@ -36,7 +37,7 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
+    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS, *ANNOTATED)))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -71,6 +72,9 @@ def load(
     - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
+    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``; generated ones are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
@@ -108,12 +112,15 @@ def load(
         splits = load_published(name, data_root(root), download)
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
+    elif name in ANNOTATED or (kind == "annotated" and location):
+        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
+        return own.limited(n_train, n_test, seed)
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>"))
+        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>", "annotated:<path>"))
     return _limit(splits, n_train, n_test, seed)
 
 

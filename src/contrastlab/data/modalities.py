@@ -34,7 +34,8 @@ class Modality:
 
 
 def _image_build(settings: Settings) -> Mapping[str, Any]:
-    return {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
+    known = {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
+    return known if settings.width == 1 else {**known, "width": settings.width}
 
 
 def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
@@ -48,6 +49,10 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
             Modality(
                 "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
                 _image_build,
+            ),
+            Modality(
+                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
             ),
         )
     }

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from contrastlab import errors
 from contrastlab.settings import Settings
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.dense import Boxes, Keypoints, Masks
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.representations import encode, frozen, represent
@@ -17,7 +18,10 @@ from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
+    "Boxes",
+    "Keypoints",
     "Linear",
+    "Masks",
     "Measured",
     "Metric",
     "Neighbours",
@@ -38,7 +42,9 @@ __all__ = [
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer)})
+TASKS: Mapping[str, type[Task]] = MappingProxyType(
+    {task.name: task for task in (Linear, Neighbours, Transfer, Boxes, Masks, Keypoints)}
+)
 """Name to task."""
 
 
