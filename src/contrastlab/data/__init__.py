@@ -73,7 +73,7 @@ def load(
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
-      ``coco200_persons``, ``coco200_things``; generated ones are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+      ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
     - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -169,7 +169,7 @@ class AnnotatedSplits(Splits):
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> AnnotatedSplits:
         """At most so many pictures in each part; all with ``None``."""
-        train, test = (part for part in (self.train, self.test) if isinstance(part, AnnotatedImages))
+        train, test = cast(AnnotatedImages, self.train), cast(AnnotatedImages, self.test)
         return AnnotatedSplits(self.name, train.take(n_train, seed), test.take(n_test, seed), self.note)
 
     def to(self, device: torch.device | str) -> AnnotatedSplits:

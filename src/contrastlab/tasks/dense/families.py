@@ -79,7 +79,14 @@ class Boxes(Described):
     modality: ClassVar[str] = "annotated image"
     metrics: ClassVar[tuple[Metric, ...]] = (
         *_metrics("detection", "detection"),
-        Metric("detection_coco_ap", "detection AP by COCO's rule", "AP", error="bootstrap", items="test pictures"),
+        Metric(
+            "detection_coco_ap",
+            "detection AP by COCO's rule",
+            "AP",
+            error="bootstrap",
+            items="test pictures",
+            absent="data that are not scored by VOC's rule have one detection AP",
+        ),
     )
 
     @classmethod
