@@ -54,8 +54,8 @@ class Detector(_Data):
 
     # network
     backbone: Literal["fpn", "c4"] = Field("fpn", description="a pyramid on four stages, or the third stage alone")
-    c4_head: Literal["bottlenecks", "layer4"] = Field(
-        "bottlenecks", description="three new bottleneck blocks, as Detectron2 builds them, or the encoder's own stage"
+    c4_head: Literal["published", "new", "layer4"] = Field(
+        "published", description="region head of C4: see contrastlab.tasks.dense.detectors.fifth_stage"
     )
     trained: bool = Field(False, description="fine-tune the encoder; otherwise no tensor of it changes")
     batch_norm: bool = Field(False, description="batch-norm that learns, also in the pyramid; otherwise it is frozen")

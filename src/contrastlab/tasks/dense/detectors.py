@@ -146,20 +146,42 @@ class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
     expansion = 1
 
 
-def fifth_stage(inputs: int) -> nn.Sequential:
-    """Detectron2's ``Res5ROIHeads`` for ``DEPTH: 18``: three bottlenecks to twice the channels, always new.
+C4Head = Literal["published", "new", "layer4"]
 
-    Its convolutions are He's (fan-out), its batch-norms frozen at mean 0 and variance 1. ResNet-18's own last stage is
-    made of basic blocks, whose names and shapes are others: a loader of checkpoints fills none of this.
+
+def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
+    """The region head of C4: what Detectron2's ``Res5ROIHeads`` makes of a checkpoint.
+
+    Detectron2 always builds bottlenecks, for ``DEPTH: 18`` three with 512 channels at their ends and in their middle.
+    ResNet-18's own last stage is two basic blocks. The loader of converted checkpoints compares endings of names and
+    copies every tensor whose shape agrees, with a warning for the others: the 3x3 middles of the first two blocks, the
+    shortcut, and batch-norms that belong to other convolutions. All 1x1 convolutions and the third block stay new,
+    under batch-norms frozen at mean 0 and variance 1. For networks of bottlenecks all tensors agree.
+
+    Args:
+        network: with its last stage.
+        how: ``published`` as described; ``new`` copies nothing; ``layer4`` is the network's own stage.
     """
-    outputs = 2 * inputs
+    own: nn.Module = network.layer4
+    if how == "layer4" or (how == "published" and isinstance(own[0], Bottleneck)):  # type: ignore[index]
+        return own
+    inputs, outputs = stage_channels(network, "layer3"), stage_channels(network, "layer4")
     down = nn.Sequential(nn.Conv2d(inputs, outputs, 1, 2, bias=False), nn.BatchNorm2d(outputs))
     made = nn.Sequential(_Fifth(inputs, outputs, 2, down), _Fifth(outputs, outputs), _Fifth(outputs, outputs))
     for part in made.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-    freeze_batch_norm(made)
+    if how == "published":
+        agreeing = filled_by_loader(own, made)
+        made.load_state_dict({name: own.state_dict()[name] for name in agreeing}, strict=False)
     return made
+
+
+def filled_by_loader(own: nn.Module, head: nn.Module) -> tuple[str, ...]:
+    """Names of a region head's tensors that agree in name and shape with those of a network's last stage."""
+    given = own.state_dict()
+    wanted = {name: t.shape for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
+    return tuple(name for name, shape in wanted.items() if name in given and given[name].shape == shape)
 
 
 class _Averaged(nn.Module):
@@ -248,14 +270,9 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
-    if settings.c4_head == "layer4":
-        own = [network.layer4 for network in networks]  # kept before Stages lets go of it
-        fifth: nn.Module = _SideBySide(
-            [part if settings.batch_norm else freeze_batch_norm(part) for part in own], thirds
-        )
-        width = sum(stage_channels(network, "layer4") for network in networks)
-    else:
-        fifth, width = fifth_stage(sum(thirds)), 2 * sum(thirds)
+    parts = [fifth_stage(network, settings.c4_head) for network in networks]  # before Stages lets go of the last stage
+    fifth = _SideBySide([part if settings.batch_norm else freeze_batch_norm(part) for part in parts], thirds)
+    width = sum(stage_channels(network, "layer4") for network in networks)
     roi = partial(MultiScaleRoIAlign, ["0"], output_size=14, sampling_ratio=2)
     arguments = {
         "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)),
