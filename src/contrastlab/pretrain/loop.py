@@ -21,7 +21,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from contrastlab import keys, tasks
-from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
+from contrastlab.data.loading import (
+    WORKERS,
+    Crops,
+    Pictures,
+    Source,
+    Videos,
+    batches,
+    derive,
+    generator,
+    place,
+    subset_order,
+)
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
@@ -33,6 +44,7 @@ from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
+from contrastlab.views.base import crop_options
 
 Log = Callable[[str], None]
 
@@ -315,9 +327,10 @@ class _Run:
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
         crop = None
-        if isinstance(self.images, Pictures):
+        if isinstance(self.images, Pictures | Videos):
             before = self.epoch * self.steps * self.settings.batch_size
-            crop = Crops(self.augmentation, self.recipe.views.count, self.seed, before)
+            options = crop_options(self.recipe.views, self.settings.image_size)
+            crop = Crops(self.augmentation, seed=self.seed, before=before, **options)
         orders = (
             self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", epoch))]
             for epoch in range(self.epoch, self.settings.epochs)

@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
+from contrastlab import methods as recipes
 from contrastlab import papers, tasks
 from contrastlab.errors import reject
 from contrastlab.files import make_folder, write_whole
@@ -33,7 +34,7 @@ from contrastlab.results import Result, unpack
 __all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "sentence", "write"]
 
 PROFILES = ("paper", "laptop", "tuned", "pilot")
-"""Profiles whose runs may speak of a claim. Those of ``pilot`` were picked on test accuracy and decide nothing."""
+"""Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -50,6 +51,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "published": "the paper's difference",
         "published_from": "printed: the paper prints the difference; derived: from the two printed rows",
         "profile": "size and settings of the runs; empty: none is stored",
+        "search": "recorded search on held-out training images that chose the settings; empty: none did",
         "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
         "bound": "no difference larger than this; NaN for other verdicts",
         "seeds": "seeds that both rows have",
@@ -113,16 +115,15 @@ def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result
             if m is not None:
                 decision = m.pop("decision")
                 verdict, bound = inference.verdict(decision, p, claim[2])
-                if profile == "pilot":
+                search = _search(profile, claim[0], claim[1])
+                if not search and profile != "paper":
                     verdict, bound = "open", None
                 setups = {
                     "setup_method": plan.setup(column, claim[0], profile),
                     "setup_base": plan.setup(column, claim[1], profile),
                 }
-                out.append(
-                    _line(plan, name, column, claim)
-                    | m | setups | {"profile": profile, "p_holm": p, "verdict": verdict, "bound": bound}
-                )  # fmt: skip
+                said = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
+                out.append(_line(plan, name, column, claim) | m | setups | said)
     done = {(line["method"], line["base"]) for line in out}
     out += [_line(plan, name, column, claim) for claim in claimed if claim[:2] not in done]
     order = {claim[:2]: k for k, claim in enumerate(claimed)}
@@ -135,9 +136,16 @@ def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, flo
     return {
         "paper": plan.paper, "table": plan.table, "column": name, "dataset": column.data, "on": column.on,
         "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
-        "method": method, "base": base, "published": published, "published_from": source, "profile": "",
+        "method": method, "base": base, "published": published, "published_from": source, "profile": "", "search": "",
         "verdict": "not run", "seeds": 0, "used": 0,
     }  # fmt: skip
+
+
+def _search(profile: str, method: str, base: str) -> str:
+    """The search that chose the settings of both rows; of two searches, both names."""
+    shared = papers.shared_profiles().get(profile)
+    names = [shared.search(recipes.get(name)) for name in (method, base)] if shared is not None else [""]
+    return " and ".join(dict.fromkeys(names)) if all(names) else ""
 
 
 def _measured(high: Scores | None, low: Scores | None, published: float) -> dict[str, Any] | None:
@@ -193,6 +201,8 @@ def sentence(line: Mapping[str, Any]) -> str:
         return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {unit}"
     if verdict == "open" and line["profile"] == "pilot":
         return "open (settings picked on test accuracy)"
+    if verdict == "open" and line["profile"] != "paper" and not line["search"]:
+        return "open (settings not searched)"
     if verdict == "open" and line["seeds"] < inference.LOOKS[0]:
         return f"open ({line['seeds']} of {inference.LOOKS[0]} seeds)"
     return verdict
