@@ -130,7 +130,8 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
     Args:
-        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data of a search of their row.
+        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
+            row was made on.
         folder: of the searches.
 
     Raises:
