@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -194,7 +195,7 @@ def _bits(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float |
     }
 
 
-def sentence(line: Mapping[str, Any]) -> str:
+def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
     verdict, unit = str(line["verdict"]), line["unit"]
     if verdict == "no difference larger than":
@@ -216,10 +217,10 @@ def forest(lines: pd.DataFrame) -> Figure:
     Args:
         lines: of :func:`frame`; those without a measured gain are left out.
     """
-    shown = lines[lines["gain"].notna()].reset_index(drop=True)
+    shown = lines[lines["gain"].notna()].to_dict("records")
     figure, axes = plt.subplots(figsize=(8, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
-    for y, line in shown.iterrows():
+    for y, line in enumerate(shown):
         if pd.notna(line["low"]):
             axes.plot([line["low"], line["high"]], [y, y], color="#0072B2", linewidth=2, zorder=2)
         face = "white" if line["verdict"] == "open" else "#0072B2"
@@ -228,16 +229,17 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
     labels = [
         f"{line['paper']} {line['table']}  {line['claim']}, {line['column']}, {line['profile']} [{line['used']}]"
-        for _, line in shown.iterrows()
+        for line in shown
     ]
     axes.set_yticks(range(len(shown)), labels, fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
-    axes.set_xlabel(f"difference ({', '.join(sorted(set(shown['unit'])))})" if len(shown) else "nothing has been run")
+    units = ", ".join(sorted({line["unit"] for line in shown}))
+    axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
     axes.set_title("dot: measured, filled with a verdict   diamond: published   [seeds]", fontsize="small", loc="left")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    words = [f"{label}: {signed(g, sign=True)}" for label, g in zip(labels, shown["gain"], strict=True)]
+    words = [f"{label}: {signed(line['gain'], sign=True)}" for label, line in zip(labels, shown, strict=True)]
     figure.set_label(f"Forest plot of measured beside published differences. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
@@ -248,23 +250,28 @@ def html(lines: pd.DataFrame) -> str:
     Args:
         lines: of :func:`frame`; those that were not run are counted below it, by table.
     """
-    shown = lines[lines["gain"].notna()]
+    shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": [f"{r.paper} {r.table}: {r.claim}, {r.column}" for r in shown.itertuples()],
-            "published": [signed(g, 2 if round(g, 1) != g else 1, sign=True) for g in shown["published"]],
-            "measured": [signed(g, sign=True) for g in shown["gain"]],
-            "95 % interval": [_ends(r.low, r.high) for r in shown.itertuples()],
-            "after eight seeds": [_ends(r.low_8, r.high_8) for r in shown.itertuples()],
-            "unpaired": [_ends(r.low_unpaired, r.high_unpaired) for r in shown.itertuples()],
-            "seeds": [f"{r.used}" if r.used == r.seeds else f"{r.used} of {r.seeds}" for r in shown.itertuples()],
-            "profile": shown["profile"],
-            "verdict": [sentence(line) for _, line in shown.iterrows()],
+            "claim": f"{line['paper']} {line['table']}: {line['claim']}, {line['column']}",
+            "published": signed(
+                line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True
+            ),
+            "measured": signed(line["gain"], sign=True),
+            "95 % interval": _ends(line["low"], line["high"]),
+            "after eight seeds": _ends(line["low_8"], line["high_8"]),
+            "unpaired": _ends(line["low_unpaired"], line["high_unpaired"]),
+            "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
+            "profile": line["profile"],
+            "verdict": sentence(line),
         }
+        for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
-    left = lines[lines["verdict"] == "not run"].groupby(["paper", "table"], sort=False).size()
-    missing = "; ".join(f"{paper} {table}: {count}" for (paper, table), count in left.items())
+    left = Counter(
+        f"{line['paper']} {line['table']}" for line in lines[lines["verdict"] == "not run"].to_dict("records")
+    )
+    missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
         f'<figure class="published-measured"><figcaption>Claims with a run: {len(shown)} lines.</figcaption>'
         f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'
