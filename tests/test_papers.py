@@ -142,7 +142,7 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
     from contrastlab import methods
     from contrastlab.data.clips.sources import VIDEOS
     from contrastlab.data.images.augmentations import AUGMENTATIONS
-    from contrastlab.data.scenes import SCENES
+    from contrastlab.data.scenes.sources import NAMES as SCENES
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
