@@ -104,11 +104,15 @@ def test_unknown_names(call, words) -> None:
         call()
 
 
+DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
+"""Table, column and row where the paper prints a dash."""
+
+
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
     for (name, column), method in product(plan.columns.items(), plan.methods):
         row = plan.rows[method]
-        printed = row != "" and (column.published != "" or " / " in row)
+        printed = row != "" and (column.published != "" or " / " in row) and (plan.name, name, method) not in DASHES
         assert (plan.published_value(name, method) is not None) == printed, (name, method)
     for dataset, method, profile in product(data.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
@@ -140,7 +144,8 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
-        assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
+        own, here = (label.split("-")[0].split(" ")[0].lower() for label in (recipe.label, plan.label(name)))
+        assert own == here
         recipe.override(settings.overrides)
         assert settings.augmentation in AUGMENTATIONS
 
