@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from contrastlab import doctor, methods, papers, report, reproduce, results
 from contrastlab.errors import ContrastLabError, reject
 from contrastlab.pretrain import Speed
@@ -60,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--profile", default="laptop")
     show.add_argument("--results", action="append", help="folder of results; default runs and results")
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
+    claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
+    claims.add_argument("--results", action="append", help="folder of results; default runs and results")
+    claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
     commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
     commands.add_parser("methods", help="list the recipes")
     check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
@@ -78,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         chosen = {
-            "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run, "doctor": _doctor,
+            "claims": _claims, "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run,
+            "doctor": _doctor,
         }  # fmt: skip
         chosen[args.command](args)
     except ContrastLabError as error:
@@ -92,6 +98,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _claims(args: argparse.Namespace) -> None:
+    lines = report.claims.frame(results.find(args.results or FOLDERS))
+    for _, line in lines[lines["gain"].notna()].iterrows():
+        ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
+        print(
+            f"{line['paper']} {line['table']}, {line['column']}, {line['profile']}: {line['claim']}"
+            f" published {line['published']:+.2f}, measured {line['gain']:+.2f}{ends}; {report.claims.sentence(line)}"
+        )
+    print(f"{int((lines['verdict'] == 'not run').sum())} claims have no run.")
+    if args.out is not None:
+        print("Written:", *report.claims.write(lines, args.out))
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.published import HERE, FrozenModel, numbers_of, published, stems
+from contrastlab.papers.profiles import Changes, Profile, shared_profiles
+from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
@@ -28,36 +27,6 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
 
 
 _PAPER_PROFILE = "paper"
-
-
-def _fields(changes: dict[str, Any]) -> dict[str, Any]:
-    Settings().override(**changes)  # raises on an unknown field or a value out of range
-    return changes
-
-
-_Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
-
-
-class _Profile(FrozenModel):
-    """A profile: changes for every cell, then for one data set, then for one method."""
-
-    settings: _Changes = Field(default_factory=dict)
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("dataset", "method")
-        plain = {key: value for key, value in raw.items() if key not in scopes}
-        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
-
-
-@cache
-def shared_profiles() -> Mapping[str, dict[str, Any]]:
-    """What each small profile changes in every protocol."""
-    raw = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
-    return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
 
 
 class Column(FrozenModel):
@@ -88,8 +57,8 @@ class TablePlan(FrozenModel):
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
     ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
-    (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
-    protocol itself.
+    (``profiles.toml``; there first what is for every row, then for rows with a kind of part) < ``profile`` <
+    ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -104,10 +73,13 @@ class TablePlan(FrozenModel):
     transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
-    protocol: _Changes = Field(alias="settings", description="the paper's protocol")
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-    profile: dict[str, _Profile] = Field(default_factory=dict)
+    claims: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="method to further rows that the paper sets it against"
+    )
+    protocol: Changes = Field(alias="settings", description="the paper's protocol")
+    dataset: dict[str, Changes] = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+    profile: dict[str, Profile] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -131,7 +103,8 @@ class TablePlan(FrozenModel):
                 if own and own not in set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
         overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
-        for name in (*overridden, *self.pairs, *self.pairs.values()):
+        further = (name for method, bases in self.claims.items() for name in (method, *bases))
+        for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
         return self
@@ -283,7 +256,8 @@ class TablePlan(FrozenModel):
         yield self.protocol
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
-        yield shared_profiles().get(profile, {})
+        if profile in shared_profiles():
+            yield from shared_profiles()[profile].layers(recipes.get(method))
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
@@ -303,14 +277,22 @@ class TablePlan(FrozenModel):
         """What was noted beside the printed number when it was transcribed."""
         return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
 
-    def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
-        """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
+    @property
+    def comparisons(self) -> tuple[tuple[str, str], ...]:
+        """Every (method, base) whose difference is a claim: the pairs, then the further claims."""
+        further = ((method, base) for method, bases in self.claims.items() for base in bases)
+        return (*self.pairs.items(), *further)
+
+    def published_difference(self, column: str, method: str, base: str | None = None) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over ``base``, by default its pair's, and whether it is printed or derived."""
         method = self.resolve(method)
-        for base in ("base", self.rows.get(self.pairs[method], "")):
-            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
-            if printed is not None:
-                return printed, "printed"
-        high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
+        base = self.pairs[method] if base is None else self.resolve(base)
+        if base == self.pairs.get(method):
+            for name in ("base", self.rows.get(base, "")):
+                printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                if printed is not None:
+                    return printed, "printed"
+        high, low = (self.published_value(column, name) for name in (method, base))
         if high is None or low is None:
             return None, ""
         return round(high - low, 6), "derived"

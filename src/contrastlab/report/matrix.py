@@ -10,7 +10,7 @@ from contrastlab import papers
 from contrastlab.papers import Entry
 from contrastlab.results import Result
 
-PROFILES = ("first", "laptop", "paper")
+PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 """Columns of the matrix beside smoke, which proves the path and stores no evidence."""
 
 
