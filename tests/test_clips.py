@@ -133,7 +133,7 @@ def test_tvl1_against_the_exact_flow_of_the_generator(made) -> None:
         swapped.append((estimate.flip(1) - exact).norm(dim=1))
         rest.append(exact.norm(dim=1))
     error, other, none = (torch.cat(part) for part in (errors, swapped, rest))
-    assert error.median() < 0.45 * none.median()
+    assert error.median() < 0.35 * none.median()
     assert error.mean() < 0.6 * min(other.mean(), none.mean())
 
 
@@ -172,6 +172,26 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
     path.write_bytes(b"damaged")
     with pytest.raises(CorruptFileError, match=path.name):
         flow.cached_tvl1(frames, 5.0)
+
+
+def test_a_strip_shows_directions_as_colours_at_one_scale() -> None:
+    from contrastlab.figures import clips as draw
+
+    field = torch.zeros(2, 1, 4)
+    field[0, 0, 1:] = torch.tensor([2.0, -1.0, 0.0])
+    field[1, 0, 3] = 2.0
+    colours = draw.flow_colours(field, 2.0)[0]
+    assert colours.tolist() == [[1, 1, 1], [1, 0, 0], pytest.approx([0.5, 1, 1]), pytest.approx([0.5, 1, 0])]
+    frames = torch.zeros(3, 3, 4, 4, dtype=torch.uint8)
+    flows = {"slow": torch.ones(3, 2, 4, 4), "fast": 2 * torch.ones(3, 2, 4, 4)}
+    figure = draw.strip(frames, flows, [0, 2], title="t")
+    pictures = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert len(pictures) == 2 + 2 + 2 + 1
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["t = 0", "t = 2"]
+    slow, fast = (1 - pictures[k].min() for k in (2, 4))
+    assert slow == pytest.approx(fast / 2)
+    with pytest.raises(ArgumentError, match="flow.shape"):
+        draw.flow_colours(field[0], 2.0)
 
 
 # Sets
