@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
@@ -29,6 +30,8 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.scenes.sources import NAMES as SCENES
+from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
@@ -39,7 +42,19 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS, "clips", *VIDEOS)))
+    known = (
+        *_GENERATED,
+        "digits",
+        "tinyimagenet",
+        *PUBLISHED,
+        *TARGETS,
+        *_IMAGENETS,
+        "clips",
+        *VIDEOS,
+        *SCENES,
+        *ANNOTATED,
+    )
+    return tuple(sorted(known))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -75,8 +90,15 @@ def load(
     - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
+    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
+      ``rooms_validation`` scores on others, to choose settings by
+    - ``camvid``: street frames with classes of pixels
+    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
+    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
@@ -107,6 +129,8 @@ def load(
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
     if name == "clips":
         return _load_clips(name, n_train or 1_000, n_test or 400, seed)
+    if name in SCENES:
+        return load_scenes(name, data_root(root), n_train, n_test, seed)
     kind, _, location = name.partition(":")
     if kind in ("folder", "parquet") and location:
         splits = (load_folder if kind == "folder" else load_parquet)(name, location)
@@ -118,12 +142,15 @@ def load(
         splits = load_videos(name, data_root(root))
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
+    elif name in ANNOTATED or (kind == "annotated" and location):
+        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
+        return own.limited(n_train, n_test, seed)
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>"))
+        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>", "annotated:<path>"))
     return _limit(splits, n_train, n_test, seed)
 
 

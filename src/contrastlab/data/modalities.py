@@ -12,6 +12,7 @@ from torch import nn
 from contrastlab import encoders, errors
 from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 
@@ -65,6 +66,14 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
                 _image_build,
             ),
             Modality("clip", clip_augmentation, _clip_encoders, _image_build),
+            Modality(
+                "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
+            Modality(
+                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
         )
     }
 )  # fmt: skip

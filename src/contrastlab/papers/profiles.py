@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from contrastlab import errors
 from contrastlab import methods as recipes
@@ -24,6 +24,20 @@ def _fields(changes: dict[str, Any]) -> dict[str, Any]:
 
 Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
 """Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
+
+
+def _frozen(value: Any) -> Any:
+    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
+
+
+def thawed(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """The changes that :data:`Fixed` holds, as a dictionary."""
+    nested = {k for k, v in pairs if isinstance(v, tuple) and v and isinstance(v[0], tuple)}
+    return {k: thawed(v) if k in nested else v for k, v in pairs}
+
+
+Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _frozen(_fields(dict(raw))))]
+"""The same, hashable: what a column changes."""
 
 
 class Profile(FrozenModel):
@@ -42,7 +56,7 @@ class Profile(FrozenModel):
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices[choice]).__name__ == kind
+    return type(recipe.choices()[choice]).__name__ == kind
 
 
 class SharedProfile(FrozenModel):

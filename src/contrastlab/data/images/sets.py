@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -274,9 +274,9 @@ class Splits:
     """
 
     name: str
-    pretrain: ImageSet | StreamedImages
-    train: ImageSet | StreamedImages
-    test: ImageSet | StreamedImages
+    pretrain: Any
+    train: Any
+    test: Any
     note: str
 
     def __post_init__(self) -> None:
