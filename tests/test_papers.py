@@ -105,16 +105,17 @@ def test_unknown_names(call, words) -> None:
         call()
 
 
+DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
+"""Table, column and row where the paper prints a dash."""
+
+
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
     for (name, column), method in product(plan.columns.items(), plan.methods):
         row = plan.rows[method]
         printed = row != "" and column.printed and (column.published != "" or " / " in row)
-        assert plan.published_value(name, method) is None or printed, (name, method)
-    for method in plan.methods:
-        numbers = [plan.published_value(name, method) for name in plan.columns]
-        named = " / " in plan.rows[method] or any(column.published for column in plan.columns.values())
-        assert any(n is not None for n in numbers) == (plan.rows[method] != "" and named), method
+        printed = printed and (plan.name, name, method) not in DASHES
+        assert (plan.published_value(name, method) is not None) == printed, (name, method)
     for dataset, method, profile in product(data.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
     assert {"smoke", "laptop", "paper"} <= set(plan.profiles)
