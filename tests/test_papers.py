@@ -13,6 +13,7 @@ import pytest
 from contrastlab import data, papers
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import Settings
+from contrastlab.views import Split
 
 PLANS = papers.plans()
 ALL = [papers.plan(*key) for key in PLANS]
@@ -128,7 +129,8 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
     else:
         methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
         printed = set(frame[frame[datasets].isin(headings)][methods])
-    assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
+    ends = {column.suffix for column in plan.columns.values()} or {""}
+    assert printed == ({name + end for name in plan.rows.values() if name for end in ends} | set(plan.others))
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
@@ -171,11 +173,18 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
+    from contrastlab import methods
+    from contrastlab.data.images.augmentations import augmentation
+
+    split = 0
     for plan in ALL:
         for method in plan.methods:
-            if "cmc" in method or "_lab" in method:
+            views = methods.get(method).views
+            if isinstance(views, Split) or getattr(views, "space", None) is not None:
+                split += 1
                 for profile in plan.profiles:
-                    assert plan.settings("cifar10", method, profile).augmentation.startswith("cmc")
+                    assert augmentation(plan.settings("cifar10", method, profile).augmentation, 32).grayscale == 0
+    assert split > 30
 
 
 def test_ring_table1_is_the_papers_protocol() -> None:
