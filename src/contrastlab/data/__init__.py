@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
@@ -51,6 +52,7 @@ def names() -> tuple[str, ...]:
         "clips",
         *VIDEOS,
         *SCENES,
+        *ANNOTATED,
     )
     return tuple(sorted(known))
 
@@ -94,6 +96,9 @@ def load(
     - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
+    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
@@ -137,12 +142,15 @@ def load(
         splits = load_videos(name, data_root(root))
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
+    elif name in ANNOTATED or (kind == "annotated" and location):
+        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
+        return own.limited(n_train, n_test, seed)
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>"))
+        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>", "annotated:<path>"))
     return _limit(splits, n_train, n_test, seed)
 
 

@@ -70,6 +70,10 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
                 "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
                 _image_encoders, _image_build,
             ),
+            Modality(
+                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
         )
     }
 )  # fmt: skip

@@ -187,7 +187,7 @@ class Cell:
             return Unavailable(self.method, str(reason))
         if where.resume and (known := self.stored(where, splits)) is not None:
             log(f"{tag} stored: {self.text(known)}")
-            return known
+            return self._asked(known)
         run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
         files.make_folder(Path(where.out_dir))
         fabric = where.fabric(settings)
@@ -201,7 +201,7 @@ class Cell:
             fabric.barrier()
             if where.resume and (known := self.stored(where, splits)) is not None:
                 log(f"{tag} stored by another process: {self.text(known)}")
-                return known
+                return self._asked(known)
             try:
                 result = self._compute(run, on, fabric, where, log)
             except NotApplicableError as reason:
@@ -216,7 +216,14 @@ class Cell:
         done = result or self.stored(where, splits)
         if done is None:
             raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
-        return done
+        return self._asked(done)
+
+    def _asked(self, result: Result) -> Result | Unavailable:
+        """The result, or why it has not the column's metric."""
+        metric = tasks.metric(self.column.metric)
+        if metric.name in result.metrics:
+            return result
+        return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
     def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
         # matrix products of float32 on the tensor cores where there are any; convolutions do so by default

@@ -11,6 +11,7 @@ from contrastlab import errors
 from contrastlab.settings import Settings
 from contrastlab.tasks.action import Action
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.dense import Boxes, Keypoints, Masks
 from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
@@ -22,8 +23,11 @@ from contrastlab.tasks.transfer import Transfer
 __all__ = [
     "TASKS",
     "Action",
+    "Boxes",
+    "Keypoints",
     "Layers",
     "Linear",
+    "Masks",
     "Measured",
     "Metric",
     "Neighbours",
@@ -60,6 +64,9 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
             Action,
             OneView,
             *SEGMENTATIONS.values(),
+            Boxes,
+            Masks,
+            Keypoints,
         )
     }
 )

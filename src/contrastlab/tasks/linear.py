@@ -148,7 +148,7 @@ class Linear(Described):
     modality: ClassVar[str] = "any"
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("linear", "linear accuracy"),
-        Metric("linear5", "linear top-5 accuracy"),
+        Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),
     )
 
     @classmethod
