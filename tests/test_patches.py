@@ -241,6 +241,22 @@ def test_a_run_of_patches_trains_and_its_encoders_have_no_second_head(views: Any
         )
 
 
+def test_an_embedding_is_told_from_places_of_the_other_half(pictures) -> None:
+    """CMC(Patch) of Table 7, which needs a network that names its blocks."""
+    recipe = methods.get("cmc/stl10_patch")
+    settings = Settings(
+        image_size=32, arch="half_alexnet64", stem="cifar", width=0.125, dim=12, epochs=1, batch_size=16,
+        milestones=(), knn_every=0, optimiser={"name": "adam", "betas": (0.5, 0.999)}, lr=1e-3,
+    )  # fmt: skip
+    done = pretrain(recipe, settings, pictures(48), seed=1)
+    start = pretrain(replace(recipe, keys=None), settings, pictures(48), seed=1)
+    blocks = [(a.backbone, b.backbone) for a, b in zip(done.encoders, start.encoders, strict=True)]
+    moved = [not torch.equal(p, q) for a, b in blocks for p, q in zip(a.parameters(), b.parameters(), strict=True)]
+    assert all(moved)
+    with pytest.raises(errors.ArgumentError, match="dim=16: accepted is 12"):
+        pretrain(recipe, settings.override(dim=16), pictures(48), seed=1)
+
+
 # -- two patches at a distance --------------------------------------------------------------------------------------
 
 

@@ -106,7 +106,7 @@ def test_views_of_rows_are_made_and_missing_ones_say_why(coloured, tmp_path) -> 
     assert len(lines) == 4
     accuracy = {"cmc/split_rgb": 40.0, "cmc/stl10": 50.0, "cmc/offset_1": 30.0, "cmc/offset_6": 20.0}
     left, right = draw.accuracy_against_information(stored, accuracy, floor=25.0).axes
-    assert [text.get_text() for text in left.texts] == ["R and GB", "CMC(NCE)"]
+    assert [text.get_text() for text in left.texts] == ["R and GB", "L and ab"]
     assert [text.get_text() for text in right.texts] == ["d = 1 patches"]
     assert pd.DataFrame(stored.rows)["nats"].isna().sum() == 1
 

@@ -241,7 +241,8 @@ def _row(name: str, source: Any, count: int, dataset: str, profile: str, sizes: 
     recipe, _, settings = _shown(name, dataset, profile)
     patches = isinstance(recipe.views, Offset)
     empty: Row = {
-        "row": name, "label": recipe.label, "kind": "patches" if patches else "colours", "seed": seed,
+        "row": name, "label": recipe.label if patches else " and ".join(recipe.views.streams),
+        "kind": "patches" if patches else "colours", "seed": seed,
         "distance": recipe.views.distance / settings.image_size if patches else None,
     }  # fmt: skip
     shown = replace(augmentation("none", settings.image_size), mean=(0.5,), std=(0.5,))
