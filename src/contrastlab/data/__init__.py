@@ -19,6 +19,7 @@ from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
 from contrastlab.data.images import shapes
+from contrastlab.data.images.div2k import load_div2k
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
     PUBLISHED,
@@ -46,6 +47,7 @@ def names() -> tuple[str, ...]:
         *_GENERATED,
         "digits",
         "tinyimagenet",
+        "div2k",
         *PUBLISHED,
         *TARGETS,
         *_IMAGENETS,
@@ -81,6 +83,7 @@ def load(
     - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
     - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
     - ``tinyimagenet``: 3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
+    - ``div2k``: large pictures without labels, streamed, from ``DIV2K/DIV2K_train_HR``
     - ``imagenet``: ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     - ``imagenet100``: the 100 synsets of CMC's Table 6 from the same folders
     - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
@@ -147,6 +150,8 @@ def load(
         return own.limited(n_train, n_test, seed)
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
+    elif name == "div2k":
+        splits = load_div2k(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
