@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import encoders, keys, methods, negatives, objectives
+from contrastlab import encoders, keys, methods, negatives, objectives, positives
 from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.data.scenes.sets import SceneSet
@@ -163,7 +163,9 @@ def test_impossible_channels_are_named() -> None:
 
 
 def patch_recipe(views: Channels, **parts: Any) -> Recipe:
-    return Recipe("x/patches", "patches", views, keys.Locations(), negatives.Every(), temperature=0.2, **parts)
+    return Recipe(
+        "x/patches", "patches", views, keys.Locations(), negatives.Every(), positives.Each(), temperature=0.2, **parts
+    )
 
 
 def learner_of(recipe: Recipe, channels: int = 10) -> Learner:
@@ -227,6 +229,10 @@ def test_the_full_graph_counts_every_edge_in_both_directions() -> None:
 
 
 def test_a_map_with_other_channels_than_the_embedding_is_refused() -> None:
+    with pytest.raises(NotApplicableError, match=r"positives must be Each\(\); given: One"):
+        replace(patch_recipe(Channels(("L",))), positives=positives.One())
+    with pytest.raises(NotApplicableError, match="one positive"):
+        replace(patch_recipe(Channels(("L",))), objective=objectives.BinaryNCE())
     recipe = replace(patch_recipe(Channels(("L",))), keys=keys.Locations("conv2"))
     views = recipe.views.make(scenes(3), SceneAugmentation("cmc", 32))
     with pytest.raises(ArgumentError, match="dim=8: accepted is 4, the channels of the map conv2"):

@@ -195,10 +195,12 @@ class Notebook(Study):
         self.shown.append(made)
         return made
 
-    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report:
-        """A table from results that are kept with the project."""
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report | report.Several:
+        """A table from results that are kept with the project, all columns that the data set fills."""
         plan = self.plan(number)
-        return report.table(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+        found = find_results(self.read_also, plan, dataset, profile)
+        made = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
+        return made[0] if len(made) == 1 else report.Several(tuple(made))
 
     def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
