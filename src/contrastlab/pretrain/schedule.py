@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
 
 from contrastlab.settings import Settings
 
@@ -39,16 +37,20 @@ def _cpu_has_bf16() -> bool:
     return any(ask is not None and ask() for ask in known)
 
 
-def optimiser_of(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: bool) -> torch.optim.Optimizer:
-    """The optimiser that ``settings`` name; the loop changes its learning rate between epochs."""
-    shared: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
-    if settings.optimiser == "adam":
-        return torch.optim.Adam(parameters, betas=settings.betas, **shared)
-    return torch.optim.SGD(parameters, momentum=settings.momentum, **shared)
+def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
+    """Learning rate before plateau drops.
 
-
-def learning_rate(settings: Settings, epoch: int) -> float:
-    """Learning rate of an epoch (from 0) before plateau drops; the papers' schedules change it between epochs."""
+    Args:
+        settings: ``lr``, ``schedule`` and so on.
+        epoch: from 0.
+        done: share of the epoch that is over. The linear schedule (BERT, MoCo v3) changes by it; the papers' others
+            change the rate between epochs only.
+    """
+    if settings.schedule == "linear":
+        passed, warm = epoch + done, settings.warmup_epochs
+        if passed < warm:
+            return settings.lr * passed / warm
+        return settings.lr * max(0.0, settings.epochs - passed) / max(settings.epochs - warm, 1)
     if epoch < settings.warmup_epochs:
         return settings.lr * (epoch + 1) / settings.warmup_epochs
     if settings.schedule == "cosine":

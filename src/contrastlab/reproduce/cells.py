@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ class Cell:
     @property
     def settings(self) -> Any:
         """Protocol of this cell."""
-        return self.plan.settings(self.column.data, self.method, self.profile)
+        return self.plan.settings(self.column.data, self.method, self.profile, self.column)
 
     @property
     def recipe(self) -> methods.Recipe:
@@ -186,7 +187,7 @@ class Cell:
             return Unavailable(self.method, str(reason))
         if where.resume and (known := self.stored(where, splits)) is not None:
             log(f"{tag} stored: {self.text(known)}")
-            return known
+            return self._asked(known)
         run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
         files.make_folder(Path(where.out_dir))
         fabric = where.fabric(settings)
@@ -200,7 +201,7 @@ class Cell:
             fabric.barrier()
             if where.resume and (known := self.stored(where, splits)) is not None:
                 log(f"{tag} stored by another process: {self.text(known)}")
-                return known
+                return self._asked(known)
             try:
                 result = self._compute(run, on, fabric, where, log)
             except NotApplicableError as reason:
@@ -215,7 +216,14 @@ class Cell:
         done = result or self.stored(where, splits)
         if done is None:
             raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
-        return done
+        return self._asked(done)
+
+    def _asked(self, result: Result) -> Result | Unavailable:
+        """The result, or why it has not the column's metric."""
+        metric = tasks.metric(self.column.metric)
+        if metric.name in result.metrics:
+            return result
+        return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
     def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
         # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
@@ -233,9 +241,13 @@ class Cell:
         )  # fmt: skip
         if not fabric.is_global_zero:
             return None
+        mine = results.digest({"task": self.task.identity(), "data": print_, "seed": self.seed})
+        kept = run.folder / f"{self.task.name}-{mine[:16]}"
+        if not where.resume:
+            shutil.rmtree(kept, ignore_errors=True)
         setting = tasks.Setting(
             run.recipe.views, modality(on.train).augmentation(run.settings), on,
-            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log,
+            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log, folder=kept,
         )  # fmt: skip
         measured = self.task.score(trained.encoders, setting)
         used, settings = {m.items for m in measured.values()}, run.settings

@@ -9,7 +9,10 @@ from types import MappingProxyType
 
 from contrastlab import errors
 from contrastlab.settings import Settings
+from contrastlab.tasks.action import Action
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.dense import Boxes, Keypoints, Masks
+from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.one_view import OneView
@@ -19,7 +22,12 @@ from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
+    "Action",
+    "Boxes",
+    "Keypoints",
+    "Layers",
     "Linear",
+    "Masks",
     "Measured",
     "Metric",
     "Neighbours",
@@ -52,8 +60,13 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
             Linear,
             Neighbours,
             Transfer,
+            Layers,
+            Action,
             OneView,
             *SEGMENTATIONS.values(),
+            Boxes,
+            Masks,
+            Keypoints,
         )
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
@@ -34,6 +35,7 @@ class Metric:
             test items anew (``bootstrap``), or not at all (``none``).
         items: what the test items are, plural.
         gap: what differences are counted in.
+        absent: why a task may give no such number.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Metric:
     error: Literal["binomial", "bootstrap", "none"] = "binomial"
     items: str = "test images"
     gap: str = "points"
+    absent: str = ""
 
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
@@ -123,6 +126,7 @@ class Setting:
         seed: of everything random in a task.
         device: where the encoders are.
         log: takes lines of progress.
+        folder: of what a task trains itself, so that it resumes; ``None`` keeps nothing.
     """
 
     views: Views
@@ -131,6 +135,7 @@ class Setting:
     seed: int = 0
     device: torch.device | str = "cpu"
     log: Log = lambda line: None
+    folder: Path | None = None
 
 
 class Task(Protocol):
