@@ -28,7 +28,7 @@ from contrastlab.views.channels import CODE, LAYOUT, labels, slices
 FOUR = ("L", "ab", "depth", "normal")
 SETTINGS = Settings(
     arch="scene", width=0.03125, dim=8, image_size=32, augmentation="cmc", batch_size=4, epochs=1, milestones=(),
-    optimiser="adam", lr=1e-3, knn_every=0,
+    optimiser={"name": "adam"}, lr=1e-3, knn_every=0,
 )  # fmt: skip
 
 
@@ -325,7 +325,7 @@ def test_rows_train_with_adam_and_resume(name: str, tmp_path) -> None:
 
 def test_adam_is_that_of_torch() -> None:
     recipe, items = methods.get("cmc/views_1"), rooms_of(8)
-    settings = SETTINGS.override(betas=(0.5, 0.9), weight_decay=0.0)
+    settings = SETTINGS.override(optimiser={"betas": (0.5, 0.9)}, weight_decay=0.0)
     done = pretrain(recipe, settings, items, seed=1, log=lambda line: None)
     slow = pretrain(replace(recipe, keys=None), settings, items, seed=1)
     state = Learner(recipe, settings, images=8, classes=3, seed=1, encoders=slow.encoders.train())

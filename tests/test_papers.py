@@ -123,7 +123,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
     frame = papers.published(plan.paper, plan.table)
     frame = frame[~frame["row"].str.contains("(printed)", regex=False)]
     headings = [column.published for column in plan.columns.values()]
-    suffixes = {column.row_suffix for column in plan.columns.values()}
+    suffixes = {column.suffix for column in plan.columns.values()}
     if suffixes != {""}:  # each row is printed once for every metric
         known = {row + suffix for row in plan.rows.values() if row for suffix in suffixes}
         assert set(frame["row"]) == known | set(plan.others)
