@@ -15,10 +15,14 @@ from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.schedules import Linear
 <<<<<<< HEAD
+<<<<<<< HEAD
 from contrastlab.views import Augmented, Flow, Frames, Split
 =======
 from contrastlab.views import Augmented, Jigsaw, Offset, Split
 >>>>>>> cmcimages
+=======
+from contrastlab.views import Augmented, Channels, Split
+>>>>>>> rooms
 
 TABLES = [("ring", "1"), ("ring", "2"), ("vince", "1"), ("cmc", "1")]
 SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
@@ -42,6 +46,7 @@ def test_numbers_of_recipes() -> None:
     assert len(methods.names("vince")) == 26
     assert len(set(methods.names())) == len(methods.names())
 <<<<<<< HEAD
+<<<<<<< HEAD
     sources = ("ours", "vince", "ring", "jcl", "fmicl", "cmc")
     assert set(methods.names()) == {n for p in sources for n in methods.names(p)}
 =======
@@ -49,6 +54,10 @@ def test_numbers_of_recipes() -> None:
         n for p in ("ours", "vince", "ring", "jcl", "fmicl", "cmc") for n in methods.names(p)
     }
 >>>>>>> cmcimages
+=======
+    papers_of = ("ours", "vince", "ring", "jcl", "fmicl", "cmc")
+    assert set(methods.names()) == {name for paper in papers_of for name in methods.names(paper)}
+>>>>>>> rooms
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -78,6 +87,7 @@ def test_different_recipes_have_different_equations_or_views() -> None:
 
 
 <<<<<<< HEAD
+<<<<<<< HEAD
 def items_of(recipe: methods.Recipe, pictures):
     """48 items of the kind that the recipe's views are made of."""
     if isinstance(recipe.views, Flow | Frames):
@@ -97,6 +107,10 @@ PICTURES = [
 
 @pytest.mark.parametrize("name", PICTURES)
 >>>>>>> cmcimages
+=======
+# channels of scenes train in tests/test_channels.py
+@pytest.mark.parametrize("name", [n for n in methods.names() if not isinstance(methods.get(n).views, Channels)])
+>>>>>>> rooms
 def test_every_recipe_trains(name: str, pictures, tiny, shrink) -> None:
     recipe = shrink(methods.get(name))
     images = items_of(recipe, pictures)

@@ -54,9 +54,13 @@ def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> N
     assert given["profile"] == "auto"
     assert "# auto (paper with a GPU, laptop without) | smoke" in first
     for name, value in given.items():
+<<<<<<< HEAD
         if name == "dataset":
             assert value in GENERATED
         elif name != "rows":
+=======
+        if name not in ("rows", "dataset"):  # data are of the modality that the table is about
+>>>>>>> rooms
             assert value == notebook.PARAMETERS[name], name
 
 

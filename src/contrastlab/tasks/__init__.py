@@ -53,23 +53,20 @@ __all__ = [
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            Linear,
-            Neighbours,
-            Transfer,
-            Layers,
-            Action,
-            OneView,
-            *SEGMENTATIONS.values(),
-            Boxes,
-            Masks,
-            Keypoints,
-        )
-    }
+_KINDS: tuple[type[Task], ...] = (
+    Linear,
+    Neighbours,
+    Transfer,
+    Layers,
+    Action,
+    OneView,
+    *SEGMENTATIONS.values(),
+    Boxes,
+    Masks,
+    Keypoints,
 )
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _KINDS})
 """Name to task."""
 
 
