@@ -56,7 +56,7 @@ class Profile(FrozenModel):
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices()[choice]).__name__ == kind
+    return type(getattr(recipe, choice)).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
@@ -103,7 +103,7 @@ class SharedProfile(FrozenModel):
     def search(self, recipe: recipes.Recipe) -> str:
         """Name of the search that the settings of a recipe were chosen by; empty where there was none."""
         inherited = shared_profiles()[self.extends].search(recipe) if self.extends else ""
-        mine = [name for kind, name in self.searches.items() if _is(recipe, *kind)]
+        mine = [self.searches.get(kind, "") for kind in self.kinds if _is(recipe, *kind)]
         return mine[-1] if mine else inherited
 
 
