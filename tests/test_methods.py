@@ -14,15 +14,7 @@ from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameErr
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.schedules import Linear
-<<<<<<< HEAD
-<<<<<<< HEAD
-from contrastlab.views import Augmented, Flow, Frames, Split
-=======
-from contrastlab.views import Augmented, Jigsaw, Offset, Split
->>>>>>> cmcimages
-=======
-from contrastlab.views import Augmented, Channels, Split
->>>>>>> rooms
+from contrastlab.views import Augmented, Flow, Frames, Jigsaw, Offset, Split
 
 TABLES = [("ring", "1"), ("ring", "2"), ("vince", "1"), ("cmc", "1")]
 SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
@@ -45,19 +37,8 @@ def test_numbers_of_recipes() -> None:
     assert len(methods.names()) >= 33
     assert len(methods.names("vince")) == 26
     assert len(set(methods.names())) == len(methods.names())
-<<<<<<< HEAD
-<<<<<<< HEAD
     sources = ("ours", "vince", "ring", "jcl", "fmicl", "cmc")
     assert set(methods.names()) == {n for p in sources for n in methods.names(p)}
-=======
-    assert set(methods.names()) == {
-        n for p in ("ours", "vince", "ring", "jcl", "fmicl", "cmc") for n in methods.names(p)
-    }
->>>>>>> cmcimages
-=======
-    papers_of = ("ours", "vince", "ring", "jcl", "fmicl", "cmc")
-    assert set(methods.names()) == {name for paper in papers_of for name in methods.names(paper)}
->>>>>>> rooms
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -86,8 +67,6 @@ def test_different_recipes_have_different_equations_or_views() -> None:
         seen[key] = name
 
 
-<<<<<<< HEAD
-<<<<<<< HEAD
 def items_of(recipe: methods.Recipe, pictures):
     """48 items of the kind that the recipe's views are made of."""
     if isinstance(recipe.views, Flow | Frames):
@@ -95,22 +74,15 @@ def items_of(recipe: methods.Recipe, pictures):
     return pictures(48)
 
 
-@pytest.mark.parametrize("name", methods.names())
-=======
-# channels of scenes and clips train in their own tests, locations of a map in tests/test_patches.py
-PICTURES = [
+# channels of scenes train in tests/test_channels.py, locations of a map in tests/test_patches.py
+TRAINED = [
     n for n in methods.names()
-    if isinstance(methods.get(n).views, Augmented | Split | Jigsaw | Offset)
+    if isinstance(methods.get(n).views, Augmented | Split | Jigsaw | Offset | Flow | Frames)
     and not isinstance(methods.get(n).keys, keys.Locations)
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PICTURES)
->>>>>>> cmcimages
-=======
-# channels of scenes train in tests/test_channels.py
-@pytest.mark.parametrize("name", [n for n in methods.names() if not isinstance(methods.get(n).views, Channels)])
->>>>>>> rooms
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_recipe_trains(name: str, pictures, tiny, shrink) -> None:
     recipe = shrink(methods.get(name))
     images = items_of(recipe, pictures)

@@ -18,7 +18,7 @@ from contrastlab.reproduce import notebook
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "nbs").glob("*.py"))
 TABLES_ALONE = {"repro_table1", "repro_ring_table2", "repro_vince_table1"}
-GENERATED = {notebook.PARAMETERS["dataset"], "clips"}
+GENERATED = {notebook.PARAMETERS["dataset"], "clips", "rooms", "silhouettes", "digits"}
 """Data that every machine has, one set a modality."""
 GIVEN = {"dataset": "shapes", "profile": "smoke", "jobs": "1"}
 
@@ -54,13 +54,9 @@ def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> N
     assert given["profile"] == "auto"
     assert "# auto (paper with a GPU, laptop without) | smoke" in first
     for name, value in given.items():
-<<<<<<< HEAD
         if name == "dataset":
             assert value in GENERATED
         elif name != "rows":
-=======
-        if name not in ("rows", "dataset"):  # data are of the modality that the table is about
->>>>>>> rooms
             assert value == notebook.PARAMETERS[name], name
 
 

@@ -195,7 +195,6 @@ class Notebook(Study):
         self.shown.append(made)
         return made
 
-<<<<<<< HEAD
     def stored(
         self, dataset: str, profile: str, number: int | str | None = None
     ) -> report.Report | report.Several:  # fmt: skip
@@ -209,14 +208,6 @@ class Notebook(Study):
         every = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
         filled = tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)
         return filled[0] if len(filled) == 1 else report.Several(filled)
-=======
-    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report | report.Several:
-        """A table from results that are kept with the project, all columns that the data set fills."""
-        plan = self.plan(number)
-        found = find_results(self.read_also, plan, dataset, profile)
-        made = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
-        return made[0] if len(made) == 1 else report.Several(tuple(made))
->>>>>>> rooms
 
     def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
