@@ -35,6 +35,7 @@ class LinearProbe(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
+    augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
 
 
 class TransferView(_Data):
@@ -96,6 +97,56 @@ class Detector(_Data):
     draws: int = Field(200, ge=2, description="samples of the test pictures behind an interval")
 
 
+class LayerProbe(_Data):
+    """Which layers of frozen encoders are probed, and how; the linear classifier is that of ``linear``.
+
+    CMC Table 8: the five convolutional layers, max-pooled to about 9,600 values each; Table 7: conv5 and fc7, linear
+    and with a hidden layer of 200, which is trained by Adam.
+    """
+
+    names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
+    values: int = Field(9600, ge=1, description="a map is max-pooled to at most so many values, all streams together")
+    hidden: int = Field(0, ge=0, description="units of the hidden layer of a second classifier; 0: there is none")
+    mlp_epochs: int = Field(100, ge=1)
+    mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
+
+
+class SegmentationProbe(_Data):
+    """How classes of pixels are read from the maps of one encoder, by a decoder with skip connections."""
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(32, ge=1)
+    lr: float = Field(1e-3, gt=0, description="of Adam; x0.2 at two thirds, 0.8 and 0.93 of the epochs")
+    betas: tuple[float, float] = (0.5, 0.999)
+    width: int = Field(64, ge=1, description="channels of the decoder's finest map; they double with each coarser one")
+    end_to_end: bool = Field(False, description="the encoder is trained, too: a reference with labels, not a probe")
+    train_scenes: int | None = Field(None, ge=1, description="at most so many labelled scenes; None is all")
+
+
+class ActionRecognition(_Data):
+    """How the encoder of frames is fine-tuned to name the actions of clips; a step shows a frame of each clip."""
+
+    epochs: int = Field(100, ge=1)
+    batch_size: int = Field(256, ge=1)
+    lr: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    milestones: tuple[int, ...] = ()
+    gamma: float = Field(0.1, gt=0, le=1)
+    dropout: float = Field(0.5, ge=0, lt=1, description="of the fully connected layers")
+    frames: int = Field(25, ge=1, description="of a test clip, equally spaced")
+    crops: Literal[1, 10] = Field(1, description="of a test frame: the middle; or corners and middle, mirrored too")
+    train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
+
+
+class Optimiser(_Data):
+    """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam's two averages")
+    eps: float = Field(1e-8, gt=0, description="of Adam")
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -109,14 +160,17 @@ class Settings(_Data):
     stem: Literal["imagenet", "cifar"] = "imagenet"
     head: Literal["linear", "mlp"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
-    width: float = Field(1.0, gt=0, description="factor on the encoder's channels; CMC's halves of a network have 0.5")
+    width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     # optimiser
+    optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
     lr: float = Field(0.03, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["constant", "steps", "cosine", "plateau"] = "steps"
+    schedule: Literal["constant", "steps", "cosine", "plateau", "linear"] = Field(
+        "steps", description="linear: to 0 over all steps, warm-up included step by step; the others change by epochs"
+    )
     milestones: tuple[int, ...] = Field((200, 250), description="epochs after which lr is multiplied by gamma")
     gamma: float = Field(0.1, gt=0, le=1)
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")
@@ -134,6 +188,9 @@ class Settings(_Data):
     boxes: Detector = Detector()
     masks: Detector = Detector()
     keypoints: Detector = Detector(before_nms=(2000, 1000), proposals=(1500, 1000))
+    layers: LayerProbe = LayerProbe()
+    segmentation: SegmentationProbe = SegmentationProbe()
+    action: ActionRecognition = ActionRecognition()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -167,6 +224,18 @@ class Settings(_Data):
 
 
 _NOT_TRAINING = frozenset(
-    {"test_images", "knn_every", "linear", "transfer", "overrides", "boxes", "masks", "keypoints"}
+    {
+        "test_images",
+        "knn_every",
+        "linear",
+        "transfer",
+        "layers",
+        "segmentation",
+        "action",
+        "overrides",
+        "boxes",
+        "masks",
+        "keypoints",
+    }
 )
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

@@ -1,4 +1,4 @@
-"""A name becomes labelled images: generated, bundled, published, or the user's own.
+"""A name becomes labelled items: generated, bundled, published, or the user's own.
 
 >>> splits = load("shapes", n_train=100, n_test=20)
 >>> splits.train.images.shape
@@ -15,6 +15,9 @@ from pathlib import Path
 import torch
 
 from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
+from contrastlab.data.clips import actions
+from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.clips.sources import VIDEOS, load_videos
 from contrastlab.data.images import shapes
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
@@ -27,6 +30,8 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.scenes.sources import NAMES as SCENES
+from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.errors import reject, unknown
 
 __all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
@@ -37,7 +42,19 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS, *ANNOTATED)))
+    known = (
+        *_GENERATED,
+        "digits",
+        "tinyimagenet",
+        *PUBLISHED,
+        *TARGETS,
+        *_IMAGENETS,
+        "clips",
+        *VIDEOS,
+        *SCENES,
+        *ANNOTATED,
+    )
+    return tuple(sorted(known))
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -70,6 +87,13 @@ def load(
     - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
     - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
     - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
+    - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
+    - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
+    - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
+    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
+      ``rooms_validation`` scores on others, to choose settings by
+    - ``camvid``: street frames with classes of pixels
+    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
@@ -103,6 +127,10 @@ def load(
             raise reject(argument, value, "an integer of at least 1, or None for all")
     if name in _GENERATED:
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
+    if name == "clips":
+        return _load_clips(name, n_train or 1_000, n_test or 400, seed)
+    if name in SCENES:
+        return load_scenes(name, data_root(root), n_train, n_test, seed)
     kind, _, location = name.partition(":")
     if kind in ("folder", "parquet") and location:
         splits = (load_folder if kind == "folder" else load_parquet)(name, location)
@@ -110,6 +138,8 @@ def load(
         splits = load_digits()
     elif name in PUBLISHED:
         splits = load_published(name, data_root(root), download)
+    elif name in VIDEOS:
+        splits = load_videos(name, data_root(root))
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
     elif name in ANNOTATED or (kind == "annotated" and location):
@@ -127,6 +157,8 @@ def load(
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
     if n_train is not None and n_train > len(splits.pretrain):
         raise reject("n_train", n_train, f"at most the {len(splits.pretrain)} training images of {splits.name}")
+    if n_train is not None and isinstance(splits, ClipSplits):
+        splits = replace(splits, further=())  # a subset of the first official split is none of the others
     if n_train is not None:
         pretrain = splits.pretrain.take(n_train, seed)
         if not splits.labelled:
@@ -141,13 +173,17 @@ def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -
     return splits
 
 
-def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
+def _check_counts(n_train: int, n_test: int) -> None:
     for argument, value, most in (
         ("n_train", n_train, shapes.TEST_OFFSET),
         ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
     ):
         if value > most:
             raise reject(argument, value, f"at most {most}: the generator counts no further")
+
+
+def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
+    _check_counts(n_train, n_test)
     train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
     return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
 
@@ -156,3 +192,15 @@ def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
 def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet:
     images, labels, factors = shapes.render(torch.arange(start, start + count), seed, _GENERATED[name])
     return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)
+
+
+def _load_clips(name: str, n_train: int, n_test: int, seed: int) -> ClipSplits:
+    _check_counts(n_train, n_test)
+    train, test = _clips(name, "train", 0, n_train, seed), _clips(name, "test", shapes.TEST_OFFSET, n_test, seed)
+    return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
+
+
+@lru_cache(maxsize=4)
+def _clips(name: str, part: str, start: int, count: int, seed: int) -> ClipSet:
+    clips, labels, factors = actions.render(torch.arange(start, start + count), seed)
+    return ClipSet(f"{name}/{part}", clips, labels, actions.ACTIONS, actions.BOUND, factors)

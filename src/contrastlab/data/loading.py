@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from contrastlab.data.images.sampling import sample_boxes
+from contrastlab.errors import NotApplicableError
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
@@ -67,6 +68,14 @@ class Pictures(Source, Protocol):
         """Crops of a whole picture; see :meth:`contrastlab.data.StreamedImages.crops`."""
 
 
+@runtime_checkable
+class Videos(Source, Protocol):
+    """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
+
+    def window(self, index: int, rng: torch.Generator) -> Tensor:
+        """Some successive frames; see :meth:`contrastlab.data.clips.sets.VideoFiles.window`."""
+
+
 @dataclass(frozen=True)
 class Crops:
     """Random resized crops, made by the workers that decode: the protocol of the papers' ImageNet runs.
@@ -79,17 +88,43 @@ class Crops:
         count: crops of each picture.
         seed: of the run.
         before: pictures that the run has seen before the first one of the order.
+        further: areas, as fractions, of further crops behind these.
+        window: side in pixels of squares that are cut as they are, not resized, in place of all that; ``None`` for
+            random resized crops.
     """
 
     augmentation: Any
     count: int
     seed: int
     before: int = 0
+    further: tuple[tuple[float, float], ...] = ()
+    window: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Side of a crop in pixels."""
+        return self.augmentation.size if self.window is None else self.window
+
+    def draws(self, number: int) -> torch.Generator:
+        """The draws of the item that comes as the ``number``-th of the order."""
+        return generator(self.seed, "crops", self.before + number)
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
-        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
-        a, draws = self.augmentation, generator(self.seed, "crops", self.before + number)
-        return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=draws)
+        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them.
+
+        Raises:
+            NotApplicableError: a picture that is smaller than a window.
+        """
+        a, draws = self.augmentation, self.draws(number)
+        if self.window is not None:
+            room = torch.tensor((height, width)) - self.window + 1
+            if int(room.min()) < 1:
+                raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
+            corner = (torch.rand(self.count, 2, generator=draws) * room).long()
+            return torch.cat([corner, torch.full_like(corner, self.window)], 1)
+        asked = ((self.count, a.scale), *((1, scale) for scale in self.further))
+        each = [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in asked]
+        return each[0] if len(each) == 1 else torch.cat(each)
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
@@ -126,7 +161,8 @@ def batches(
         world: number of processes.
         start: number of batches to skip (a resumed epoch).
         workers: processes of the streaming path; 0 decodes in this one.
-        crop: of the streaming path: crops of whole :class:`Pictures` take the place of ``source[index]``.
+        crop: of the streaming path: crops of whole :class:`Pictures`, or windows of whole :class:`Videos`, take the
+            place of ``source[index]``.
 
     Returns:
         ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
@@ -176,5 +212,7 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):
         index, number = which
         if self.crop is None:
             return index, self.source[index]
+        if isinstance(self.source, Videos):
+            return index, self.source.window(index, self.crop.draws(number))
         boxes = partial(self.crop.boxes, number)
-        return index, self.source.crops(index, boxes, self.crop.augmentation.size)  # type: ignore[attr-defined]
+        return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]

@@ -10,7 +10,9 @@ from typing import Any
 from torch import nn
 
 from contrastlab import encoders, errors
+from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 
@@ -34,12 +36,25 @@ class Modality:
 
 
 def _image_build(settings: Settings) -> Mapping[str, Any]:
-    known = {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
-    return known if settings.width == 1 else {**known, "width": settings.width}
+    return {
+        "arch": settings.arch,
+        "stem": settings.stem,
+        "head": settings.head,
+        "dim": settings.dim,
+        "width": settings.width,
+    }
 
 
 def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     return encoders.build_for(views, source.channels, **_image_build(settings))
+
+
+def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
+    built = _image_encoders(views, source, settings)
+    same: Mapping[int, int] = getattr(views, "same_encoder", {})
+    return nn.ModuleList(
+        encoders.Shared(built[same[k]]) if k in same else encoder for k, encoder in enumerate(built)  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 MODALITIES: Mapping[str, Modality] = MappingProxyType(
@@ -52,6 +67,11 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
             ),
             Modality(
                 "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
+            Modality("clip", clip_augmentation, _clip_encoders, _image_build),
+            Modality(
+                "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
                 _image_encoders, _image_build,
             ),
         )

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import resnets, small
+from contrastlab.encoders import alexnet, caffenet, resnets, scene, small
 from contrastlab.encoders.base import Stem
+from contrastlab.encoders.decoder import Decoder
 
 Head = Literal["linear", "mlp"]
 
@@ -36,8 +37,23 @@ def _initialise(module: nn.Module) -> None:
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
 
+def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
+    if kind == "linear":
+        return nn.Linear(feature_dim, dim)
+    return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
+
+
 ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {"tiny": small.tiny, "small": small.small, "resnet18": resnets.resnet18, "resnet50": resnets.resnet50}
+    {
+        "tiny": small.tiny,
+        "small": small.small,
+        "resnet18": resnets.resnet18,
+        "resnet50": resnets.resnet50,
+        "half_alexnet": alexnet.half_alexnet,
+        "half_alexnet64": alexnet.half_alexnet64,
+        "scene": scene.scene,
+        "caffenet": caffenet.caffenet,
+    }
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
@@ -45,11 +61,15 @@ ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]]
 class Encoder(nn.Module):
     """A backbone, global average pooling, a head and a unit norm.
 
+    A backbone with a method ``fully_connected(dim)`` brings the head along: it reads the map, before any pooling.
+
     Args:
         backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
         feature_dim: its number of features F.
-        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim).
+        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim), where the backbone brings none.
         dim: dimension of the embedding.
+        in_channels: channels of its input.
+        pieces: patches that a second head reads (PIRL); 0 for none.
 
     Attributes:
         feature_dim: number of features F.
@@ -58,21 +78,21 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3
-    ) -> None:
+        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3,
+        pieces: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.in_channels = in_channels
         self.layout = torch.channels_last
         self.feature_dim = feature_dim
         self.dim = dim
         self.backbone = backbone
-        self.head: nn.Module
-        if head == "linear":
-            self.head = nn.Linear(feature_dim, dim)
-        else:
-            self.head = nn.Sequential(
-                nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
-            )
+        own = getattr(backbone, "fully_connected", None)  # a network whose printed table goes on behind the map
+        self.head: nn.Module = _head(head, feature_dim, dim) if own is None else own(dim)
+        self.head_reads_map = own is not None
+        if pieces:
+            self.patch_head = _head(head, feature_dim, dim)
+            self.puzzle_head = nn.Linear(pieces * dim, dim)
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
         """What a probe reads.
@@ -91,13 +111,56 @@ class Encoder(nn.Module):
         """Unit embeddings.
 
         Args:
-            x: views ``[B, C, H, W]``, normalised.
+            x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
+                whose concatenated embeddings a second head reads.
 
         Returns:
             ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
             temperatures.
         """
-        return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+        if x.dim() == 5:
+            each = self.patch_head(self.features(x.flatten(0, 1)))
+            return F.normalize(self.puzzle_head(each.view(len(x), -1)).float(), dim=1, eps=1e-8)
+        return self._embed(self.features(x, pooled=not self.head_reads_map))
+
+    def _embed(self, features: Tensor) -> Tensor:
+        return F.normalize(self.head(features).float(), dim=1, eps=1e-8)
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest.
+
+        Raises:
+            NotApplicableError: the backbone names no blocks.
+        """
+        split = getattr(self.backbone, "stages", None)
+        if split is None:
+            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
+        stages: dict[str, Tensor] = split(x.contiguous(memory_format=self.layout))
+        return stages
+
+    def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
+        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.decoder.Decoder`.
+
+        Raises:
+            NotApplicableError: the backbone does not say how many channels its blocks give.
+        """
+        channels = getattr(self.backbone, "stage_channels", None)
+        if channels is None:
+            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
+        return Decoder(channels, outputs, width, skips=skips)
+
+    def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
+        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``.
+
+        Raises:
+            NotApplicableError: the backbone names no blocks.
+            UnknownNameError: none of them has that name.
+        """
+        stages = self.stages(x)
+        if block not in stages:
+            raise errors.unknown("block of the encoder", block, stages)
+        last = list(stages.values())[-1]
+        return self._embed(last if self.head_reads_map else last.mean((2, 3))), stages[block]
 
 
 def lay_out(module: nn.Module, *, channels_last: bool) -> None:
@@ -116,6 +179,7 @@ def build(
     head: Head = "linear",
     dim: int = 128,
     width: float = 1.0,
+    pieces: int = 0,
 ) -> Encoder:
     """A new encoder, in channels-last memory format.
 
@@ -127,6 +191,7 @@ def build(
         head: ``"linear"`` or ``"mlp"``.
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
+        pieces: patches that a second head reads; 0 for none.
 
     Returns:
         The encoder, on the CPU, in training mode.
@@ -148,7 +213,8 @@ def build(
         raise errors.reject("width", width, "a number > 0")
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
     _initialise(backbone)
-    encoder = Encoder(backbone, feature_dim, head, dim, in_channels)
+    encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
+    _initialise(encoder.head)
     return encoder.to(memory_format=torch.channels_last)
 
 
@@ -185,9 +251,12 @@ def build_for(
         ArgumentError: naming another argument outside its range.
     """
     return nn.ModuleList(
-        build(arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width)
+        build(
+            arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width,
+            pieces=getattr(views_part, "pieces", 0),
+        )
         for channels in views_part.channels(image_channels)
-    )
+    )  # fmt: skip
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:

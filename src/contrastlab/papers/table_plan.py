@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.published import HERE, FrozenModel, numbers_of, published, stems
+from contrastlab.papers.profiles import Changes, Fixed, Profile, shared_profiles, thawed
+from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
@@ -30,36 +29,6 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
 _PAPER_PROFILE = "paper"
 
 
-def _fields(changes: dict[str, Any]) -> dict[str, Any]:
-    Settings().override(**changes)  # raises on an unknown field or a value out of range
-    return changes
-
-
-_Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
-
-
-class _Profile(FrozenModel):
-    """A profile: changes for every cell, then for one data set, then for one method."""
-
-    settings: _Changes = Field(default_factory=dict)
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("dataset", "method")
-        plain = {key: value for key, value in raw.items() if key not in scopes}
-        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
-
-
-@cache
-def shared_profiles() -> Mapping[str, dict[str, Any]]:
-    """What each small profile changes in every protocol."""
-    raw = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
-    return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
-
-
 class Column(FrozenModel):
     """What one column of a table asks of the encoders of its rows.
 
@@ -70,6 +39,9 @@ class Column(FrozenModel):
     metric: str = Field("", description="name of a metric; empty: the table's")
     on: str = Field("", description="data the task scores on; empty: those of pre-training")
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
+    suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
+    settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
+    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
 
     @property
     def task(self) -> str:
@@ -88,8 +60,8 @@ class TablePlan(FrozenModel):
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
     ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
-    (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
-    protocol itself.
+    (``profiles.toml``; there first what is for every row, then for rows with a kind of part) < ``profile`` <
+    ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -104,10 +76,13 @@ class TablePlan(FrozenModel):
     transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
-    protocol: _Changes = Field(alias="settings", description="the paper's protocol")
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-    profile: dict[str, _Profile] = Field(default_factory=dict)
+    claims: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="method to further rows that the paper sets it against"
+    )
+    protocol: Changes = Field(alias="settings", description="the paper's protocol")
+    dataset: dict[str, Changes] = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+    profile: dict[str, Profile] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -126,12 +101,14 @@ class TablePlan(FrozenModel):
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
         for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            ends = {column.suffix for column in self.columns.values()} if kind == "row" else {""}
             for name in printed:
                 own = name.partition(" / ")[0] if "" in headings else name
-                if own and own not in set(numbers[kind]):
+                if own and not {own + end for end in ends or {""}} & set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
         overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
-        for name in (*overridden, *self.pairs, *self.pairs.values()):
+        further = (name for method, bases in self.claims.items() for name in (method, *bases))
+        for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
         return self
@@ -145,6 +122,16 @@ class TablePlan(FrozenModel):
     def heading(self) -> str:
         """``Table 1``, as the paper calls it."""
         return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+
+    @property
+    def floor(self) -> str:
+        """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
+        return next((name for name in self.rows if recipes.get(name).keys is None), next(iter(REFERENCES)))
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
+        return REFERENCES if self.floor in REFERENCES else {}
 
     def _numbers(self) -> pd.DataFrame:
         # a figure prints no numbers
@@ -178,11 +165,13 @@ class TablePlan(FrozenModel):
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         if not here:
-            others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
+            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(self.columns.items())}
             here = {
-                name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
-                    column.model_copy(update={"data": dataset, "published": ""})
-                )
+                name
+                if column.on or column.settings
+                else dataset
+                if column.metric == self.metric
+                else f"{dataset} {column.metric}": (column.model_copy(update={"data": dataset, "published": ""}))
                 for name, column in reversed(others.values())
             }
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
@@ -233,13 +222,16 @@ class TablePlan(FrozenModel):
         printed = self.rows.get(full, REFERENCES.get(full, ""))
         return printed if printed and " / " not in printed else recipes.get(full).label
 
-    def settings(self, dataset: str, method: str, profile: str = _PAPER_PROFILE) -> Settings:
+    def settings(
+        self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
+    ) -> Settings:
         """The protocol of one cell.
 
         Args:
             dataset: one of :func:`contrastlab.data.names` or a user's own; it need not have a published column.
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
+            column: whose own settings are laid over all others.
 
         Raises:
             UnknownNameError: unknown data set, method or profile, with near matches.
@@ -250,11 +242,11 @@ class TablePlan(FrozenModel):
         out = Settings()
         for changes in self._layers(self.dataset_key(dataset), method, profile):
             out = out.override(**changes)
-        return out
+        return out.override(**thawed(column.settings)) if column is not None and column.settings else out
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
-        settings = self.settings(column.data, method, profile)
+        settings = self.settings(column.data, method, profile, column)
         recipe = recipes.get(self.resolve(method)).override(settings.overrides)
         task = tasks.get(column.task, settings)
         return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
@@ -273,7 +265,8 @@ class TablePlan(FrozenModel):
         yield self.protocol
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
-        yield shared_profiles().get(profile, {})
+        if profile in shared_profiles():
+            yield from shared_profiles()[profile].layers(recipes.get(method))
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
@@ -293,14 +286,22 @@ class TablePlan(FrozenModel):
         """What was noted beside the printed number when it was transcribed."""
         return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
 
-    def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
-        """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
+    @property
+    def comparisons(self) -> tuple[tuple[str, str], ...]:
+        """Every (method, base) whose difference is a claim: the pairs, then the further claims."""
+        further = ((method, base) for method, bases in self.claims.items() for base in bases)
+        return (*self.pairs.items(), *further)
+
+    def published_difference(self, column: str, method: str, base: str | None = None) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over ``base``, by default its pair's, and whether it is printed or derived."""
         method = self.resolve(method)
-        for base in ("base", self.rows.get(self.pairs[method], "")):
-            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
-            if printed is not None:
-                return printed, "printed"
-        high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
+        base = self.pairs[method] if base is None else self.resolve(base)
+        if base == self.pairs.get(method):
+            for name in ("base", self.rows.get(base, "")):
+                printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                if printed is not None:
+                    return printed, "printed"
+        high, low = (self.published_value(column, name) for name in (method, base))
         if high is None or low is None:
             return None, ""
         return round(high - low, 6), "derived"
@@ -312,7 +313,9 @@ class TablePlan(FrozenModel):
     def _find(self, name: str, row: str) -> pd.Series[Any] | None:
         if not row or name not in self.columns:
             return None
-        column = self.columns[name].published
+        if not self.columns[name].printed:
+            return None
+        row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         if self.transposed:

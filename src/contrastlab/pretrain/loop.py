@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from contrastlab import keys, tasks
-from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
+from contrastlab.data.loading import (
+    WORKERS,
+    Crops,
+    Pictures,
+    Source,
+    Videos,
+    batches,
+    derive,
+    generator,
+    place,
+    subset_order,
+)
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
@@ -29,9 +40,11 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
+from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
+from contrastlab.views.base import crop_options
 
 Log = Callable[[str], None]
 
@@ -166,16 +179,10 @@ class _Run:
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
-        self.optimiser = torch.optim.SGD(
-            learner.network.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=self.fused,
-        )
+        self.optimiser = optimiser(settings, learner.network.parameters(), fused=self.fused)
+        self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
-        module, optimiser = fabric.setup(network, self.optimiser)
-        self.wrapped_optimiser = optimiser
+        module, self.wrapped_optimiser = fabric.setup(network, self.optimiser)
         learner.bind(module)
         # where the next step is, and what has been summed of its epoch
         self.epoch, self.step, self.seconds = 0, 0, 0.0
@@ -296,11 +303,21 @@ class _Run:
         return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
 
     def set_lr(self) -> None:
-        rate = learning_rate(self.settings, self.epoch)
+        rate = learning_rate(self.settings, self.epoch, self.step / self.steps - self.epoch)
         if self.settings.schedule == "plateau":
             rate *= self.settings.gamma ** plateau_drops(self.history, self.settings)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+
+    @contextmanager
+    def counted_dropout(self) -> Iterator[None]:
+        """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
+        if not self.has_dropout:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive(self.seed, f"dropout/{self.rank}", self.step))
+            yield
 
     @property
     def reads(self) -> bool:
@@ -310,9 +327,10 @@ class _Run:
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
         crop = None
-        if isinstance(self.images, Pictures):
+        if isinstance(self.images, Pictures | Videos):
             before = self.epoch * self.steps * self.settings.batch_size
-            crop = Crops(self.augmentation, self.recipe.views.count, self.seed, before)
+            options = crop_options(self.recipe.views, self.settings.image_size)
+            crop = Crops(self.augmentation, seed=self.seed, before=before, **options)
         orders = (
             self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", epoch))]
             for epoch in range(self.epoch, self.settings.epochs)
@@ -358,7 +376,9 @@ class _Run:
             generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
         )  # fmt: skip
         rows, total = self.row[numbers], self.steps * self.settings.epochs
-        with self.fabric.autocast():
+        if self.settings.schedule == "linear":
+            self.set_lr()
+        with self.fabric.autocast(), self.counted_dropout():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)

@@ -1,4 +1,4 @@
-"""How the learning rate and the precision of a run come about."""
+"""How the optimiser, the learning rate and the precision of a run come about."""
 
 from __future__ import annotations
 
@@ -37,8 +37,20 @@ def _cpu_has_bf16() -> bool:
     return any(ask is not None and ask() for ask in known)
 
 
-def learning_rate(settings: Settings, epoch: int) -> float:
-    """Learning rate of an epoch (from 0) before plateau drops; the papers' schedules change it between epochs."""
+def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
+    """Learning rate before plateau drops.
+
+    Args:
+        settings: ``lr``, ``schedule`` and so on.
+        epoch: from 0.
+        done: share of the epoch that is over. The linear schedule (BERT, MoCo v3) changes by it; the papers' others
+            change the rate between epochs only.
+    """
+    if settings.schedule == "linear":
+        passed, warm = epoch + done, settings.warmup_epochs
+        if passed < warm:
+            return settings.lr * passed / warm
+        return settings.lr * max(0.0, settings.epochs - passed) / max(settings.epochs - warm, 1)
     if epoch < settings.warmup_epochs:
         return settings.lr * (epoch + 1) / settings.warmup_epochs
     if settings.schedule == "cosine":

@@ -118,7 +118,7 @@ class Cell:
     @property
     def settings(self) -> Any:
         """Protocol of this cell."""
-        return self.plan.settings(self.column.data, self.method, self.profile)
+        return self.plan.settings(self.column.data, self.method, self.profile, self.column)
 
     @property
     def recipe(self) -> methods.Recipe:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -274,9 +274,9 @@ class Splits:
     """
 
     name: str
-    pretrain: ImageSet | StreamedImages
-    train: ImageSet | StreamedImages
-    test: ImageSet | StreamedImages
+    pretrain: Any
+    train: Any
+    test: Any
     note: str
 
     def __post_init__(self) -> None:
@@ -292,7 +292,7 @@ class Splits:
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
         parts = (self.pretrain, self.train, self.test)
-        moved = {id(part): part.to(device) if isinstance(part, ImageSet) else part for part in parts}
+        moved = {id(part): part.to(device) if part.resident else part for part in parts}
         pretrain, train, test = (moved[id(part)] for part in parts)
         return replace(self, pretrain=pretrain, train=train, test=test)
 
