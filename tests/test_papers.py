@@ -140,7 +140,8 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
-        assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
+        if name not in papers.REFERENCES:
+            assert recipe.label.removesuffix("^nce").split("-")[0].split(" ")[0] in plan.label(name)
         recipe.override(settings.overrides)
         assert settings.augmentation in AUGMENTATIONS
 
