@@ -65,13 +65,13 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
                 "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
                 _image_build,
             ),
-            Modality(
-                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
-                _image_encoders, _image_build,
-            ),
             Modality("clip", clip_augmentation, _clip_encoders, _image_build),
             Modality(
                 "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
+            Modality(
+                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
                 _image_encoders, _image_build,
             ),
         )

@@ -158,7 +158,7 @@ def control(
     """The estimate beside the exact information of two patches of a texture.
 
     Returns:
-        Rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, of the sampling error), ``seed``.
+        Rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
 
     Raises:
         UnknownNameError: no such profile.

@@ -67,6 +67,9 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
             Masks,
             Keypoints,
             *SEGMENTATIONS.values(),
+            Boxes,
+            Masks,
+            Keypoints,
         )
     }
 )
