@@ -155,8 +155,8 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
-        first, printed = (re.split(r"[-\s^,(]", label)[0].casefold() for label in (recipe.label, plan.label(name)))
-        assert first == printed or name in papers.REFERENCES
+        first = re.split(r"[-\s^,(]", recipe.label)[0].casefold()
+        assert first in plan.label(name).casefold() or name in papers.REFERENCES
         recipe.override(settings.overrides)
         if dataset not in {*SCENES, *VIDEOS, "clips"}:
             assert settings.augmentation in AUGMENTATIONS

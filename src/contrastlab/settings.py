@@ -236,6 +236,9 @@ _NOT_TRAINING = frozenset(
         "masks",
         "keypoints",
         "overrides",
+        "boxes",
+        "masks",
+        "keypoints",
     }
 )
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})

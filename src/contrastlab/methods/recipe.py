@@ -86,7 +86,7 @@ class Recipe:
 
         A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
         ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
-        where a schedule ends, and applies where the field is a schedule.
+        where a schedule ends; a constant is its own end.
 
         Raises:
             UnknownNameError: a choice or field that no part has.
@@ -103,7 +103,9 @@ class Recipe:
             part = getattr(self, choice)
             if of_schedule:
                 schedule = getattr(part, attribute, None)
-                if isinstance(schedule, Schedule):
+                if isinstance(schedule, int | float) and of_schedule == "end":
+                    nested.setdefault(choice, {})[attribute] = value
+                elif isinstance(schedule, Schedule):
                     nested.setdefault(choice, {})[attribute] = replace(schedule, **{of_schedule: value})
                 continue
             if not attribute:
