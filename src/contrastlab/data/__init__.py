@@ -8,9 +8,11 @@ torch.Size([100, 3, 32, 32])
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -26,17 +28,28 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.text_sets import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
 
-__all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
+__all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
+
+OWN: Mapping[str, Callable[[str, str], Splits]] = MappingProxyType(
+    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences}
+)
+"""Kind of a user's own data, ``<kind>:<path>``, to a function of the whole name and the path."""
 
 _IMAGENETS = ("imagenet", "imagenet100")
 _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *_IMAGENETS)))
+    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
+    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *TEXTS, *_IMAGENETS)))
+
+
+def modality_of(name: str) -> str:
+    """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
+    return "sentence" if name in TEXTS or name.startswith("sentences:") else "image"
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -69,6 +82,8 @@ def load(
     - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
     - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
     - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
+    - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
+    - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text_sets.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
 
@@ -100,20 +115,22 @@ def load(
     if name in _GENERATED:
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
     kind, _, location = name.partition(":")
-    if kind in ("folder", "parquet") and location:
-        splits = (load_folder if kind == "folder" else load_parquet)(name, location)
+    if kind in OWN and location:
+        splits = OWN[kind](name, location)
     elif name == "digits":
         splits = load_digits()
     elif name in PUBLISHED:
         splits = load_published(name, data_root(root), download)
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
+    elif name in TEXTS:
+        splits = TEXTS[name](data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>"))
+        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     return _limit(splits, n_train, n_test, seed)
 
 

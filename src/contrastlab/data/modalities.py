@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from contrastlab import encoders, errors
+from contrastlab.data import data_root, text
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
@@ -48,6 +49,11 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
             Modality(
                 "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
                 _image_build,
+            ),
+            Modality(
+                "sentence", lambda settings: text.tokens(settings, data_root()),
+                lambda views, source, settings: text.encoders(views, source, settings, data_root()),
+                lambda settings: text.build_arguments(settings, data_root()),
             ),
         )
     }

@@ -9,18 +9,23 @@ A single stream's backbone has its own names in the file, which for a ResNet are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import files
+from contrastlab.encoders import sentences
 from contrastlab.encoders.encoder import Encoder, build
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
+
+BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "sentence": sentences.build})
+"""Kind of encoder, as a file says it, to the function that makes one; a file that says none has the first."""
 
 
 class HasFolder(Protocol):
@@ -44,6 +49,7 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
         folder: of the run.
         streams: their names.
         build_as: arguments of :func:`contrastlab.encoders.build` that all of them share; the rest is read from them.
+            With ``kind``, arguments of that one of :data:`BUILDERS`.
     """
     tensors: dict[str, Tensor] = {}
     channels = {}
@@ -72,7 +78,9 @@ def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.
     tensors, values = files.read_tensors(path)
     try:
         streams: dict[str, int] = values["streams"]
-        encoders = [build(in_channels=channels, **values["build"]) for channels in streams.values()]
+        how = dict(values["build"])
+        make = BUILDERS[how.pop("kind", "image")]
+        encoders = [make(in_channels=channels, **how) for channels in streams.values()]
         for name, encoder in zip(streams, encoders, strict=True):
             prefix = f"{name}." if len(streams) > 1 else ""
             mine = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}

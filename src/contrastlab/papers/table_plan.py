@@ -38,17 +38,30 @@ def _fields(changes: dict[str, Any]) -> dict[str, Any]:
 _Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
 
 
-class _Profile(FrozenModel):
-    """A profile: changes for every cell, then for one data set, then for one method."""
+class _Kind(FrozenModel):
+    """Changes for one kind of data: for every cell, then for one method."""
 
     settings: _Changes = Field(default_factory=dict)
+    method: dict[str, _Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
+
+
+class _Profile(FrozenModel):
+    """A profile: changes for every cell, then for a kind of data, for one data set, and for one method."""
+
+    settings: _Changes = Field(default_factory=dict)
+    modality: dict[str, _Kind] = Field(default_factory=dict)
     dataset: dict[str, _Changes] = Field(default_factory=dict)
     method: dict[str, _Changes] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("dataset", "method")
+        scopes = ("modality", "dataset", "method")
         plain = {key: value for key, value in raw.items() if key not in scopes}
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
@@ -87,8 +100,8 @@ class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
-    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
-    (``profiles.toml``) < ``profile`` < ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the
+    ``linear`` are merged inside): ``settings`` < ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the
+    profile shared by all tables (``profiles.toml``) < ``profile``, with the same five inside. Profile ``paper`` is the
     protocol itself.
     """
 
@@ -105,6 +118,7 @@ class TablePlan(FrozenModel):
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
     protocol: _Changes = Field(alias="settings", description="the paper's protocol")
+    modality: dict[str, _Kind] = Field(default_factory=dict)
     dataset: dict[str, _Changes] = Field(default_factory=dict)
     method: dict[str, _Changes] = Field(default_factory=dict)
     profile: dict[str, _Profile] = Field(default_factory=dict)
@@ -130,7 +144,9 @@ class TablePlan(FrozenModel):
                 own = name.partition(" / ")[0] if "" in headings else name
                 if own and own not in set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
-        overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
+        holders = (self, *self.profile.values())
+        overridden = [name for holder in holders for name in holder.method]
+        overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
         for name in (*overridden, *self.pairs, *self.pairs.values()):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
@@ -172,13 +188,18 @@ class TablePlan(FrozenModel):
 
         Raises:
             UnknownNameError: an unknown data set or column, with near matches.
+            NotApplicableError: the table has no column for such data.
         """
         self.dataset_key(dataset)
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         if not here:
-            others = {(c.metric, c.on): (name, c) for name, c in reversed(self.columns.items())}
+            kind = data.modality_of(dataset)
+            alike = {name: c for name, c in self.columns.items() if data.modality_of(c.data) == kind}
+            if not alike:
+                raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
+            others = {(c.metric, c.on): (name, c) for name, c in reversed(alike.items())}
             here = {
                 name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
                     column.model_copy(update={"data": dataset, "published": ""})
@@ -260,25 +281,30 @@ class TablePlan(FrozenModel):
         return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
 
     def dataset_key(self, dataset: str) -> str:
-        """``dataset``, checked to be a registered data set or a ``folder:``/``parquet:`` path.
+        """``dataset``, checked to be a registered data set or ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.
 
         Raises:
             UnknownNameError: not registered, with near matches.
         """
-        if dataset not in data.names() and not dataset.startswith(("folder:", "parquet:")):
+        if dataset not in data.names() and dataset.partition(":")[0] not in data.OWN:
             raise errors.unknown("dataset", dataset, data.names())
         return dataset
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
+        kind, none = data.modality_of(dataset), _Kind()
         yield self.protocol
+        yield self.modality.get(kind, none).settings
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
+        yield self.modality.get(kind, none).method.get(method, {})
         yield shared_profiles().get(profile, {})
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
+            yield chosen.modality.get(kind, none).settings
             yield chosen.dataset.get(dataset, {})
             yield chosen.method.get(method, {})
+            yield chosen.modality.get(kind, none).method.get(method, {})
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""

@@ -13,6 +13,7 @@ from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.representations import encode, frozen, represent
+from contrastlab.tasks.similarity import Similarity, spearman
 from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Metric",
     "Neighbours",
     "Setting",
+    "Similarity",
     "Task",
     "Transfer",
     "bootstrap",
@@ -35,10 +37,13 @@ __all__ = [
     "metric",
     "nearest_neighbour",
     "represent",
+    "spearman",
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in (Linear, Neighbours, Transfer)})
+TASKS: Mapping[str, type[Task]] = MappingProxyType(
+    {task.name: task for task in (Linear, Neighbours, Transfer, Similarity)}
+)
 """Name to task."""
 
 

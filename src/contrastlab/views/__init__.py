@@ -6,9 +6,10 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 
 from contrastlab.views.augmented import Augmented
 from contrastlab.views.base import Augmentation
+from contrastlab.views.dropout import Dropout
 from contrastlab.views.split import Split
 
-__all__ = ["Augmentation", "Augmented", "Split", "Views"]
+__all__ = ["Augmentation", "Augmented", "Dropout", "Split", "Views"]
 
-Views = Augmented | Split
+Views = Augmented | Split | Dropout
 """Every kind of views; a new one is a file here and a member of this union."""

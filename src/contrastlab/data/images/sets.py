@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -260,7 +260,7 @@ class StreamedImages:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The three parts of a data set.
+    """The three parts of a data set: sets of items of one modality.
 
     Attributes:
         name: the name it was loaded by.
@@ -274,9 +274,9 @@ class Splits:
     """
 
     name: str
-    pretrain: ImageSet | StreamedImages
-    train: ImageSet | StreamedImages
-    test: ImageSet | StreamedImages
+    pretrain: Any
+    train: Any
+    test: Any
     note: str
 
     def __post_init__(self) -> None:
@@ -292,7 +292,7 @@ class Splits:
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
         parts = (self.pretrain, self.train, self.test)
-        moved = {id(part): part.to(device) if isinstance(part, ImageSet) else part for part in parts}
+        moved = {id(part): part.to(device) if part.resident else part for part in parts}
         pretrain, train, test = (moved[id(part)] for part in parts)
         return replace(self, pretrain=pretrain, train=train, test=test)
 
@@ -300,7 +300,7 @@ class Splits:
 class UnlabelledSplits(Splits):
     """Images without labels: they can be pre-trained on, and asking for ``train`` or ``test`` is refused."""
 
-    def __init__(self, name: str, pretrain: ImageSet | StreamedImages, note: str) -> None:
+    def __init__(self, name: str, pretrain: Any, note: str) -> None:
         for attribute, value in (("name", name), ("pretrain", pretrain), ("note", note)):
             object.__setattr__(self, attribute, value)
 
@@ -335,3 +335,8 @@ class UnlabelledSplits(Splits):
     def labelled(self) -> bool:
         """False."""
         return False
+
+    def to(self, device: torch.device | str) -> UnlabelledSplits:
+        """The same items on ``device``; files stay files."""
+        pretrain = self.pretrain.to(device) if self.pretrain.resident else self.pretrain
+        return type(self)(self.name, pretrain, self.note)
