@@ -101,15 +101,15 @@ measured = epoch_time.epoch_cost(times.plan, nb.results(), dataset, nb.profile)
 measured.round(2).T
 
 # %% [markdown]
-# The same from the project's stored runs on CIFAR-10, profile `laptop`, with more epochs and seeds:
+# The same from the project's stored runs on CIFAR-10, profile `pilot`, with more epochs and seeds:
 
 # %% tags=["nbval-ignore-output"]
-kept = results.find(nb.read_also, dataset="cifar10", profile="laptop")
-stored = epoch_time.epoch_cost(times.plan, kept, "cifar10", "laptop")
+kept = results.find(nb.read_also, dataset="cifar10", profile="pilot")
+stored = epoch_time.epoch_cost(times.plan, kept, "cifar10", "pilot")
 stored.round(2).T
 
 # %% tags=["nbval-ignore-output"]
-draw.epoch_ratios((dataset, nb.profile, measured), ("cifar10", "laptop", stored))
+draw.epoch_ratios((dataset, nb.profile, measured), ("cifar10", "pilot", stored))
 
 # %% [markdown]
 # Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". A bar is a 95 % t interval over seeds, cut at the
@@ -117,7 +117,7 @@ draw.epoch_ratios((dataset, nb.profile, measured), ("cifar10", "laptop", stored)
 
 # %% tags=["nbval-ignore-output"]
 print(*epoch_time.sentences(measured, dataset, nb.profile), sep="\n")
-print(*epoch_time.sentences(stored, "cifar10", "laptop"), sep="\n")
+print(*epoch_time.sentences(stored, "cifar10", "pilot"), sep="\n")
 
 # %% [markdown]
 # ## (b) and (d) Accuracy, published beside measured
@@ -141,4 +141,4 @@ assert extra.loc["CIFAR10 epoch seconds", "IRing"] < 10
 assert extra.loc["CIFAR10 epoch seconds", "MoCoRing"] > 60
 # what was timed took time, and the stored runs have every row
 assert (measured[f"fastest epoch ({nb.profile})"].dropna() > 0).all()
-assert stored.loc[["IRing", "MoCoRing"], "ratio of fastest epochs (laptop)"].notna().all()
+assert stored.loc[["IRing", "MoCoRing"], "ratio of fastest epochs (pilot)"].notna().all()

@@ -63,10 +63,10 @@ def test_numbers_are_those_of_the_method() -> None:
     printed = frame[frame["published"].notna()].set_index(["table", "data set"])["published"]
     assert printed["ring Table 1", "cifar10"] == papers.plan("ring", 1).published_value("cifar10", "ring/iring")
     measured = frame[frame["measured"].notna()]
-    wanted = ("ring/iring", "linear", "cifar10", "laptop")
+    wanted = ("ring/iring", "linear", "cifar10", "pilot")
     mine = [r.metrics["linear"] for r in STORED if (r.method, r.task, r.dataset, r.profile) == wanted]
     assert len(mine) == 2
-    (line,) = measured.query("table == 'ring Table 1' and profile == 'laptop'").to_dict("records")
+    (line,) = measured.query("table == 'ring Table 1' and profile == 'pilot'").to_dict("records")
     assert line["measured"] == pytest.approx(sum(mine) / len(mine))
     assert line["seeds"] == len(mine)
 

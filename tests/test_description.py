@@ -15,7 +15,7 @@ from contrastlab.methods import CHOICES, canonical
 from contrastlab.methods.description import plain, types_of
 from contrastlab.schedules import Exponential, Linear, Steps
 
-# as stored before defaults were left out: ring Table 1 and fmicl Table 2 on CIFAR-10 at profile laptop
+# as stored before defaults were left out: ring Table 1 and fmicl Table 2 on CIFAR-10 at profile pilot
 OLD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ring/iring": (
         {

@@ -25,6 +25,7 @@ DRAWN = {
     "looseness": (figures.looseness, "percent", [100, 90, 25]),
     "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
     "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
+    "power": (figures.power, "sd", [0.2, 0.6, 2.0]),
     "simplex": (figures.simplex, "divergence", ["kl", "vincze_le_cam", "neyman"]),
     "collisions": (figures.collisions, "step", [0, 3, 9]),
 }

@@ -44,15 +44,15 @@ def with_numbers(paper: str, table: str, values: dict[str, Estimate]) -> report.
 
 
 def test_epochs_of_rings() -> None:
-    stored = results.find(ROOT / "results", dataset="cifar10", profile="laptop")
-    cost = epoch_time.epoch_cost(papers.plan("ring", 1), stored, "cifar10", "laptop")
-    figure = tables.epoch_ratios(("cifar10", "laptop", cost), ("again", "laptop", cost))
-    assert [axes.get_title() for axes in figure.axes] == ["cifar10, laptop", "again, laptop"]
+    stored = results.find(ROOT / "results", dataset="cifar10", profile="pilot")
+    cost = epoch_time.epoch_cost(papers.plan("ring", 1), stored, "cifar10", "pilot")
+    figure = tables.epoch_ratios(("cifar10", "pilot", cost), ("again", "pilot", cost))
+    assert [axes.get_title() for axes in figure.axes] == ["cifar10, pilot", "again, pilot"]
     for axes in figure.axes:
         for name, drawn in bars(axes).items():
             assert list(drawn.get_xdata()) == list(cost.loc[["IRing", "MoCoRing"], name])
-    nothing = epoch_time.epoch_cost(papers.plan("ring", 1), [], "cifar10", "laptop")
-    tables.epoch_ratios(("cifar10", "laptop", nothing)).canvas.draw()
+    nothing = epoch_time.epoch_cost(papers.plan("ring", 1), [], "cifar10", "pilot")
+    tables.epoch_ratios(("cifar10", "pilot", nothing)).canvas.draw()
 
 
 def test_averages_and_sweeps() -> None:
@@ -98,7 +98,7 @@ def test_closeness_counts_every_image() -> None:
 
 
 def test_loss_curves_run_from_one_to_nought() -> None:
-    stored = results.find(ROOT / "results", table="fmicl/table2", dataset="cifar10", profile="laptop", seed=0)
+    stored = results.find(ROOT / "results", table="fmicl/table2", dataset="cifar10", profile="pilot", seed=0)
     plan = papers.plan("fmicl", "2")
     rows = [name for name in plan.rows if any(r.method == name and len(r.curve) > 1 for r in stored)]
     (axes,) = tables.loss_curves(stored, plan, ["fmicl/spectral", *rows], "cifar10").axes

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrastlab import methods, papers, report, reproduce, results
+import pandas as pd
+
+from contrastlab import doctor, methods, papers, report, reproduce, results
 from contrastlab.errors import ContrastLabError, reject
 from contrastlab.pretrain import Speed
 
@@ -60,8 +62,15 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--profile", default="laptop")
     show.add_argument("--results", action="append", help="folder of results; default runs and results")
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
+    claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
+    claims.add_argument("--results", action="append", help="folder of results; default runs and results")
+    claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
     commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
     commands.add_parser("methods", help="list the recipes")
+    check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
+    check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
+    check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
+    check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     stored = commands.add_parser("encoders", help="list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     return parser
@@ -73,7 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        {"list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run}[args.command](args)
+        chosen = {
+            "claims": _claims, "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run,
+            "doctor": _doctor,
+        }  # fmt: skip
+        chosen[args.command](args)
     except ContrastLabError as error:
         if args.debug:
             raise
@@ -87,28 +100,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _claims(args: argparse.Namespace) -> None:
+    lines = report.claims.frame(results.find(args.results or FOLDERS))
+    for _, line in lines[lines["gain"].notna()].iterrows():
+        ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
+        print(
+            f"{line['paper']} {line['table']}, {line['column']}, {line['profile']}: {line['claim']}"
+            f" published {line['published']:+.2f}, measured {line['gain']:+.2f}{ends}; {report.claims.sentence(line)}"
+        )
+    print(f"{int((lines['verdict'] == 'not run').sum())} claims have no run.")
+    if args.out is not None:
+        print("Written:", *report.claims.write(lines, args.out))
+
+
 def _list(args: argparse.Namespace) -> None:
     stored = results.find(FOLDERS)
     for entry in papers.catalogue():
-        there = sorted({f"{r.dataset} {r.profile}" for r in stored if r.table == entry.name} | _served(entry, stored))
+        there = [f"{each.dataset} {each.profile}" for each in report.evidence(entry, stored)]
         print(f"{entry.name:16s}{entry.notebook or '(no notebook yet)':38s}{', '.join(there) or '–'}")
-
-
-def _served(entry: papers.Entry, stored: Sequence[results.Result]) -> set[str]:
-    """Data set and profile of results of other tables that this table's protocol shares."""
-    if (entry.paper, entry.table) not in papers.plans():
-        return set()
-    plan, known = papers.plan(entry.paper, entry.table), {(r.dataset, r.profile, r.setup) for r in stored}
-    return {
-        f"{dataset} {profile}"
-        for dataset, profile in {(r.dataset, r.profile) for r in stored}
-        if profile in plan.profiles
-        and any(
-            (dataset, profile, plan.setup(column, method, profile)) in known
-            for column in plan.select(dataset).values()
-            for method in plan.methods
-        )
-    }
 
 
 def _methods(args: argparse.Namespace) -> None:
@@ -119,6 +128,10 @@ def _methods(args: argparse.Namespace) -> None:
 def _encoders(args: argparse.Namespace) -> None:
     for folder, record in reproduce.records(args.out or FOLDERS):
         print(f"{folder}  {record['recipe']['name']:28s} {record['dataset']:16s} seed {record['seed']}")
+
+
+def _doctor(args: argparse.Namespace) -> None:
+    print(doctor.report(args.out, args.data_root, read_data=args.data))
 
 
 def _show(args: argparse.Namespace) -> None:

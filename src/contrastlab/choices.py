@@ -17,6 +17,8 @@ ONE_POSITIVE = "positives: the item's own key and nothing else"
 SINGLE_KEY = "positives: one key of the item, perhaps with neighbours"
 OWN_KEYS = "positives: keys of the item only, each by itself"
 SAME_CLUSTER = "positives: neighbours of the same cluster"
+TARGETS = "views: channels that are there to be predicted"
+POSITIVE_ALONE = "objective: the positive alone"
 LOG_SUM_EXP = "objective: logsumexp over positive and negatives"
 
 

@@ -46,6 +46,34 @@ class TransferView(_Data):
     )
 
 
+class SegmentationProbe(_Data):
+    """How classes of pixels are read from the maps of one encoder, by a decoder with skip connections."""
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(32, ge=1)
+    lr: float = Field(1e-3, gt=0, description="of Adam; x0.2 at two thirds, 0.8 and 0.93 of the epochs")
+    betas: tuple[float, float] = (0.5, 0.999)
+    width: int = Field(64, ge=1, description="channels of the decoder's finest map; they double with each coarser one")
+    end_to_end: bool = Field(False, description="the encoder is trained, too: a reference with labels, not a probe")
+    train_scenes: int | None = Field(None, ge=1, description="at most so many labelled scenes; None is all")
+
+
+class ActionRecognition(_Data):
+    """How the encoder of frames is fine-tuned to name the actions of clips; a step shows a frame of each clip."""
+
+    epochs: int = Field(100, ge=1)
+    batch_size: int = Field(256, ge=1)
+    lr: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    milestones: tuple[int, ...] = ()
+    gamma: float = Field(0.1, gt=0, le=1)
+    dropout: float = Field(0.5, ge=0, lt=1, description="of the fully connected layers")
+    frames: int = Field(25, ge=1, description="of a test clip, equally spaced")
+    crops: Literal[1, 10] = Field(1, description="of a test frame: the middle; or corners and middle, mirrored too")
+    train_clips: int | None = Field(None, ge=1, description="at most so many labelled clips; None is all")
+
+
 class Optimiser(_Data):
     """Which optimiser takes the steps; learning rate, weight decay and schedule are those of :class:`Settings`."""
 
@@ -82,6 +110,7 @@ class Settings(_Data):
     stem: Literal["imagenet", "cifar"] = "imagenet"
     head: Literal["linear", "mlp"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
+    width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     text: Text = Text()
     # optimiser
     optimiser: Optimiser = Optimiser()
@@ -107,6 +136,8 @@ class Settings(_Data):
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
+    segmentation: SegmentationProbe = SegmentationProbe()
+    action: ActionRecognition = ActionRecognition()
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -139,5 +170,5 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "overrides"})
-_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "text"})
+_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "segmentation", "action", "overrides"})
+_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text"})

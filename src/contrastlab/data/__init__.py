@@ -1,4 +1,4 @@
-"""A name becomes labelled images: generated, bundled, published, or the user's own.
+"""A name becomes labelled items: generated, bundled, published, or the user's own.
 
 >>> splits = load("shapes", n_train=100, n_test=20)
 >>> splits.train.images.shape
@@ -16,6 +16,9 @@ from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.clips import actions
+from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.clips.sources import VIDEOS, load_videos
 from contrastlab.data.images import shapes
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
@@ -44,12 +47,16 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
-    return tuple(sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *TEXTS, *_IMAGENETS)))
+    return tuple(
+        sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *TEXTS, *_IMAGENETS, "clips", *VIDEOS))
+    )
 
 
 def modality_of(name: str) -> str:
     """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
-    return "sentence" if name in TEXTS or name.startswith("sentences:") else "image"
+    if name in TEXTS or name.startswith("sentences:"):
+        return "sentence"
+    return "clip" if name in ("clips", *VIDEOS) else "image"
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -82,6 +89,9 @@ def load(
     - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
     - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
     - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
+    - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
+    - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
+    - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
     - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
     - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text_sets.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
@@ -114,6 +124,8 @@ def load(
             raise reject(argument, value, "an integer of at least 1, or None for all")
     if name in _GENERATED:
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
+    if name == "clips":
+        return _load_clips(name, n_train or 1_000, n_test or 400, seed)
     kind, _, location = name.partition(":")
     if kind in OWN and location:
         splits = OWN[kind](name, location)
@@ -121,6 +133,8 @@ def load(
         splits = load_digits()
     elif name in PUBLISHED:
         splits = load_published(name, data_root(root), download)
+    elif name in VIDEOS:
+        splits = load_videos(name, data_root(root))
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
     elif name in TEXTS:
@@ -137,6 +151,8 @@ def load(
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
     if n_train is not None and n_train > len(splits.pretrain):
         raise reject("n_train", n_train, f"at most the {len(splits.pretrain)} training images of {splits.name}")
+    if n_train is not None and isinstance(splits, ClipSplits):
+        splits = replace(splits, further=())  # a subset of the first official split is none of the others
     if n_train is not None:
         pretrain = splits.pretrain.take(n_train, seed)
         if not splits.labelled:
@@ -151,13 +167,17 @@ def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -
     return splits
 
 
-def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
+def _check_counts(n_train: int, n_test: int) -> None:
     for argument, value, most in (
         ("n_train", n_train, shapes.TEST_OFFSET),
         ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
     ):
         if value > most:
             raise reject(argument, value, f"at most {most}: the generator counts no further")
+
+
+def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
+    _check_counts(n_train, n_test)
     train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
     return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
 
@@ -166,3 +186,15 @@ def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
 def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet:
     images, labels, factors = shapes.render(torch.arange(start, start + count), seed, _GENERATED[name])
     return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)
+
+
+def _load_clips(name: str, n_train: int, n_test: int, seed: int) -> ClipSplits:
+    _check_counts(n_train, n_test)
+    train, test = _clips(name, "train", 0, n_train, seed), _clips(name, "test", shapes.TEST_OFFSET, n_test, seed)
+    return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
+
+
+@lru_cache(maxsize=4)
+def _clips(name: str, part: str, start: int, count: int, seed: int) -> ClipSet:
+    clips, labels, factors = actions.render(torch.arange(start, start + count), seed)
+    return ClipSet(f"{name}/{part}", clips, labels, actions.ACTIONS, actions.BOUND, factors)

@@ -67,6 +67,14 @@ class Pictures(Source, Protocol):
         """Crops of a whole picture; see :meth:`contrastlab.data.StreamedImages.crops`."""
 
 
+@runtime_checkable
+class Videos(Source, Protocol):
+    """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
+
+    def window(self, index: int, rng: torch.Generator) -> Tensor:
+        """Some successive frames; see :meth:`contrastlab.data.clips.sets.VideoFiles.window`."""
+
+
 @dataclass(frozen=True)
 class Crops:
     """Random resized crops, made by the workers that decode: the protocol of the papers' ImageNet runs.
@@ -86,9 +94,13 @@ class Crops:
     seed: int
     before: int = 0
 
+    def draws(self, number: int) -> torch.Generator:
+        """The draws of the item that comes as the ``number``-th of the order."""
+        return generator(self.seed, "crops", self.before + number)
+
     def boxes(self, number: int, height: int, width: int) -> Tensor:
         """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
-        a, draws = self.augmentation, generator(self.seed, "crops", self.before + number)
+        a, draws = self.augmentation, self.draws(number)
         return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=draws)
 
 
@@ -126,7 +138,8 @@ def batches(
         world: number of processes.
         start: number of batches to skip (a resumed epoch).
         workers: processes of the streaming path; 0 decodes in this one.
-        crop: of the streaming path: crops of whole :class:`Pictures` take the place of ``source[index]``.
+        crop: of the streaming path: crops of whole :class:`Pictures`, or windows of whole :class:`Videos`, take the
+            place of ``source[index]``.
 
     Returns:
         ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
@@ -176,5 +189,7 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):
         index, number = which
         if self.crop is None:
             return index, self.source[index]
+        if isinstance(self.source, Videos):
+            return index, self.source.window(index, self.crop.draws(number))
         boxes = partial(self.crop.boxes, number)
         return index, self.source.crops(index, boxes, self.crop.augmentation.size)  # type: ignore[attr-defined]

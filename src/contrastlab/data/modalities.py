@@ -11,6 +11,7 @@ from torch import nn
 
 from contrastlab import encoders, errors
 from contrastlab.data import data_root, text
+from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
@@ -35,11 +36,25 @@ class Modality:
 
 
 def _image_build(settings: Settings) -> Mapping[str, Any]:
-    return {"arch": settings.arch, "stem": settings.stem, "head": settings.head, "dim": settings.dim}
+    return {
+        "arch": settings.arch,
+        "stem": settings.stem,
+        "head": settings.head,
+        "dim": settings.dim,
+        "width": settings.width,
+    }
 
 
 def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     return encoders.build_for(views, source.channels, **_image_build(settings))
+
+
+def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
+    built = _image_encoders(views, source, settings)
+    same: Mapping[int, int] = getattr(views, "same_encoder", {})
+    return nn.ModuleList(
+        encoders.Shared(built[same[k]]) if k in same else encoder for k, encoder in enumerate(built)  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 MODALITIES: Mapping[str, Modality] = MappingProxyType(
@@ -55,6 +70,7 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
                 lambda views, source, settings: text.encoders(views, source, settings, data_root()),
                 lambda settings: text.build_arguments(settings, data_root()),
             ),
+            Modality("clip", clip_augmentation, _clip_encoders, _image_build),
         )
     }
 )  # fmt: skip

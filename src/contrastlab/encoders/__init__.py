@@ -3,5 +3,8 @@
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.encoder import ARCHITECTURES, Encoder, Head, build, build_for, features, lay_out
 from contrastlab.encoders.export import load, save
+from contrastlab.encoders.shared import Shared
 
-__all__ = ["ARCHITECTURES", "Encoder", "Head", "Stem", "build", "build_for", "features", "lay_out", "load", "save"]
+__all__ = [
+    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "lay_out", "load", "save",
+]  # fmt: skip

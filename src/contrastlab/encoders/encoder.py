@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import resnets, small
+from contrastlab.encoders import caffenet, resnets, scene, small
 from contrastlab.encoders.base import Stem
+from contrastlab.encoders.decoder import Decoder
 
 Head = Literal["linear", "mlp"]
 
@@ -37,7 +38,14 @@ def _initialise(module: nn.Module) -> None:
 
 
 ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {"tiny": small.tiny, "small": small.small, "resnet18": resnets.resnet18, "resnet50": resnets.resnet50}
+    {
+        "tiny": small.tiny,
+        "small": small.small,
+        "resnet18": resnets.resnet18,
+        "resnet50": resnets.resnet50,
+        "scene": scene.scene,
+        "caffenet": caffenet.caffenet,
+    }
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
@@ -45,10 +53,12 @@ ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]]
 class Encoder(nn.Module):
     """A backbone, global average pooling, a head and a unit norm.
 
+    A backbone with a method ``fully_connected(dim)`` brings the head along: it reads the map, before any pooling.
+
     Args:
         backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
         feature_dim: its number of features F.
-        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim).
+        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim), where the backbone brings none.
         dim: dimension of the embedding.
 
     Attributes:
@@ -67,7 +77,11 @@ class Encoder(nn.Module):
         self.dim = dim
         self.backbone = backbone
         self.head: nn.Module
-        if head == "linear":
+        own = getattr(backbone, "fully_connected", None)
+        self.head_reads_map = own is not None
+        if own is not None:
+            self.head = own(dim)
+        elif head == "linear":
             self.head = nn.Linear(feature_dim, dim)
         else:
             self.head = nn.Sequential(
@@ -97,7 +111,46 @@ class Encoder(nn.Module):
             ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
             temperatures.
         """
-        return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+        return self._embed(self.features(x, pooled=not self.head_reads_map))
+
+    def _embed(self, features: Tensor) -> Tensor:
+        return F.normalize(self.head(features).float(), dim=1, eps=1e-8)
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest.
+
+        Raises:
+            NotApplicableError: the backbone names no blocks.
+        """
+        split = getattr(self.backbone, "stages", None)
+        if split is None:
+            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
+        stages: dict[str, Tensor] = split(x.contiguous(memory_format=self.layout))
+        return stages
+
+    def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
+        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.decoder.Decoder`.
+
+        Raises:
+            NotApplicableError: the backbone does not say how many channels its blocks give.
+        """
+        channels = getattr(self.backbone, "stage_channels", None)
+        if channels is None:
+            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
+        return Decoder(channels, outputs, width, skips=skips)
+
+    def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
+        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``.
+
+        Raises:
+            NotApplicableError: the backbone names no blocks.
+            UnknownNameError: none of them has that name.
+        """
+        stages = self.stages(x)
+        if block not in stages:
+            raise errors.unknown("block of the encoder", block, stages)
+        last = list(stages.values())[-1]
+        return self._embed(last if self.head_reads_map else last.mean((2, 3))), stages[block]
 
 
 def lay_out(module: nn.Module, *, channels_last: bool) -> None:
@@ -149,6 +202,7 @@ def build(
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
     _initialise(backbone)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels)
+    _initialise(encoder.head)
     return encoder.to(memory_format=torch.channels_last)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from contrastlab import files
 from contrastlab.encoders import sentences
 from contrastlab.encoders.encoder import Encoder, build
+from contrastlab.encoders.shared import Shared
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
@@ -53,11 +54,16 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
     """
     tensors: dict[str, Tensor] = {}
     channels = {}
+    shared = {}
     for name, encoder in zip(streams, encoders, strict=True):
+        channels[name] = encoder.in_channels
+        if isinstance(encoder, Shared):
+            shared[name] = next(s for s, e in zip(streams, encoders, strict=True) if e is encoder.encoder)
+            continue
         prefix = f"{name}." if len(streams) > 1 else ""
         tensors |= {prefix + key: value for key, value in _names(encoder).items()}  # type: ignore[arg-type]
-        channels[name] = encoder.in_channels
-    return files.write_tensors(folder / FILE, tensors, {"build": dict(build_as), "streams": channels})
+    same = {"same": shared} if shared else {}
+    return files.write_tensors(folder / FILE, tensors, {"build": dict(build_as), "streams": channels, **same})
 
 
 def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.ModuleList:
@@ -78,15 +84,17 @@ def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.
     tensors, values = files.read_tensors(path)
     try:
         streams: dict[str, int] = values["streams"]
+        same: dict[str, str] = values.get("same", {})
         how = dict(values["build"])
         make = BUILDERS[how.pop("kind", "image")]
-        encoders = [make(in_channels=channels, **how) for channels in streams.values()]
-        for name, encoder in zip(streams, encoders, strict=True):
+        own = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
+        for name, encoder in own.items():
             prefix = f"{name}." if len(streams) > 1 else ""
             mine = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
             head = {key[len("head.") :]: value for key, value in mine.items() if key.startswith("head.")}
             encoder.head.load_state_dict(head)
             encoder.backbone.load_state_dict({k: v for k, v in mine.items() if not k.startswith("head.")})
+        encoders = [Shared(own[same[name]]) if name in same else own[name] for name in streams]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
     return nn.ModuleList(encoders).eval().to(device)

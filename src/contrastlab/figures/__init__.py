@@ -12,8 +12,9 @@ from contrastlab.figures.base import COLOURS, sliding
 from contrastlab.figures.geometry import composition, simplex
 from contrastlab.figures.information import GRAPHS, ceiling, collisions, looseness, view_table
 from contrastlab.figures.losses import joint, ring, temperature
+from contrastlab.figures.measurement import power
 
 __all__ = [
-    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "ring", "simplex", "sliding",
-    "temperature", "view_table",
+    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "power", "ring", "simplex",
+    "sliding", "temperature", "view_table",
 ]  # fmt: skip

@@ -18,7 +18,18 @@ from IPython.display import display
 from contrastlab import divergences, figures
 from contrastlab.errors import ContrastLabError
 
-__all__ = ["ceiling", "collisions", "composition", "joint", "live", "looseness", "ring", "simplex", "temperature"]
+__all__ = [
+    "ceiling",
+    "collisions",
+    "composition",
+    "joint",
+    "live",
+    "looseness",
+    "power",
+    "ring",
+    "simplex",
+    "temperature",
+]
 
 
 def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
@@ -105,6 +116,13 @@ def composition() -> ipywidgets.VBox:
         divergence=ipywidgets.Dropdown(options=list(divergences.names()), value="kl", description="divergence"),
         mu=_logarithmic("μ", 1, -1, 1),
         precision=_logarithmic("1/2σ²", 1, -1, 1.3),
+    )
+
+
+def power() -> ipywidgets.VBox:
+    """Spread of a run and true difference against how many seeds find it."""
+    return live(
+        figures.power, sd=_number("sd (points)", 0.6, 0.1, 3, 0.05), gap=_number("gap (points)", 1, 0.1, 4, 0.1)
     )
 
 

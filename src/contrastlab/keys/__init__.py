@@ -11,7 +11,9 @@ from contrastlab.keys.bank import Bank, BankState, MemoryBank, unit_rows
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, embed
 from contrastlab.keys.batch import InBatch, InBatchState
 from contrastlab.keys.distributed import gather, gather_with_gradient, world
+from contrastlab.keys.locations import Locations, LocationsState
 from contrastlab.keys.momentum import in_groups, local_groups, momentum_update
+from contrastlab.keys.pixels import Pixels, PixelsState
 from contrastlab.keys.prototypes import Prototypes, PrototypesState
 from contrastlab.keys.queue import KeyQueue, Queue, QueueState
 
@@ -26,8 +28,12 @@ __all__ = [
     "KeyQueue",
     "KeyState",
     "Keys",
+    "Locations",
+    "LocationsState",
     "MemoryBank",
     "Network",
+    "Pixels",
+    "PixelsState",
     "Prototypes",
     "PrototypesState",
     "Queue",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -212,6 +212,20 @@ class Keys(Part):
     def learnt(self, classes: int, dim: int, generator: torch.Generator) -> nn.Parameter | None:
         """Keys that are trained with the encoders, ``[K, d]``, or ``None``."""
         return None
+
+    def network(
+        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
+    ) -> Network:
+        """What gradients reach: the encoders, and whatever else these keys train.
+
+        Args:
+            encoders: one per stream.
+            views: of the recipe.
+            classes: of the pre-training set.
+            dim: d.
+            generator: draws initial weights (CPU).
+        """
+        return Network(encoders, self.learnt(classes, dim, generator))
 
     def state(self, setup: Setup) -> KeyState:
         """The keys of one run."""

@@ -49,7 +49,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise reject("temperature", self.temperature, "a positive number")
-        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
+        offers = {view_count(self.views.count)}.union(
+            getattr(self.views, "offers", ()), *(part.offers for part in self._parts())
+        )
         for part in self._parts():
             for need in part.needs(self):
                 if need.offer not in offers:

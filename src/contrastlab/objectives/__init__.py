@@ -10,6 +10,7 @@ out, and its value can then exceed the mutual information).
 """
 
 from contrastlab.objectives.base import ABSENT, Objective, Scores
+from contrastlab.objectives.likelihood import Likelihood
 from contrastlab.objectives.losses import binary_nce, f_micl, info_nce, local_aggregation, multi_key_info_nce
 from contrastlab.objectives.pairs import FMICL, AlignUniform, Spectral
 from contrastlab.objectives.softmax import KAPPA, BinaryNCE, InfoNCE, LocalAggregation
@@ -21,6 +22,7 @@ __all__ = [
     "AlignUniform",
     "BinaryNCE",
     "InfoNCE",
+    "Likelihood",
     "LocalAggregation",
     "Objective",
     "Scores",

@@ -11,6 +11,7 @@ ever typed into code, a chapter or a notebook.
 
 from contrastlab.papers.catalogue import Entry, catalogue
 from contrastlab.papers.plans import parse_plan, plan, plans
+from contrastlab.papers.profiles import SharedProfile, shared_profiles
 from contrastlab.papers.published import PAPERS, Paper, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan
 
@@ -20,11 +21,13 @@ __all__ = [
     "Column",
     "Entry",
     "Paper",
+    "SharedProfile",
     "TablePlan",
     "catalogue",
     "parse_plan",
     "plan",
     "plans",
     "published",
+    "shared_profiles",
     "tables",
 ]

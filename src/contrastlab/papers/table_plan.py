@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.published import HERE, FrozenModel, numbers_of, published, stems
+from contrastlab.papers.profiles import Changes, Kind, Profile, shared_profiles
+from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
@@ -28,49 +27,6 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
 
 
 _PAPER_PROFILE = "paper"
-
-
-def _fields(changes: dict[str, Any]) -> dict[str, Any]:
-    Settings().override(**changes)  # raises on an unknown field or a value out of range
-    return changes
-
-
-_Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
-
-
-class _Kind(FrozenModel):
-    """Changes for one kind of data: for every cell, then for one method."""
-
-    settings: _Changes = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
-
-
-class _Profile(FrozenModel):
-    """A profile: changes for every cell, then for a kind of data, for one data set, and for one method."""
-
-    settings: _Changes = Field(default_factory=dict)
-    modality: dict[str, _Kind] = Field(default_factory=dict)
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("modality", "dataset", "method")
-        plain = {key: value for key, value in raw.items() if key not in scopes}
-        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
-
-
-@cache
-def shared_profiles() -> Mapping[str, dict[str, Any]]:
-    """What each small profile changes in every protocol."""
-    raw = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
-    return MappingProxyType({name: _fields(changes) for name, changes in raw.items()})
 
 
 class Column(FrozenModel):
@@ -101,8 +57,8 @@ class TablePlan(FrozenModel):
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
     ``linear`` are merged inside): ``settings`` < ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the
-    profile shared by all tables (``profiles.toml``) < ``profile``, with the same five inside. Profile ``paper`` is the
-    protocol itself.
+    profile shared by all tables (``profiles.toml``; there first what is for every row, then for rows with a kind of
+    part) < ``profile``, with the same five inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -117,11 +73,14 @@ class TablePlan(FrozenModel):
     transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
-    protocol: _Changes = Field(alias="settings", description="the paper's protocol")
-    modality: dict[str, _Kind] = Field(default_factory=dict)
-    dataset: dict[str, _Changes] = Field(default_factory=dict)
-    method: dict[str, _Changes] = Field(default_factory=dict)
-    profile: dict[str, _Profile] = Field(default_factory=dict)
+    claims: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="method to further rows that the paper sets it against"
+    )
+    protocol: Changes = Field(alias="settings", description="the paper's protocol")
+    modality: dict[str, Kind] = Field(default_factory=dict)
+    dataset: dict[str, Changes] = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+    profile: dict[str, Profile] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -147,7 +106,8 @@ class TablePlan(FrozenModel):
         holders = (self, *self.profile.values())
         overridden = [name for holder in holders for name in holder.method]
         overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
-        for name in (*overridden, *self.pairs, *self.pairs.values()):
+        further = (name for method, bases in self.claims.items() for name in (method, *bases))
+        for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
         return self
@@ -161,6 +121,16 @@ class TablePlan(FrozenModel):
     def heading(self) -> str:
         """``Table 1``, as the paper calls it."""
         return f"Figure {self.table[6:]}" if self.table.startswith("figure") else f"Table {self.table}"
+
+    @property
+    def floor(self) -> str:
+        """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
+        return next((name for name in self.rows if recipes.get(name).keys is None), next(iter(REFERENCES)))
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
+        return REFERENCES if self.floor in REFERENCES else {}
 
     def _numbers(self) -> pd.DataFrame:
         # a figure prints no numbers
@@ -291,13 +261,14 @@ class TablePlan(FrozenModel):
         return dataset
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
-        kind, none = data.modality_of(dataset), _Kind()
+        kind, none = data.modality_of(dataset), Kind()
         yield self.protocol
         yield self.modality.get(kind, none).settings
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
         yield self.modality.get(kind, none).method.get(method, {})
-        yield shared_profiles().get(profile, {})
+        if profile in shared_profiles():
+            yield from shared_profiles()[profile].layers(recipes.get(method))
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
@@ -319,14 +290,22 @@ class TablePlan(FrozenModel):
         """What was noted beside the printed number when it was transcribed."""
         return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
 
-    def published_difference(self, column: str, method: str) -> tuple[float | None, str]:
-        """The paper's gain of ``method`` over its base, and whether it is printed or derived."""
+    @property
+    def comparisons(self) -> tuple[tuple[str, str], ...]:
+        """Every (method, base) whose difference is a claim: the pairs, then the further claims."""
+        further = ((method, base) for method, bases in self.claims.items() for base in bases)
+        return (*self.pairs.items(), *further)
+
+    def published_difference(self, column: str, method: str, base: str | None = None) -> tuple[float | None, str]:
+        """The paper's gain of ``method`` over ``base``, by default its pair's, and whether it is printed or derived."""
         method = self.resolve(method)
-        for base in ("base", self.rows.get(self.pairs[method], "")):
-            printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {base} (printed)")
-            if printed is not None:
-                return printed, "printed"
-        high, low = (self.published_value(column, name) for name in (method, self.pairs[method]))
+        base = self.pairs[method] if base is None else self.resolve(base)
+        if base == self.pairs.get(method):
+            for name in ("base", self.rows.get(base, "")):
+                printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                if printed is not None:
+                    return printed, "printed"
+        high, low = (self.published_value(column, name) for name in (method, base))
         if high is None or low is None:
             return None, ""
         return round(high - low, 6), "derived"

@@ -69,12 +69,16 @@ class Learner(nn.Module):
                 encoders = enc.build_for(
                     recipe.views, image_channels,
                     arch=settings.arch, stem=settings.stem, head=settings.head, dim=settings.dim,
+                    width=settings.width,
                 )  # fmt: skip
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
         generator = torch.Generator().manual_seed(seed)
-        learnt = None if recipe.keys is None else recipe.keys.learnt(classes, settings.dim, generator)
-        self.network = key.Network(encoders, learnt)
+        self.network = (
+            key.Network(encoders)
+            if recipe.keys is None
+            else recipe.keys.network(encoders, recipe.views, classes, settings.dim, generator)
+        )
         setup = key.Setup(encoders, recipe.views.pairs, images, settings.dim, generator, recipe.k_means)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
         self.register_buffer("offsets", torch.full((len(self.keys.directions),), math.nan))

@@ -21,7 +21,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from contrastlab import keys, tasks
-from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, batches, derive, generator, place, subset_order
+from contrastlab.data.loading import (
+    WORKERS,
+    Crops,
+    Pictures,
+    Source,
+    Videos,
+    batches,
+    derive,
+    generator,
+    place,
+    subset_order,
+)
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
@@ -315,7 +326,7 @@ class _Run:
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
         crop = None
-        if isinstance(self.images, Pictures):
+        if isinstance(self.images, Pictures | Videos):
             before = self.epoch * self.steps * self.settings.batch_size
             crop = Crops(self.augmentation, self.recipe.views.count, self.seed, before)
         orders = (

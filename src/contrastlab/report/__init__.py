@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
+from contrastlab.report import claims, inference, searches
+from contrastlab.report.matrix import Stored, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -25,11 +27,17 @@ __all__ = [
     "Row",
     "Sentences",
     "Several",
+    "Stored",
     "Unavailable",
+    "claims",
+    "evidence",
+    "inference",
     "interval",
     "machine",
+    "matrix",
     "origin",
     "scores",
+    "searches",
     "table",
 ]
 

@@ -11,7 +11,9 @@ from contrastlab.report.rows import RANDOM, RANDOM_LAB, Row
 from contrastlab.tasks import Metric
 
 
-def dots(drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str, *, published: bool) -> Figure:
+def dots(
+    drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str, *, published: bool, floor: str = RANDOM
+) -> Figure:
     """A dot per row with its interval; readable in black and white.
 
     Filled dots are above the random encoder, open dots are not, the dashed line is the random encoder. Solid bars are
@@ -23,6 +25,7 @@ def dots(drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str
         name: of the column.
         profile: of the runs.
         alt: the figure in words, which becomes its label.
+        floor: method of the untrained row.
         published: draw published numbers, too, as diamonds joined to ours by a thin line.
     """
     figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
@@ -36,12 +39,12 @@ def dots(drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str
                 [row.measured.mean - width, row.measured.mean + width], [y, y],
                 color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
             )  # fmt: skip
-        face = "white" if row.above_random is False or row.method in (RANDOM, RANDOM_LAB) else "#0072B2"
+        face = "white" if row.above_random is False or row.method in (floor, RANDOM_LAB) else "#0072B2"
         if published and row.published is not None:
             axes.plot([row.published, row.measured.mean], [y, y], color="0.6", linewidth=1, zorder=1)
             axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
         axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
-        if row.method == RANDOM:
+        if row.method == floor:
             axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
     axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
     axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)

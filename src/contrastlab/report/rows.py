@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contrastlab import tasks
@@ -78,6 +78,7 @@ class Scores:
         split: two streams, read against two random encoders.
         half_width: 95 %, of the sampling error, as the task stored it.
         precision: that the encoders were trained in.
+        correct: by seed, which test items were right, as :func:`contrastlab.results.pack` has it; old results lack it.
     """
 
     metric: Metric
@@ -89,6 +90,7 @@ class Scores:
     split: bool
     half_width: float | None
     precision: str
+    correct: dict[int, str] = field(default_factory=dict)
 
     @property
     def estimate(self) -> Estimate:
@@ -148,7 +150,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     split = (newest.recipe.get("views") or {}).get("type") == "Split"
     return Scores(
         metric, by_seed, where.data_fingerprint, newest.items, join(*notes), where.data_note, split, half_width,
-        newest.precision,
+        newest.precision, {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
     )  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def make(
     plan: TablePlan, name: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases."""
-    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *REFERENCES)}
+    cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     rows = []
     for method, cell in cells.items():
         if method == RANDOM_LAB and cell is None:
@@ -185,7 +187,7 @@ def make(
         elif cell is None:
             row = replace(row, status="not run")
         else:
-            floor = (cells[RANDOM_LAB] if cell.split else None) or cells[RANDOM]
+            floor = (cells.get(RANDOM_LAB) if cell.split else None) or cells[plan.floor]
             own = floor is cell or method == RANDOM_LAB
             gap, above, why = (None, None, "") if own else _against_random(cell, floor)
             row = replace(

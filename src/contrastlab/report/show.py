@@ -20,7 +20,7 @@ from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.figure import dots
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import RANDOM, Row, join
+from contrastlab.report.rows import Row, join
 from contrastlab.report.sentences import Sentences, agreement, effect, escape_markdown, listed
 from contrastlab.tasks import Metric
 
@@ -29,8 +29,12 @@ _BANNERS = {
     " these numbers say nothing about accuracy and are not comparable with the published ones.",
     "first": "Profile first: a small encoder on generated pictures, minutes a table. It shows that something is learnt;"
     " not comparable with the published numbers.",
-    "laptop": "Profile laptop: a small encoder on part of the data. Rows are comparable with each other,"
-    " not with the published numbers.",
+    "laptop": "Profile laptop: a small encoder on part of the data, settings chosen on held-out training images. Rows"
+    " are comparable with each other, not with the published numbers.",
+    "tuned": "Profile tuned: as laptop, and what the paper prints (temperature, weights) was chosen, too. Rows are"
+    " comparable with each other, not with the published numbers.",
+    "pilot": "Profile pilot: first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so"
+    " levels are flattered. Not comparable with the published numbers.",
 }
 
 
@@ -263,7 +267,7 @@ class Report:
         lines, metric = self._of("method") | self._of("reference"), self.metric
         bad = [
             name
-            for name in (*self.plan.resolve_all(rows), RANDOM)
+            for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))
             if not lines[name].status.startswith("n/a")
             and ((m := lines[name].measured) is None or not metric.low <= m.mean <= metric.high)
         ]
@@ -320,7 +324,9 @@ class Report:
 
     def figure(self) -> Figure:
         """A dot per row with its interval; see :func:`contrastlab.report.figure.dots`."""
-        return dots(self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable)
+        return dots(
+            self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable, floor=self.plan.floor
+        )
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""

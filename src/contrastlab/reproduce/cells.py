@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -233,9 +234,13 @@ class Cell:
         )  # fmt: skip
         if not fabric.is_global_zero:
             return None
+        mine = results.digest({"task": self.task.identity(), "data": print_, "seed": self.seed})
+        kept = run.folder / f"{self.task.name}-{mine[:16]}"
+        if not where.resume:
+            shutil.rmtree(kept, ignore_errors=True)
         setting = tasks.Setting(
             run.recipe.views, modality(on.train).augmentation(run.settings), on,
-            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log,
+            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log, folder=kept,
         )  # fmt: skip
         measured = self.task.score(trained.encoders, setting)
         used, settings = {m.items for m in measured.values()}, run.settings

@@ -37,7 +37,8 @@ _SCHEMA = 1
 def fingerprint(splits: Splits) -> str:
     """Hash of the items and labels of all parts of a data set."""
     there = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
-    parts = [getattr(s, "fingerprint", s.name) for s in there]
+    further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
+    parts = [getattr(s, "fingerprint", s.name) for s in (*there, *further)]
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
 
 

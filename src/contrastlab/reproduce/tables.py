@@ -18,6 +18,7 @@ from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
 from contrastlab.reproduce.cells import Cell, Where, data_hash, say
 from contrastlab.results import Result
+from contrastlab.views import Split
 
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 _Loaded = tuple[Splits, Splits] | MissingDataError | NotApplicableError
@@ -72,10 +73,10 @@ def parse_target(target: str) -> tuple[str, str]:
 
 
 def references(names: Iterable[str], profile: str) -> list[str]:
-    """The reference rows that rows ask for: two streams see more than one and have a floor of their own."""
-    streams = {len(methods.get(name).views.streams) for name in names}
+    """The reference rows that rows ask for: the parts of a colour space see more than one, and have their own floor."""
+    colours = any(isinstance(methods.get(name).views, Split) for name in names)
     random, random_lab, supervised = REFERENCES
-    return [random] + [random_lab] * (2 in streams) + [supervised] * (profile != "paper")
+    return [random] + [random_lab] * colours + [supervised] * (profile != "paper")
 
 
 def cells(
@@ -132,7 +133,7 @@ def table(
     chosen = resolve_profile(plan, profile)
     names = list(plan.resolve_all(rows))
     which = parse_seeds(seeds)
-    if references_too:
+    if references_too and plan.references:
         names += [name for name in references(names, chosen) if name not in names]
     place = Where(**where)
     every = cells(plan, dataset, names, which, chosen, columns)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from contrastlab import errors
 from contrastlab.settings import Settings
+from contrastlab.tasks.action import Action
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
@@ -18,6 +19,7 @@ from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
+    "Action",
     "Linear",
     "Measured",
     "Metric",
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 TASKS: Mapping[str, type[Task]] = MappingProxyType(
-    {task.name: task for task in (Linear, Neighbours, Transfer, Similarity)}
+    {task.name: task for task in (Linear, Neighbours, Transfer, Action, Similarity)}
 )
 """Name to task."""
 

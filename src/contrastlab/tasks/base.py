@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
@@ -123,6 +124,7 @@ class Setting:
         seed: of everything random in a task.
         device: where the encoders are.
         log: takes lines of progress.
+        folder: of what a task trains itself, so that it resumes; ``None`` keeps nothing.
     """
 
     views: Views
@@ -131,6 +133,7 @@ class Setting:
     seed: int = 0
     device: torch.device | str = "cpu"
     log: Log = lambda line: None
+    folder: Path | None = None
 
 
 class Task(Protocol):

@@ -6,10 +6,12 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 
 from contrastlab.views.augmented import Augmented
 from contrastlab.views.base import Augmentation
+from contrastlab.views.channels import Channels
+from contrastlab.views.clips import Flow, Frames
 from contrastlab.views.dropout import Dropout
 from contrastlab.views.split import Split
 
-__all__ = ["Augmentation", "Augmented", "Dropout", "Split", "Views"]
+__all__ = ["Augmentation", "Augmented", "Channels", "Dropout", "Flow", "Frames", "Split", "Views"]
 
-Views = Augmented | Split | Dropout
+Views = Augmented | Split | Channels | Frames | Flow | Dropout
 """Every kind of views; a new one is a file here and a member of this union."""

@@ -26,6 +26,7 @@ class Augmentation(Protocol):
 
 def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | None, count: int) -> Iterator[Tensor]:
     """``count`` random views of each item."""
-    if isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[1] != count:
+    crops = isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[2] in (1, 3)  # clips have more planes
+    if crops and batch.shape[1] != count:
         raise errors.reject("images.shape", tuple(batch.shape), f"[B, {count}, C, size, size]: a crop for each view")
     return (augmentation.random(batch, rng, view=k) for k in range(count))

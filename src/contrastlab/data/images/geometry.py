@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.colour import check_images
 
 
 def _weights(
@@ -54,6 +53,11 @@ def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return result
 
 
+def _check(images: Tensor) -> None:
+    if images.dim() != 4 or min(images.shape[1:]) < 1:
+        raise errors.reject("images.shape", tuple(images.shape), "[B, C, H, W] with C, H, W >= 1")
+
+
 def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
     """Cut one box out of each image, resize it to a square and flip it left-right where asked.
 
@@ -73,7 +77,7 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     Raises:
         ArgumentError: for other shapes or ``size < 1``.
     """
-    check_images(images, floating=images.is_floating_point())
+    _check(images)
     if size < 1:
         raise errors.reject("size", size, "an integer >= 1")
     if boxes.shape != (images.shape[0], 4):
@@ -101,7 +105,7 @@ def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
     Raises:
         ArgumentError: for other shapes, or a square larger than the resized image.
     """
-    check_images(images, floating=images.is_floating_point())
+    _check(images)
     height, width = images.shape[2:]
     short = min(height, width)
     if resize is None:

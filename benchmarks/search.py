@@ -1,0 +1,152 @@
+"""How the settings of the small profiles were chosen: runs on a held-out part of the training images.
+
+Encoders and probes are trained on the other training images, and no test image is read. A search is a line of
+``search_spaces.SEARCHES``; each line of ``results/searches/<name>.json`` is one run: trial, row, seed, settings,
+validation accuracy, processor time. A run that is there is not repeated, so a search can be stopped and widened:
+
+    OMP_NUM_THREADS=1 python benchmarks/search.py bank queue           # what is missing, one search after the other
+    OMP_NUM_THREADS=1 python benchmarks/search.py first --only jitter  # trials of that name
+    python benchmarks/search.py bank --show                            # the table of what was measured
+
+All rows of a search get the same settings in every trial, and so equally many trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from search_spaces import SEARCHES, Search
+
+from contrastlab import data, files, methods, tasks
+from contrastlab.data import Splits
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.errors import NonFiniteLossError
+from contrastlab.pretrain import cpu_fabric, pretrain
+from contrastlab.provenance import provenance
+from contrastlab.report import searches
+from contrastlab.settings import Settings
+
+SEED = 100
+FOLDER = Path(__file__).parents[1] / "results/searches"
+
+
+def held_out(labels: torch.Tensor, count: int) -> torch.Tensor:
+    """Whether an item is held out: the last ones of each class, ``count`` in all (``[N]``, boolean)."""
+    classes = labels.unique()
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label in classes:
+        mask[(labels == label).nonzero().flatten()[-(count // len(classes)) :]] = True
+    return mask
+
+
+def parts(search: Search, name: str) -> Splits:
+    """A data set whose test part are the held-out training images."""
+    every = data.load(name).train
+    if search.stratified:
+        mask = held_out(every.labels, search.held_out)
+    else:
+        mask = torch.arange(len(every)) >= len(every) - search.held_out
+    train, held = every.subset((~mask).nonzero().flatten()), every.subset(mask.nonzero().flatten())
+    return Splits(name, train, train, held, "held-out training images")
+
+
+def _path(search: Search) -> Path:
+    return FOLDER / f"{search.name}.json"
+
+
+def stored(search: Search) -> list[dict[str, Any]]:
+    """What was measured."""
+    return searches.read(_path(search))["runs"] if _path(search).exists() else []
+
+
+def store(search: Search, run: dict[str, Any]) -> None:
+    """Add a run, also while another process adds one."""
+    held = files.lock(FOLDER / ".lock")
+    lines = ",\n".join(json.dumps(each) for each in (*stored(search), run))
+    head = json.dumps({
+        "what": search.what, "command": f"OMP_NUM_THREADS=1 python benchmarks/search.py {search.name}",
+        "held_out": search.held_out, "torch": torch.__version__, **search.stated,
+    })  # fmt: skip
+    files.write_whole(_path(search), f'{head[:-1]},\n"runs": [\n{lines}\n]}}\n')
+    if held is not None:
+        held.release()
+
+
+def measure(splits: Splits, row: str, settings: Settings, seed: int) -> dict[str, Any]:
+    """Train and score one row without a look at a test image."""
+    recipe = methods.get(row).override(settings.overrides)
+    began = time.process_time()
+    try:
+        done = pretrain(
+            recipe, settings, splits.train, seed=seed, fabric=cpu_fabric(settings.precision), log=lambda line: None
+        )
+    except NonFiniteLossError as error:
+        return {"accuracy": None, "failed": str(error), "train_cpu_s": round(time.process_time() - began, 1)}
+    trained = time.process_time()
+    view = augmentation(settings.augmentation, settings.image_size)
+    measured = tasks.Linear(settings.linear).score(done.encoders, tasks.Setting(recipe.views, view, splits, seed=seed))
+    return {
+        "accuracy": round(measured["linear"].value, 2),
+        "loss": round(done.history[-1]["loss"], 3) if done.history else None,
+        "train_cpu_s": round(trained - began, 1), "probe_cpu_s": round(time.process_time() - trained, 1),
+    }  # fmt: skip
+
+
+def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> None:
+    """Run what is missing of a search, and print each run."""
+    loaded: dict[str, Splits] = {}
+    code = provenance(torch.device("cpu"))
+    commit = f"{code['git_commit']}{'+' if code['git_dirty'] else ''}"
+    for seed in seeds:
+        for trial, name, row, changes in search.trials():
+            if only not in trial or (rows and row not in rows):
+                continue
+            settings = Settings().override(**search.start).override(**changes)
+            plain = settings.model_dump(mode="json", exclude_defaults=True)
+            key = {"trial": trial, "data": name, "method": row, "seed": seed, "settings": plain}
+            if any(key.items() <= run.items() for run in stored(search)):
+                continue
+            if name not in loaded:
+                loaded[name] = parts(search, name)
+            run = {**key, **measure(loaded[name], row, settings, seed), "commit": commit}
+            store(search, run)
+            print({name: value for name, value in run.items() if name != "settings"}, flush=True)
+
+
+def section(search: Search, *, printed: bool) -> str:
+    """What the winner changes in a profile, as TOML."""
+    trial, _ = searches.winner(_path(search), printed=printed)
+    changes = searches.section(_path(search), printed=printed)
+    inner = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in changes.pop("overrides").items())
+    lines = [f"{name} = {json.dumps(value)}" for name, value in changes.items()]
+    overrides = [f"overrides = {{ {inner} }}"] if inner else ["overrides = {}"]
+    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *lines, *overrides])
+
+
+def main() -> None:
+    """Run what is missing and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("search", nargs="+", choices=SEARCHES, help="names of searches, done in this order")
+    parser.add_argument("--only", default="", help="part of the names of trials")
+    parser.add_argument("--rows", default="", help="such as ring/ir,ring/moco; all by default")
+    parser.add_argument("--seeds", default=str(SEED), help="such as 100,101")
+    parser.add_argument("--show", action="store_true", help="print the tables and run nothing")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in given.search:
+        search = SEARCHES[name]
+        if not given.show:
+            seeds = [int(seed) for seed in given.seeds.split(",")]
+            complete(search, seeds, given.only, [row for row in given.rows.split(",") if row])
+        print(searches.table(_path(search)).to_string())
+        for profile in ("laptop", "tuned") if search.rows else ():
+            print(f"\nprofile {profile}\n{section(search, printed=profile == 'laptop')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What each recorded search tries: the lists of trials of ``first``, and for ``laptop`` random draws from ranges.
+
+A random search of a family of methods draws the same settings for all of its rows. Half of the trials keep the numbers
+that the paper prints (such as a temperature of 0.07); the others draw them, too. So one search says which settings are
+best as printed and which are best when the printed numbers are tuned with the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Trial = tuple[str, str, str, dict[str, Any]]
+"""Name of the trial, data set, row, changes to where the search begins."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One recorded search.
+
+    Args:
+        name: of its file.
+        what: it measures, in words.
+        held_out: training images that neither encoders nor probes are trained on.
+        start: settings that all trials share.
+        listed: trials by hand: data set, changes to ``start``, rows.
+        rows: of a random search.
+        ranges: path in the settings, or in ``overrides``, to the values drawn from.
+        free: the same for what the paper prints; half of the trials leave these alone.
+        lengths: (images, epochs) drawn from: images often seen, or many images.
+        count: random trials.
+    """
+
+    name: str
+    what: str
+    held_out: int
+    start: Mapping[str, Any]
+    listed: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...]]] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    free: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    lengths: tuple[tuple[int, int], ...] = ()
+    count: int = 0
+
+    @property
+    def stratified(self) -> bool:
+        """Whether the last images of each class are held out; else the last of all, in a set without order."""
+        return bool(self.rows)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What a random search draws from, as stored beside its runs."""
+        if not self.rows:
+            return {}
+        return {
+            "rows": list(self.rows), "ranges": {name: list(v) for name, v in self.ranges.items()},
+            "free": {name: list(v) for name, v in self.free.items()}, "lengths": [list(v) for v in self.lengths],
+        }  # fmt: skip
+
+    def trials(self) -> Iterator[Trial]:
+        """Every run of the search, trial after trial."""
+        for trial, (name, changes, rows) in self.listed.items():
+            for row in rows:
+                yield trial, name, row, changes
+        for printed in (True, False) if self.free else (False,):
+            drawn = self.draws(printed)
+            for k, changes in enumerate(drawn):
+                for row in self.rows:
+                    yield f"{k} as printed" if printed else str(k), "cifar10", row, changes
+
+    def draws(self, printed: bool) -> list[dict[str, Any]]:
+        """Settings of the random trials; each range is a shuffled list that holds all of its values equally often."""
+        count = self.count // 2 if self.free else self.count
+        ranges = {"": self.lengths, **self.ranges, **({} if printed else self.free)}
+        columns = {path: self._shuffled(f"{path} {printed}", values, count) for path, values in ranges.items()}
+        out = []
+        for k in range(count):
+            images, epochs = columns[""][k]
+            chosen = {path: column[k] for path, column in columns.items() if path}
+            inner = {path for path in chosen if "." in path or path == "temperature"}
+            overrides = {**self.start["overrides"], **{path: chosen[path] for path in inner}}
+            plain = {path: value for path, value in chosen.items() if path not in inner}
+            out.append({"train_images": images, "epochs": epochs, **plain, "overrides": overrides})
+        return out
+
+    def _shuffled(self, path: str, values: tuple[Any, ...], count: int) -> list[Any]:
+        generator = random.Random(f"{self.name} {path}")
+        out: list[Any] = []
+        while len(out) < count:
+            out += generator.sample(values, len(values))
+        return out[:count]
+
+
+RANDOM = ("ours/random", "ours/random_lab")
+IR, LA, CMC, MOCO = "ring/ir", "ring/la", "ring/cmc", "ring/moco"
+RINGS = ("ring/iring", "ring/cmcring", "ring/mocoring")
+
+# Where the search for `first` began: what is now profile `pilot`, shortened, in bfloat16.
+START: dict[str, Any] = {
+    "train_images": 2000, "image_size": 32, "augmentation": "instdisc", "arch": "tiny", "stem": "cifar", "epochs": 60,
+    "batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "schedule": "cosine", "milestones": [], "knn_every": 0,
+    "precision": "bf16-mixed", "linear": {"solver": "lbfgs", "features": "pooled", "train_images": 5000},
+    "overrides": {
+        "negatives.k": 1023, "negatives.nearest": 512, "keys.size": 512, "keys.momentum": 0.99,
+        "positives.clusters": 200, "positives.runs": 1,
+    },
+}  # fmt: skip
+
+CROP = {"augmentation": "cmc"}  # crop and flip, no colour jitter
+SLOW = {**CROP, "warmup_epochs": 5}
+BASE = {**SLOW, "overrides": {"keys.rate": 0.9, "keys.shuffle_groups": 8}}
+
+
+def _base(**more: Any) -> dict[str, Any]:
+    return {**BASE, **more, "overrides": {**BASE["overrides"], **more.get("overrides", {})}}
+
+
+FIRST = Search(
+    "first", "accuracy (percent) of ring Table 1's rows on held-out training images: choice of profile first",
+    held_out=3000, start=START,
+    # on the full set, where it began; on the plain one, the choice
+    listed={
+        "plain: random": ("plain_shapes", {}, RANDOM),
+        "plain: base": ("plain_shapes", BASE, (IR, MOCO, CMC, *RINGS)),
+        "plain: LA, 500 clusters": ("plain_shapes", _base(overrides={"positives.clusters": 500}), (LA,)),
+        # an own row that is still random lies outside the ball, where LA has no gradient, unless that is the whole bank
+        "plain: LA, 500 clusters, all nearest": (
+            "plain_shapes", _base(overrides={"positives.clusters": 500, "negatives.nearest": 2000}), (LA,)
+        ),
+        "plain: LA, 200 clusters, all nearest": ("plain_shapes", _base(overrides={"negatives.nearest": 2000}), (LA,)),
+        "plain: LA, rate 0.5, 500 clusters": (
+            "plain_shapes", _base(overrides={"keys.rate": 0.5, "positives.clusters": 500}), (LA,)
+        ),
+        "plain: rate 0.5": ("plain_shapes", _base(overrides={"keys.rate": 0.5}), (LA, IR)),
+        "plain: 1 part": ("plain_shapes", _base(overrides={"keys.shuffle_groups": 1}), (MOCO,)),
+        "plain: jitter": ("plain_shapes", _base(augmentation="instdisc"), (IR, MOCO)),
+        "plain: no warm-up": ("plain_shapes", _base(warmup_epochs=0), (IR, MOCO)),
+        "full: random": ("shapes", {}, RANDOM),
+        "full: start": ("shapes", {}, (IR, CMC, MOCO)),
+        "full: crop and flip alone": ("shapes", CROP, (IR, CMC, MOCO)),
+        "full: base, 1,000 images": ("shapes", _base(train_images=1000, epochs=120), (IR, MOCO)),
+        "full: base, 4,000 images": ("shapes", _base(train_images=4000, epochs=30), (IR, MOCO)),
+    },
+)  # fmt: skip
+
+# A third of the length of profile `laptop`, or less: about 80 to 120 core-seconds a run.
+SHORT: dict[str, Any] = {
+    "image_size": 32, "arch": "small", "stem": "cifar", "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
+    "knn_every": 0, "precision": "bf16-mixed",
+    "linear": {"solver": "lbfgs", "features": "pooled", "train_images": 10000},
+    "overrides": {"negatives.k": 1023, "positives.runs": 1},
+}  # fmt: skip
+OPTIMISER = {"lr": (0.03, 0.06, 0.12, 0.24), "batch_size": (64, 128, 256), "weight_decay": (1e-4, 5e-4)}
+JITTERED = ("instdisc", "mocov2", "simclr")
+VALIDATION = "accuracy (percent) on 5,000 held-out training images of CIFAR-10, 500 of each class: "
+
+
+def _family(name: str, rows: tuple[str, ...], images: int, **more: Any) -> Search:
+    """A random search of 10 trials, each run of which sees about ``images`` images."""
+    lengths = tuple((n, max(1, round(images / n))) for n in (5000, 10000, 25000))
+    given = {"ranges": OPTIMISER, "count": 10, **more}
+    return Search(name, f"{VALIDATION}{', '.join(rows)}", 5000, SHORT, rows=rows, lengths=lengths, **given)
+
+
+BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
+QUEUE = {"keys.size": (1024, 4096, 8192), "keys.momentum": (0.99, 0.996), "keys.shuffle_groups": (1, 8)}
+SEARCHES: dict[str, Search] = {
+    search.name: search
+    for search in (
+        FIRST,
+        _family(
+            "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
+            free=BANK_FREE,
+        ),
+        _family(
+            "queue", (MOCO, "ring/mocoring"), 100_000, ranges={**OPTIMISER, **QUEUE, "augmentation": JITTERED},
+            free={"temperature": (0.1, 0.15, 0.2, 0.3)},
+        ),
+        _family(
+            "two-stream", (CMC, "ring/cmcring"), 100_000,
+            ranges={**OPTIMISER, "augmentation": ("cmc", "cmc_jitter")}, free=BANK_FREE,
+        ),
+        _family(
+            "f-micl", ("fmicl/kl", "fmicl/js", "fmicl/pearson", "fmicl/vincze_le_cam"), 75_000,
+            ranges={**OPTIMISER, "augmentation": JITTERED, "head": ("mlp",)},
+            free={"objective.weight": (1.0, 2.0, 5.0, 10.0, 20.0)},
+        ),
+        _family(
+            "simclr", ("fmicl/simclr",), 75_000,
+            ranges={**OPTIMISER, "augmentation": JITTERED, "head": ("mlp",), "temperature": (0.1, 0.2, 0.5, 1.0)},
+        ),
+        _family("align", ("fmicl/au",), 75_000, ranges={**OPTIMISER, "augmentation": JITTERED, "head": ("mlp",)}),
+        _family(
+            "jcl", ("jcl/moco_v2", "jcl/jcl"), 60_000,
+            ranges={**OPTIMISER, **QUEUE, "augmentation": JITTERED, "head": ("mlp",)},
+            free={"temperature": (0.07, 0.1, 0.3, 0.5), "positives.strength": (0.5, 1.0, 2.0, 10.0)},
+        ),
+        _family(
+            "local-aggregation", (LA,), 150_000,
+            ranges={
+                **OPTIMISER, "augmentation": ("cmc", *JITTERED), "positives.clusters": (100, 300, 1000),
+                "negatives.nearest": (512, 1024, 4096),
+            },
+            free=BANK_FREE,
+        ),
+    )
+}  # fmt: skip
+"""By name of the file."""

@@ -1,0 +1,1 @@
+"""Clips: short videos with their optical flow, where they come from, and random views of them."""

@@ -1,0 +1,95 @@
+"""What this installation has: the first page of a bug report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import torch
+from packaging.requirements import Requirement
+
+from contrastlab import data
+from contrastlab.errors import ContrastLabError, MissingDataError
+from contrastlab.pretrain.schedule import precision
+from contrastlab.provenance import provenance
+
+
+def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False) -> str:
+    """The installation in lines of ``name: value``.
+
+    Args:
+        out_dir: folder that runs are written to.
+        data_root: see :func:`contrastlab.data.data_root`.
+        read_data: read every named data set, which can take minutes, and say what is missing and how to get it.
+    """
+    lines = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data(data_root, read_data)]
+    wide = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:{wide}s}  {value}" for name, value in lines)
+
+
+def _code() -> Iterator[tuple[str, str]]:
+    about = provenance("cuda" if torch.cuda.is_available() else "cpu")
+    commit = about["git_commit"]
+    state = ", with changes that are not committed" if about["git_dirty"] else ""
+    yield "contrastlab", f"{about['package']}, {f'commit {commit[:9]}{state}' if commit else 'installed'}"
+    yield from about["versions"].items()
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    about = provenance("cuda" if torch.cuda.is_available() else "cpu")
+    yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
+    yield "instructions", torch.backends.cpu.get_cpu_capability()
+    yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
+    yield "precision auto", precision("auto")
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    asked: dict[str, list[Requirement]] = {}
+    try:
+        stated = requires("contrastlab") or []
+    except PackageNotFoundError:
+        stated = []
+    for text in stated:
+        need = Requirement(text)
+        extra = str(need.marker).partition("extra == ")[2].strip("\"' )") if need.marker else ""
+        if extra:
+            asked.setdefault(extra, []).append(need)
+    for extra, needs in sorted(asked.items()):
+        absent = [need.name for need in needs if not _installed(need)]
+        there = f"missing {', '.join(absent)}: pip install 'contrastlab[{extra}]'" if absent else "installed"
+        yield f"extra {extra}", there
+
+
+def _installed(need: Requirement) -> bool:
+    try:
+        return need.specifier.contains(version(need.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def _folder(out_dir: Path) -> Iterator[tuple[str, str]]:
+    above = next(path for path in (out_dir.resolve(), *out_dir.resolve().parents) if path.exists())
+    free = shutil.disk_usage(above).free / 2**30
+    can = "can be written" if os.access(above, os.W_OK) else f"cannot be written: no permission for {above}"
+    yield "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
+
+
+def _data(root: str | Path | None, read: bool) -> Iterator[tuple[str, str]]:
+    folder = data.data_root(root)
+    default = "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
+    origin = "given" if root is not None else default
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    yield "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
+    for name in data.names() if read else ():
+        try:
+            splits = data.load(name, root, download=False)
+            yield f"data {name}", f"{len(splits.pretrain)} items to train on"
+        except MissingDataError as reason:
+            yield f"data {name}", f"missing: {reason}"
+        except ContrastLabError as reason:
+            yield f"data {name}", f"refused: {reason}"
+    if not read:
+        yield "", "--data reads every data set and says how to get those that are missing"

@@ -1,0 +1,113 @@
+"""Profiles: what is changed in a published protocol to make runs of another size, and for which rows."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from contrastlab import errors
+from contrastlab import methods as recipes
+from contrastlab.methods.description import types_of
+from contrastlab.papers.published import HERE, FrozenModel
+from contrastlab.settings import Settings
+
+
+def _fields(changes: dict[str, Any]) -> dict[str, Any]:
+    Settings().override(**changes)  # raises on an unknown field or a value out of range
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
+"""Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
+
+
+class Kind(FrozenModel):
+    """Changes for data of one modality: for every cell, then for one method."""
+
+    settings: Changes = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
+
+
+class Profile(FrozenModel):
+    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
+
+    settings: Changes = Field(default_factory=dict)
+    modality: dict[str, Kind] = Field(default_factory=dict)
+    dataset: dict[str, Changes] = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        scopes = ("modality", "dataset", "method")
+        plain = {key: value for key, value in raw.items() if key not in scopes}
+        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
+
+
+def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
+    return type(recipe.choices[choice]).__name__ == kind
+
+
+class SharedProfile(FrozenModel):
+    """A small profile of all tables: changes for every row, then for rows with a part of some kind.
+
+    In TOML a section such as ``[laptop.keys.Queue]`` changes every recipe whose keys are a ``Queue``, whatever the
+    table; of several that apply, the later one in the file wins. Its ``search`` names the recorded search on held-out
+    training images that the values come from.
+    """
+
+    extends: str = Field("", description="another shared profile, whose changes come first")
+    settings: Changes = Field(default_factory=dict)
+    kinds: dict[tuple[str, str], Changes] = Field(
+        default_factory=dict, description="(choice, type of its part) to changes"
+    )
+    searches: dict[tuple[str, str], str] = Field(
+        default_factory=dict, description="(choice, type of its part) to the search its changes were chosen by"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        plain = {key: value for key, value in raw.items() if key not in recipes.CHOICES and key != "extends"}
+        kinds = {
+            (choice, kind): changes
+            for choice in raw if choice in recipes.CHOICES for kind, changes in raw[choice].items()
+        }  # fmt: skip
+        for choice, kind in kinds:
+            if kind not in types_of(choice):
+                raise ValueError(str(errors.unknown(f"type of {choice}", kind, types_of(choice))))
+        searches = {kind: changes["search"] for kind, changes in kinds.items() if "search" in changes}
+        kinds = {kind: {k: v for k, v in changes.items() if k != "search"} for kind, changes in kinds.items()}
+        return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds, "searches": searches}
+
+    def layers(self, recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
+        """Changes for a recipe, later ones winning."""
+        if self.extends:
+            yield from shared_profiles()[self.extends].layers(recipe)
+        yield self.settings
+        for (choice, kind), changes in self.kinds.items():
+            if _is(recipe, choice, kind):
+                yield changes
+
+    def search(self, recipe: recipes.Recipe) -> str:
+        """Name of the search that the settings of a recipe were chosen by; empty where there was none."""
+        inherited = shared_profiles()[self.extends].search(recipe) if self.extends else ""
+        mine = [name for kind, name in self.searches.items() if _is(recipe, *kind)]
+        return mine[-1] if mine else inherited
+
+
+@cache
+def shared_profiles() -> Mapping[str, SharedProfile]:
+    """What each small profile changes in every protocol."""
+    raw = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({name: SharedProfile.model_validate(changes) for name, changes in raw.items()})

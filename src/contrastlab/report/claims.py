@@ -1,0 +1,254 @@
+"""Every claim of a difference in the papers, published beside measured, with a verdict: a line each.
+
+A claim is a row of a table, the row it is set against, and a column: *IRing − IR on CIFAR-10*. The rule by which
+verdicts are reached is that of :mod:`contrastlab.report.inference`. The lines are a frame, for a page, a figure
+(:func:`forest`), a CSV or a parquet file; :data:`COLUMNS` is its data dictionary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from contrastlab import papers, tasks
+from contrastlab.errors import reject
+from contrastlab.files import make_folder, write_whole
+from contrastlab.papers import Column, TablePlan
+from contrastlab.report import inference
+from contrastlab.report.numbers import signed
+from contrastlab.report.rows import Scores, scores
+from contrastlab.results import Result, unpack
+
+__all__ = ["COLUMNS", "PROFILES", "forest", "frame", "sentence", "write"]
+
+PROFILES = ("paper", "laptop", "tuned", "pilot")
+"""Profiles whose runs may speak of a claim. Those of ``pilot`` were picked on test accuracy and decide nothing."""
+
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "paper": "short name of the paper",
+        "table": "its table, such as 1 or 5b",
+        "column": "column of the table",
+        "dataset": "data the encoders are trained on",
+        "on": "data they are scored on; empty: the same",
+        "metric": "name of the metric",
+        "unit": "of all differences",
+        "claim": "the two rows as the paper calls them, method − base",
+        "method": "recipe of the method",
+        "base": "recipe of the base",
+        "published": "the paper's difference",
+        "published_from": "printed: the paper prints the difference; derived: from the two printed rows",
+        "profile": "size and settings of the runs; empty: none is stored",
+        "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
+        "bound": "no difference larger than this; NaN for other verdicts",
+        "seeds": "seeds that both rows have",
+        "used": "seeds in the interval: those up to the look that ended the claim",
+        "gain": "mean difference over these, seed by seed",
+        "low": "lower end of the interval, which pays for three looks once eight seeds are there; 95 %",
+        "high": "upper end",
+        "p": "two-sided, of no difference, for all looks together; 1 before eight seeds",
+        "p_holm": "the same for all claims of the table on this data set in this profile together",
+        "low_8": "lower end of the plain 95 % t interval of the first eight seeds",
+        "high_8": "upper end",
+        "low_unpaired": "lower end of Welch's 95 % interval over all seeds of either row, which ignores the pairing",
+        "high_unpaired": "upper end",
+        "sd": "standard deviation over seeds of a run, both rows pooled",
+        "sd_wobble": "the part of it that independent flips of single test items explain",
+        "discordant": "percent of the test items that only one of two runs of the same seed has right, mean over seeds",
+        "mcnemar": "share of the seeds in which McNemar's test tells the two networks apart at 0.05",
+        "precision": "that the method's encoders were trained in",
+        "data_fingerprint": "hash of the data",
+        "setup_method": "hash of recipe, settings and task of the method",
+        "setup_base": "hash of recipe, settings and task of the base",
+    }
+)
+"""Data dictionary: name of a column of :func:`frame` to what it means."""
+
+
+def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
+    """The claims of all tables that print a number for both rows, or the difference.
+
+    Args:
+        results: stored results of any table, such as ``results.find("results")``.
+        plans: of the tables; all by default.
+
+    Returns:
+        A line for each claim and profile with results, and for a claim without any one that says so. Columns:
+        :data:`COLUMNS`.
+    """
+    lines = []
+    for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
+        for name, column in plan.columns.items():
+            here = [r for r in results if (r.dataset, r.on, r.task) == (column.data, column.on, column.task)]
+            lines += _of_column(plan, name, column, here)
+    return pd.DataFrame(lines, columns=list(COLUMNS))
+
+
+def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result]) -> list[dict[str, Any]]:
+    claimed = []
+    for method, base in plan.comparisons:
+        published, source = plan.published_difference(name, method, base)
+        if published is not None:
+            claimed.append((method, base, published, source))
+    out: list[dict[str, Any]] = []
+    for profile in PROFILES:
+        if profile not in {r.profile for r in here}:
+            continue
+        mine = [r for r in here if r.profile == profile]
+        rows = {row: scores(plan, column, mine, row, profile) for pair in claimed for row in pair[:2]}
+        measured = [_measured(rows[method], rows[base], gain) for method, base, gain, _ in claimed]
+        adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
+        for claim, m, p in zip(claimed, measured, adjusted, strict=True):
+            if m is not None:
+                decision = m.pop("decision")
+                verdict, bound = inference.verdict(decision, p, claim[2])
+                if profile == "pilot":
+                    verdict, bound = "open", None
+                setups = {
+                    "setup_method": plan.setup(column, claim[0], profile),
+                    "setup_base": plan.setup(column, claim[1], profile),
+                }
+                out.append(
+                    _line(plan, name, column, claim)
+                    | m | setups | {"profile": profile, "p_holm": p, "verdict": verdict, "bound": bound}
+                )  # fmt: skip
+    done = {(line["method"], line["base"]) for line in out}
+    out += [_line(plan, name, column, claim) for claim in claimed if claim[:2] not in done]
+    order = {claim[:2]: k for k, claim in enumerate(claimed)}
+    return sorted(out, key=lambda line: order[line["method"], line["base"]])
+
+
+def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, float, str]) -> dict[str, Any]:
+    method, base, published, source = claim
+    metric = tasks.metric(column.metric)
+    return {
+        "paper": plan.paper, "table": plan.table, "column": name, "dataset": column.data, "on": column.on,
+        "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
+        "method": method, "base": base, "published": published, "published_from": source, "profile": "",
+        "verdict": "not run", "seeds": 0, "used": 0,
+    }  # fmt: skip
+
+
+def _measured(high: Scores | None, low: Scores | None, published: float) -> dict[str, Any] | None:
+    if high is None or low is None or high.data != low.data:
+        return None
+    common = sorted(high.by_seed.keys() & low.by_seed.keys())
+    if not common:
+        return None
+    differences = [high.by_seed[seed] - low.by_seed[seed] for seed in common]
+    decision = inference.decide(differences, published)
+    first = inference.LOOKS[0]
+    eight = inference.paired(differences[:first]) if len(common) >= first else None
+    welch = inference.unpaired(list(high.by_seed.values()), list(low.by_seed.values()))
+    at = decision.difference
+    return {
+        "decision": decision, "seeds": len(common), "used": decision.seeds, "gain": at.mean, "p": decision.p,
+        "low": _finite(at.low), "high": _finite(at.high),
+        "low_8": eight and eight.low, "high_8": eight and eight.high,
+        "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
+        **_spread(high, low), **_bits(high, low, common),
+        "precision": high.precision, "data_fingerprint": high.data,
+    }  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _spread(high: Scores, low: Scores) -> dict[str, float | None]:
+    arms = [list(arm.by_seed.values()) for arm in (high, low)]
+    free = sum(len(arm) - 1 for arm in arms)
+    squares = sum(float(np.var(arm)) * len(arm) for arm in arms)
+    return {"sd": math.sqrt(squares / free) if free else None}
+
+
+def _bits(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float | None]:
+    """What the test items say that each run has right; nothing where an old result does not keep them."""
+    right = [{seed: unpack(text) for seed, text in arm.correct.items()} for arm in (high, low)]
+    both = [seed for seed in common if all(seed in arm for arm in right)]
+    tests = [inference.mcnemar(right[0][seed], right[1][seed]) for seed in both]
+    flips = [inference.wobble(torch.stack(list(arm.values()))) ** 2 for arm in right if len(arm) > 1]
+    return {
+        "sd_wobble": math.sqrt(sum(flips) / len(flips)) if flips else None,
+        "discordant": sum(t.discordant for t in tests) / len(tests) if tests else None,
+        "mcnemar": sum(t.p <= inference.LEVEL for t in tests) / len(tests) if tests else None,
+    }
+
+
+def sentence(line: Mapping[str, Any]) -> str:
+    """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
+    verdict, unit = str(line["verdict"]), line["unit"]
+    if verdict == "no difference larger than":
+        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {unit}"
+    if verdict == "open" and line["profile"] == "pilot":
+        return "open (settings picked on test accuracy)"
+    if verdict == "open" and line["seeds"] < inference.LOOKS[0]:
+        return f"open ({line['seeds']} of {inference.LOOKS[0]} seeds)"
+    return verdict
+
+
+def forest(lines: pd.DataFrame) -> Figure:
+    """Every measured claim: its gain with the interval, and the published gain as a diamond.
+
+    Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed.
+
+    Args:
+        lines: of :func:`frame`; those without a measured gain are left out.
+    """
+    shown = lines[lines["gain"].notna()].reset_index(drop=True)
+    figure, axes = plt.subplots(figsize=(8, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
+    plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+    for y, line in shown.iterrows():
+        if pd.notna(line["low"]):
+            axes.plot([line["low"], line["high"]], [y, y], color="#0072B2", linewidth=2, zorder=2)
+        face = "white" if line["verdict"] == "open" else "#0072B2"
+        axes.plot(line["gain"], y, "o", color="#0072B2", markerfacecolor=face, markersize=7, zorder=3)
+        axes.plot(line["published"], y, "D", color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
+    axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
+    labels = [
+        f"{line['paper']} {line['table']}  {line['claim']}, {line['column']}, {line['profile']} [{line['used']}]"
+        for _, line in shown.iterrows()
+    ]
+    axes.set_yticks(range(len(shown)), labels, fontsize="small")
+    axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
+    axes.set_xlabel(f"difference ({', '.join(sorted(set(shown['unit'])))})" if len(shown) else "nothing has been run")
+    axes.set_title("dot: measured, filled with a verdict   diamond: published   [seeds]", fontsize="small", loc="left")
+    axes.grid(axis="x", color="0.9")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    words = [f"{label}: {signed(g, sign=True)}" for label, g in zip(labels, shown["gain"], strict=True)]
+    figure.set_label(f"Forest plot of measured beside published differences. {'; '.join(words) or 'Nothing run'}.")
+    return figure
+
+
+def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
+    """Store lines for others to load, and the data dictionary beside them.
+
+    Args:
+        lines: of :func:`frame`.
+        path: ends in ``.csv`` or ``.parquet``.
+
+    Returns:
+        The file, and ``<name>-columns.csv`` with the meaning of every column.
+
+    Raises:
+        ArgumentError: another ending.
+        StorageError: a file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise reject("path", str(path), "a file that ends in .csv or .parquet")
+    make_folder(path.parent)
+    text = lines.to_csv(index=False)
+    write_whole(path, text if path.suffix == ".csv" else lines.to_parquet(index=False))
+    meanings = pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
+    return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), meanings.to_csv(index=False))

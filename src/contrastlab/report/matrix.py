@@ -1,0 +1,87 @@
+"""What is measured: every published table against the profiles, from stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+
+from contrastlab import papers
+from contrastlab.papers import Entry
+from contrastlab.results import Result
+
+PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
+"""Columns of the matrix beside smoke, which proves the path and stores no evidence."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is stored for one table, data set and profile.
+
+    Args:
+        dataset: pre-training data.
+        profile: of the runs.
+        rows: published rows with a number.
+        of: published rows.
+        seeds: most seeds of a row.
+    """
+
+    dataset: str
+    profile: str
+    rows: int
+    of: int
+    seeds: int
+
+
+def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
+    """What stored results say of a table, also those that were first computed for another one.
+
+    Args:
+        entry: a published table or figure.
+        stored: of any tables.
+    """
+    if (entry.paper, entry.table) not in papers.plans():
+        return ()
+    plan = papers.plan(entry.paper, entry.table)
+    found: dict[tuple[str, str], dict[str, set[int]]] = {}
+    setups: dict[tuple[str, str, str], set[str]] = {}
+    for result in stored:
+        if result.method not in plan.rows or result.profile not in plan.profiles:
+            continue
+        key = (result.dataset, result.method, result.profile)
+        if result.table != entry.name and key not in setups:
+            columns = plan.select(result.dataset).values()
+            setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
+        if result.table == entry.name or result.setup in setups[key]:
+            of_rows = found.setdefault((result.dataset, result.profile), {})
+            of_rows.setdefault(result.method, set()).add(result.seed)
+    return tuple(
+        Stored(dataset, profile, len(rows), len(plan.methods), max(len(seeds) for seeds in rows.values()))
+        for (dataset, profile), rows in sorted(found.items())
+    )
+
+
+def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
+    """Every published table and figure against the profiles.
+
+    Args:
+        stored: results.
+        others: name of a table to profile to a line, for what is stored as no result of an encoder.
+        root: from the page to the project.
+
+    Returns:
+        A table in HTML, each notebook linked.
+    """
+    results, lines = list(stored), []
+    for entry in papers.catalogue():
+        cells = {profile: [(others or {}).get(entry.name, {}).get(profile, "")] for profile in PROFILES}
+        for each in evidence(entry, results):
+            if each.profile in cells:
+                seeds = f"{each.seeds} seed{'s' if each.seeds > 1 else ''}"
+                cells[each.profile].append(f"{each.dataset}: {each.rows} of {each.of} rows, {seeds}")
+        link = f'<a href="{escape(root + entry.notebook[:-6])}.html">{entry.name}</a>' if entry.notebook else entry.name
+        shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
+        marks = "".join(f'<td class="{"there" if text else "none"}">{escape(text) or "–"}</td>' for text in shown)
+        lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
+    return f'<table class="evidence"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'

@@ -1,0 +1,156 @@
+"""The recorded validation searches: what was tried, what won.
+
+A file ``results/searches/<name>.json`` holds what was measured on held-out training images: ``{"what", "command",
+"held_out", "rows", "ranges", "free", …, "runs": […]}``. A trial gives all rows of a search the same settings. The
+winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another. ``free``
+names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among
+these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what that makes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from contrastlab import methods, papers
+from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.results import Result
+from contrastlab.settings import Settings
+
+__all__ = ["LONGER", "read", "section", "strangers", "table", "winner"]
+
+LONGER = 3
+"""Epochs of a run in the profile for each epoch of a run in the search."""
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """A stored search.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+    """
+    path = Path(path)
+    try:
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for run in stored["runs"]:
+            Settings.model_validate(run["settings"])
+            run["trial"], run["method"], run["accuracy"]
+        int(stored["held_out"])
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path}: no search of that name is stored") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(f"{path} is no stored search: {error}") from error
+    return stored
+
+
+def _frame(stored: dict[str, Any]) -> pd.DataFrame:
+    """Accuracy by trial (rows) and method (columns), mean over seeds; NaN where a run is missing or diverged."""
+    runs = pd.DataFrame(
+        [{"trial": r["trial"], "method": r["method"], "accuracy": r["accuracy"]} for r in stored["runs"]]
+    )
+    runs["accuracy"] = runs["accuracy"].astype(float)
+    return runs.pivot_table(index="trial", columns="method", values="accuracy", sort=False, dropna=False)
+
+
+def table(path: Path | str) -> pd.DataFrame:
+    """Validation accuracy (percent) by trial and row, and the standard error of one of these numbers.
+
+    Args:
+        path: of the stored search.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+    """
+    stored = read(path)
+    wide = _frame(stored).round(1)
+    wide.columns = [name.partition("/")[2] for name in wide.columns]
+    wide["± (one run)"] = round(50 / math.sqrt(stored["held_out"]), 1)
+    return wide
+
+
+def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
+    """Trial that won and its settings, as stored: those that are not at their default.
+
+    Args:
+        path: of a stored random search.
+        printed: among the trials that leave alone what the paper prints.
+
+    Returns:
+        Name of the trial, and ``Settings.model_dump(exclude_defaults=True)`` of it.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+        ArgumentError: no trial has all its rows, or the search is a list by hand.
+    """
+    stored = read(path)
+    if "rows" not in stored:
+        raise reject("path", str(path), "a random search; the trials of this one have different rows")
+    frame = _frame(stored).reindex(columns=stored["rows"])
+    by_trial = {run["trial"]: run["settings"] for run in stored["runs"]}
+    if printed:
+        kept = [t for t in frame.index if not set(stored["free"]) & set(_changes(by_trial[t]))]
+        frame = frame.loc[kept]
+    means = frame.mean(axis=1, skipna=False).dropna()
+    if means.empty:
+        raise reject("path", str(path), "a search with a trial that all of its rows have finished")
+    best = str(means.idxmax())
+    return best, by_trial[best]
+
+
+def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
+    """What the winner of a search changes in a profile: all that was drawn, at the length of the profile.
+
+    Args:
+        path: of a stored random search.
+        printed: among the trials that leave alone what the paper prints.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+        ArgumentError: no trial has all its rows, or the search is a list by hand.
+    """
+    stored = read(path)
+    _, won = winner(path, printed=printed)
+    drawn = {*stored["ranges"], *stored["free"]}
+    whole = Settings.model_validate(won).model_dump(mode="json")
+    out = {"train_images": whole["train_images"], "epochs": LONGER * whole["epochs"]}
+    out |= {name: whole[name] for name in stored["ranges"] if name in whole}
+    return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
+
+
+def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
+    """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
+
+    Args:
+        stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
+        folder: of the searches.
+    """
+    out = []
+    for result in stored:
+        if result.profile not in ("laptop", "tuned"):
+            continue
+        name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
+        paper, _, number = result.table.partition("/")
+        plan = papers.plan(paper, number.removeprefix("table"))
+        profile = papers.shared_profiles()[result.profile]
+        columns = plan.select(result.dataset).values()
+        search = profile.search(methods.get(result.method))
+        if result.method not in papers.REFERENCES and not search:
+            out.append(f"{name}: no search chose its settings")
+        elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
+            out.append(f"{name}: its settings are not those of the profile today")
+        elif search and not (Path(folder) / f"{search}.json").exists():
+            out.append(f"{name}: search {search} is not stored")
+    return out
+
+
+def _changes(settings: dict[str, Any]) -> set[str]:
+    return set(settings) | set(settings.get("overrides", {}))

@@ -1,0 +1,301 @@
+"""What a number in a table can say: test images, seeds, choices, floors, and losses that fall without learning.
+
+A table entry is a truth plus what the drawn test images, the drawn seed and the choice among settings add to it. Here
+each of these has a size: in closed form where there is one, else on networks so small that hundreds of seeds are cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import integrate, special, stats
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab import data, papers, tasks
+from contrastlab.errors import reject
+
+__all__ = [
+    "TEST_ITEMS", "Drift", "accuracies", "collapsed_bound", "detection", "drift", "flattery", "picked_on",
+    "published_gaps", "replicas", "seeds_needed",
+]  # fmt: skip
+
+TEST_ITEMS = {
+    "cifar10": 10_000, "cifar100": 10_000, "stl10": 8_000, "imagenet": 50_000, "imagenet100": 5_000,
+    "tinyimagenet": 10_000, "fashionmnist": 10_000, "mnist": 10_000,
+}  # fmt: skip
+"""Pictures in the published test part of a data set; others are left out of :func:`published_gaps`."""
+
+
+# --- seeds -----------------------------------------------------------------------------------------------------------
+
+
+def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000, ridge: float = 1.0) -> Tensor:
+    """Digits told apart by untrained features: which test pictures each seed has right.
+
+    One layer of ``width`` random ReLU features, and a ridge classifier on top. A seed draws the features and nothing
+    else; training and test pictures are the same for all.
+
+    Args:
+        width: number of features.
+        seeds: one network each.
+        train: labelled pictures.
+        test: pictures that are scored.
+        ridge: penalty of the classifier, times the number of training pictures / 600.
+
+    Returns:
+        Booleans ``[seeds, test]``.
+
+    Raises:
+        ArgumentError: a width below 1, or more pictures than the 1,797 that there are.
+    """
+    if width < 1:
+        raise reject("width", width, "an integer >= 1")
+    x, y = _digits()
+    if train < 10 or test < 1 or train + test > len(x):
+        raise reject("train", (train, test), f"at least 10 to train on and 1 to test, {len(x)} in all")
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    seen, held = order[:train], order[train : train + test]
+    target = F.one_hot(y[seen], 10).double() * 2 - 1
+    right = []
+    for seed in seeds:
+        rng = torch.Generator().manual_seed(seed)
+        weights = torch.randn(x.shape[1], width, generator=rng, dtype=torch.float64) / x.shape[1] ** 0.5
+        bias = torch.randn(width, generator=rng, dtype=torch.float64)
+        code = torch.cat([(x @ weights + bias).relu(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+        inner = code[seen].T @ code[seen] + ridge * train / 600 * torch.eye(width + 1, dtype=torch.float64)
+        solved = torch.linalg.solve(inner, code[seen].T @ target)
+        right.append((code[held] @ solved).argmax(1) == y[held])
+    return torch.stack(right)
+
+
+def _digits() -> tuple[Tensor, Tensor]:
+    splits = data.load("digits")
+    pictures = torch.cat([splits.train.images, splits.test.images]).double().flatten(1)  # type: ignore[union-attr]
+    labels = torch.cat([splits.train.labels, splits.test.labels])
+    return (pictures - pictures.mean(0)) / pictures.std(), labels
+
+
+def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
+    """Probability that a two-sided t test of two groups of ``seeds`` runs finds a true difference.
+
+    Args:
+        gap: true difference of the means.
+        sd: standard deviation over seeds of a run, in the same unit.
+        seeds: of each group.
+        level: of the test.
+
+    Raises:
+        ArgumentError: fewer than two seeds, or a standard deviation that is not positive.
+    """
+    if seeds < 2:
+        raise reject("seeds", seeds, "an integer >= 2")
+    if not sd > 0:
+        raise reject("sd", sd, "a number > 0")
+    df, shift = 2 * seeds - 2, abs(gap) / (sd * math.sqrt(2 / seeds))
+    critical = float(stats.t.ppf(1 - level / 2, df))
+    return float(stats.nct.sf(critical, df, shift) + stats.nct.cdf(-critical, df, shift))
+
+
+def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:
+    """Seeds a side until :func:`detection` reaches ``power``; ``most`` if it never does.
+
+    Raises:
+        ArgumentError: a gap of 0, or a standard deviation that is not positive.
+    """
+    if gap == 0:
+        raise reject("gap", gap, "a difference other than 0")
+    return next((n for n in range(2, most) if detection(gap, sd, n) >= power), most)
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+
+def flattery(choices: int) -> float:
+    """Expected largest of ``choices`` independent standard normal numbers.
+
+    Settings of equal worth, each measured with a standard error *s*, and the best printed: it is too high by *s* times
+    this.
+
+    Raises:
+        ArgumentError: no choice.
+    """
+    if choices < 1:
+        raise reject("choices", choices, "an integer >= 1")
+
+    def density(z: float) -> float:
+        return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
+
+    return float(integrate.quad(density, -12, 12, limit=200)[0])
+
+
+def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, float]:
+    """What the best of several networks prints, and what it is, if it is picked on few of the test images.
+
+    Args:
+        right: which test images each network has right, boolean ``[R, N]``.
+        images: drawn to pick on and to print.
+        draws: how often they are drawn, from a fixed generator.
+
+    Returns:
+        Percent printed on these images, and percent of the same network on the others, both the mean over draws.
+
+    Raises:
+        ArgumentError: no image is left to say what the network is.
+    """
+    if not 0 < images < right.shape[1]:
+        raise reject("images", images, f"an integer from 1 to {right.shape[1] - 1}")
+    rng, share = torch.Generator().manual_seed(0), right.double()
+    printed, true = [], []
+    for _ in range(draws):
+        order = torch.randperm(right.shape[1], generator=rng)
+        seen, rest = share[:, order[:images]].mean(1), share[:, order[images:]].mean(1)
+        best = int(seen.argmax())
+        printed.append(float(seen[best]))
+        true.append(float(rest[best]))
+    return 100 * float(np.mean(printed)), 100 * float(np.mean(true))
+
+
+# --- published gaps --------------------------------------------------------------------------------------------------
+
+
+def published_gaps() -> pd.DataFrame:
+    """Every difference of accuracies that a table prints as its claim, with the error that its test images give.
+
+    Returns:
+        ``paper``, ``table``, ``column``, ``claim``, ``gap`` (points), ``items``, and two standard errors in points:
+        ``unpaired`` as if the rows were scored on different images, ``least`` the smallest that one set of images
+        allows, when all images on which the rows differ speak for the better one.
+    """
+    lines = []
+    for plan in (papers.plan(*name) for name in papers.plans()):
+        for name, column in plan.columns.items():
+            items = TEST_ITEMS.get(column.on or column.data)
+            if items is None or tasks.metric(column.metric).error != "binomial":
+                continue
+            for method, base in plan.pairs.items():
+                high, low = (plan.published_value(name, row) for row in (method, base))
+                if high is None or low is None:
+                    continue
+                p, q = high / 100, low / 100
+                gap = abs(p - q)
+                lines.append(
+                    {
+                        "paper": plan.paper, "table": plan.table, "column": name,
+                        "claim": f"{plan.label(method)} − {plan.label(base)}", "gap": high - low, "items": items,
+                        "unpaired": 100 * math.sqrt((p * (1 - p) + q * (1 - q)) / items),
+                        "least": 100 * math.sqrt(gap * (1 - gap) / items),
+                    }
+                )  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+# --- losses that fall ------------------------------------------------------------------------------------------------
+
+
+def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
+    """``log(K + 1) − L`` of an encoder that sends every picture to one point and turns that point at each step.
+
+    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at the angle ``a·angle`` from the query, the
+    own key of this step at 0. The pictures share nothing with their embeddings, so the information is 0.
+
+    Args:
+        angle: in radians, of one step.
+        batches: in the queue.
+        batch: pictures of a step.
+        tau: temperature.
+    """
+    ages = np.arange(1, batches + 1)
+    others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()
+    return float(math.log(batches * batch + 1) - math.log1p(others))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """``log(K + 1) − L`` in nats, mean over queries.
+
+    Args:
+        stored: with keys as the queue stored them.
+        fresh: with the same pictures embedded anew by the present encoder.
+        unrelated: as stored, where the positive is another picture, so that the information is 0.
+        own_row: with a memory bank whose positive is the picture's own row, as stored one pass ago.
+    """
+
+    stored: float
+    fresh: float
+    unrelated: float
+    own_row: float
+
+
+def drift(
+    step: float, *, batches: int = 16, batch: int = 64, tau: float = 0.2, noise: float = 0.3, seed: int = 0
+) -> Drift:
+    """An encoder that learns nothing: after every batch its weights take a random step. What do its losses say?
+
+    Two layers embed noisy digits on a sphere. The weights move by ``step`` times their own initial size, in a
+    direction drawn anew each time.
+
+    Args:
+        step: relative length of a step; 0 is a frozen encoder.
+        batches: in the queue, and in one pass of the bank.
+        batch: pictures of a step.
+        tau: temperature.
+        noise: standard deviation of what distinguishes two views, in units of the pictures'.
+        seed: of everything.
+
+    Raises:
+        ArgumentError: a negative step, or more keys than there are pictures.
+    """
+    if step < 0:
+        raise reject("step", step, "a number >= 0")
+    pictures = _digits()[0].float()
+    if batches * batch + batch > len(pictures):
+        raise reject("batches", batches, f"a queue of at most {len(pictures) - batch} pictures")
+    rng = torch.Generator().manual_seed(seed)
+    sizes = (pictures.shape[1], 64, 32)
+    weights = [torch.randn(a, b, generator=rng) / a**0.5 for a, b in pairwise(sizes)]
+    scale = [float(w.std()) for w in weights]
+
+    def embed(x: Tensor) -> Tensor:
+        return F.normalize((x @ weights[0]).relu() @ weights[1], dim=1)
+
+    def view(x: Tensor) -> Tensor:
+        return x + noise * torch.randn(x.shape, generator=rng)
+
+    order = torch.randperm(len(pictures), generator=rng)[: batches * batch + batch].split(batch)
+    stored, kept = [], []
+    for index in order[:-1]:
+        kept.append(view(pictures[index]))
+        stored.append(embed(kept[-1]))
+        for k, w in enumerate(weights):
+            weights[k] = w + step * scale[k] * torch.randn(w.shape, generator=rng)
+    last = pictures[order[-1]]
+    query, own = embed(view(last)), embed(view(last))
+    old, new = torch.cat(stored), embed(torch.cat(kept))
+    # the bank: queries are the pictures of the first batch, whose rows are a whole pass old
+    again = embed(view(pictures[order[0]]))
+    rest = torch.cat(stored[1:])
+    return Drift(
+        _bound(query, own, old, tau),
+        _bound(query, own, new, tau),
+        _bound(query, own.roll(1, 0), old, tau),
+        _bound(again, stored[0], rest, tau),
+    )
+
+
+def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float) -> float:
+    own = (query * positive).sum(1) / tau
+    every = torch.cat([own[:, None], query @ keys.T / tau], 1)
+    return float((math.log(every.shape[1]) + own - every.logsumexp(1)).mean())
+
+
+def accuracies(right: Tensor) -> NDArray[np.float64]:
+    """Percent right of each seed, from booleans ``[R, N]``."""
+    return np.asarray(100 * right.double().mean(1))

@@ -1,0 +1,237 @@
+"""Views that are channels of one scene: luminance, chrominance, depth, surface normals, class labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab import choices, colour, errors
+from contrastlab.views.base import Augmentation, random_views
+
+LAYOUT: Mapping[str, int] = MappingProxyType({"rgb": 3, "label": 1, "depth": 1, "normal": 3, "flow": 2})
+"""What a pixel of a scene is packed from, in this order, and how many numbers each is.
+
+``rgb`` in [0, 1]; ``label`` a class from 0, -1 for void; ``depth`` along the camera's axis in metres; ``normal`` a unit
+vector in the camera's axes (right, down, forward); ``flow`` to the next frame in pixels (right, down). Depth and
+normals are NaN where they are missing. A set has the first of these.
+"""
+
+CHANNELS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {"L": ("rgb", 1), "ab": ("rgb", 2), "depth": ("depth", 1), "normal": ("normal", 3), "label": ("label", 1)}
+)
+"""Name of a view to what it is read from, and the input channels of its encoder (CMC, Table 12)."""
+
+CODE = 16
+"""Numbers that a class is predicted as."""
+
+_NEAR, _FAR = 0.7, 10.0
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def slices(packed: int) -> dict[str, slice]:
+    """Where each part of a scene of ``packed`` numbers a pixel lies.
+
+    Raises:
+        ArgumentError: no set of first parts has so many.
+    """
+    out, start = {}, 0
+    for name, width in LAYOUT.items():
+        if start == packed:
+            break
+        out[name] = slice(start, start + width)
+        start += width
+    if start != packed or not out:
+        raise errors.reject("channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
+    return out
+
+
+def labels(packed: Tensor) -> Tensor:
+    """Classes of the pixels of packed scenes ``[B, C, H, W]``: int64 ``[B, H, W]``, -1 for void.
+
+    Raises:
+        NotApplicableError: the scenes have none.
+    """
+    where = slices(packed.shape[1])
+    if "label" not in where:
+        raise errors.NotApplicableError("these pictures have no classes of pixels")
+    return packed[:, where["label"]][:, 0].round().long()
+
+
+def _luminance(part: Tensor) -> Tensor:
+    return colour.standardise(colour.rgb_to_lab(part), *colour.LAB_STATISTICS)[:, :1]
+
+
+def _chrominance(part: Tensor) -> Tensor:
+    return colour.standardise(colour.rgb_to_lab(part), *colour.LAB_STATISTICS)[:, 1:]
+
+
+def _depth(part: Tensor) -> Tensor:
+    # its logarithm, so that the range of the sensor, 0.7 to 10 m, fills [-1, 1]
+    middle, half = (math.log(_FAR) + math.log(_NEAR)) / 2, (math.log(_FAR) - math.log(_NEAR)) / 2
+    return (part.clamp(min=1e-3).log() - middle) / half
+
+
+def _normal(part: Tensor) -> Tensor:
+    return part
+
+
+def _label(part: Tensor) -> Tensor:
+    # multiples of the golden ratio keep classes apart on one number, however many there are; void is -1
+    return 2 * ((part + 1) * _GOLDEN).frac() - 1
+
+
+def _code(part: Tensor) -> Tensor:
+    # a squared error between numbers would call classes alike that happen to be neighbours. These unit vectors are the
+    # same for ever; up to CODE classes they are orthogonal, and the error is the Brier score. Void is NaN
+    drawn = torch.randn(2048, CODE, generator=torch.Generator().manual_seed(0))
+    drawn[:CODE] = torch.linalg.qr(drawn[:CODE])[0]
+    table = torch.cat([F.normalize(drawn, dim=1), torch.full((1, CODE), math.nan)]).to(part.device)
+    return table[part[:, 0].round().long()].movedim(3, 1)
+
+
+_READ = {"L": _luminance, "ab": _chrominance, "depth": _depth, "normal": _normal, "label": _label}
+_TARGET = {**_READ, "label": _code}
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Channels of one crop of a scene, each seen by an encoder of its own (CMC, sections 3.3 and 4.3).
+
+    Crop and flip are the same for all channels. L and ab are computed from RGB as :class:`Split` does it; depth is the
+    logarithm of metres, scaled; a class is one number in [-1, 1], since Table 12 gives the segmentation map one
+    channel; what is missing is 0.
+
+    Attributes:
+        names: of the views, the core view first. One name alone is a view against itself, which only keys that compare
+            different layers can tell apart (DIM).
+        graph: ``"core"``: the first against each other one, and back (Eq. 7); ``"full"``: each against each (Eq. 8).
+        targets: channels that no encoder sees: they are there to be predicted (section 3.1). A class is then a unit
+            vector of :data:`CODE` numbers, since nothing bounds the channels of an output.
+
+    Raises:
+        ArgumentError: no or unknown names, a repeated one, or another graph.
+    """
+
+    names: tuple[str, ...] = ("L", "ab")
+    graph: Literal["core", "full"] = "core"
+    targets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("names", "targets"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        if not self.names:
+            raise errors.reject("names", self.names, "at least one of " + ", ".join(CHANNELS))
+        every = (*self.names, *self.targets)
+        for name in every:
+            if name not in CHANNELS:
+                raise errors.unknown("channel", name, CHANNELS)
+        if len(set(every)) < len(every):
+            raise errors.reject("names", every, "different channels")
+        if self.graph not in ("core", "full"):
+            raise errors.reject("graph", self.graph, "'core' or 'full'")
+
+    @property
+    def count(self) -> int:
+        """One crop of each scene."""
+        return 1
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Something to predict, where there are targets."""
+        return frozenset({choices.TARGETS} if self.targets else ())
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the encoders."""
+        return self.names
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Ordered (query, key): both directions of every edge of the graph; a single view against itself."""
+        if len(self.names) == 1:
+            return ((0, 0),)
+        every = permutations(range(len(self.names)), 2)
+        return tuple(pair for pair in every if self.graph == "full" or 0 in pair)
+
+    @property
+    def target_channels(self) -> tuple[int, ...]:
+        """Numbers of a pixel of each target."""
+        return tuple(CODE if name == "label" else CHANNELS[name][1] for name in self.targets)
+
+    def single(self) -> Channels:
+        """The encoded channels of one crop, as probes see them."""
+        return Channels(self.names, self.graph)
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder.
+
+        Args:
+            image_channels: numbers of a pixel of the data set's items, see :data:`LAYOUT`; 3 are colour pictures.
+
+        Raises:
+            NotApplicableError: the items lack a channel.
+        """
+        if image_channels == 1:
+            raise errors.NotApplicableError(f"{self!r} needs scenes or colour pictures; grey pictures have one channel")
+        there = slices(image_channels)
+        for name in (*self.names, *self.targets):
+            if CHANNELS[name][0] not in there:
+                raise errors.NotApplicableError(
+                    f"{self!r} needs the channel {name!r}; these items have {', '.join(there)}"
+                )
+        return tuple(CHANNELS[name][1] for name in self.names)
+
+    def read(self, packed: Tensor) -> tuple[Tensor, ...]:
+        """The views and then the targets of crops; a target is NaN where it is missing.
+
+        Args:
+            packed: ``[B, C, H, W]`` as :data:`LAYOUT` has it, RGB in [0, 1].
+
+        Raises:
+            NotApplicableError: a channel is not in there.
+        """
+        self.channels(packed.shape[1])
+        there = slices(packed.shape[1])
+        parts = {name: packed[:, there[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
+        views = [_READ[name](parts[name]).nan_to_num(0.0).contiguous() for name in self.names]
+        return (*views, *(_TARGET[name](parts[name]).contiguous() for name in self.targets))
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop.
+
+        Args:
+            batch: packed scenes, or uint8 colour pictures, ``[B, C, H, W]``.
+            augmentation: of scenes or of pictures; its mean and std are not used.
+            rng: source of the draws, on the batch's device.
+
+        Raises:
+            NotApplicableError: a channel is not in there.
+        """
+        (crop,) = random_views(batch, augmentation, rng, 1)
+        return self.read(crop)
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        """The views of whole items, without randomness and without the targets."""
+        return self.single().read(augmentation.plain(batch))
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        given = _names(self.names)
+        if self.targets:
+            return rf"{given}\text{{ predicts }}{_names(self.targets)}\text{{ of }}t(x),\quad t\sim\mathcal T"
+        graph = {"core": rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}", "full": "i\\ne j"}[self.graph]
+        pairs = "i=j=1" if len(self.names) == 1 else graph
+        return rf"(v_1,\dots)=({given})(t(x)),\quad t\sim\mathcal T;\quad \sum_{{i,j}}\mathcal L(v_i,v_j),\ {pairs}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)

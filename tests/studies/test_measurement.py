@@ -1,0 +1,108 @@
+"""What a number in a table can say: closed forms against simulation, and toys that could have shown the opposite."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from contrastlab.errors import ArgumentError
+from contrastlab.report import inference
+from contrastlab.studies import measurement
+
+
+def test_wobble_is_half_the_share_on_which_two_seeds_differ() -> None:
+    right = torch.rand(7, 300, generator=torch.Generator().manual_seed(0)) < 0.6
+    pairs = [(a, b) for a in range(7) for b in range(a)]
+    differ = np.mean([float((right[a] != right[b]).double().mean()) for a, b in pairs])
+    assert inference.wobble(right) == pytest.approx(100 * math.sqrt(differ / 2 / 300))
+
+
+def test_few_features_have_a_spread_of_their_own_and_many_only_wobble() -> None:
+    narrow, wide = (measurement.replicas(width, range(24)) for width in (8, 512))
+    assert measurement.accuracies(narrow).std(ddof=1) > 3
+    assert measurement.accuracies(wide).std(ddof=1) < 0.5
+    assert measurement.accuracies(narrow).std(ddof=1) > 3 * inference.wobble(narrow)
+    assert torch.equal(narrow, measurement.replicas(8, range(24)))
+
+
+@pytest.mark.parametrize(("gap", "sd", "seeds"), [(0.0, 1.0, 4), (1.0, 0.63, 3), (2.0, 0.93, 5)])
+def test_detection_is_what_simulation_finds(gap: float, sd: float, seeds: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(gap, sd, (20_000, seeds)), rng.normal(0, sd, (20_000, seeds))
+    share = float((stats.ttest_ind(a, b, axis=1).pvalue < 0.05).mean())
+    expected = measurement.detection(gap, sd, seeds)
+    assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000))
+
+
+def test_seeds_needed_is_the_first_that_suffices() -> None:
+    n = measurement.seeds_needed(1.0, 0.63)
+    assert measurement.detection(1.0, 0.63, n - 1) < 0.8 <= measurement.detection(1.0, 0.63, n)
+    assert measurement.seeds_needed(0.01, 1.0, most=20) == 20
+
+
+@pytest.mark.parametrize("choices", [1, 2, 24])
+def test_the_largest_of_normals(choices: int) -> None:
+    draws = np.random.default_rng(0).standard_normal((40_000, choices)).max(1)
+    assert measurement.flattery(choices) == pytest.approx(draws.mean(), abs=4 * draws.std() / 200)
+    assert choices != 2 or measurement.flattery(2) == pytest.approx(1 / math.sqrt(math.pi))
+
+
+def test_the_best_of_equals_prints_too_much_and_is_one_of_them() -> None:
+    right = torch.rand(24, 4000, generator=torch.Generator().manual_seed(0)) < 0.5
+    printed, true = measurement.picked_on(right, 500)
+    expected = 50 + measurement.flattery(24) * 50 / math.sqrt(500)
+    assert printed == pytest.approx(expected, abs=0.6)
+    assert true == pytest.approx(50, abs=0.6)
+
+
+def test_published_gaps_have_the_error_of_their_test_images() -> None:
+    frame = measurement.published_gaps()
+    line = frame[(frame["paper"] == "ring") & (frame["table"] == "1") & (frame["column"] == "cifar10")].iloc[0]
+    assert line["claim"] == "IRing − IR"
+    assert line["gap"] == pytest.approx(83.9 - 81.2)
+    assert line["unpaired"] == pytest.approx(100 * math.sqrt((0.839 * 0.161 + 0.812 * 0.188) / 10_000))
+    assert line["least"] == pytest.approx(100 * math.sqrt(0.027 * 0.973 / 10_000))
+    assert (frame["least"] <= frame["unpaired"] + 1e-12).all()
+
+
+def test_a_collapsed_encoder_that_turns_earns_nats_for_nothing() -> None:
+    angle, tau = 0.1, 0.2
+    keys = [(math.cos(a * angle), math.sin(a * angle)) for a in range(1, 5) for _ in range(3)]
+    loss = -math.log(math.exp(1 / tau) / (math.exp(1 / tau) + sum(math.exp(k[0] / tau) for k in keys)))
+    assert measurement.collapsed_bound(angle, 4, 3, tau) == pytest.approx(math.log(13) - loss)
+    assert measurement.collapsed_bound(0.0) == pytest.approx(0, abs=1e-12)
+
+
+def test_stale_keys_flatter_and_an_own_stale_row_does_the_opposite() -> None:
+    still, moving = ([measurement.drift(step, seed=s) for s in range(4)] for step in (0.0, 0.3))
+
+    def mean(of: list[measurement.Drift], name: str) -> float:
+        return float(np.mean([getattr(each, name) for each in of]))
+
+    assert mean(still, "stored") == pytest.approx(mean(still, "fresh"), abs=1e-4)
+    assert mean(moving, "stored") - mean(moving, "fresh") > 0.2
+    assert mean(moving, "unrelated") - mean(still, "unrelated") > 0.2
+    assert mean(moving, "own_row") - mean(still, "own_row") < -0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: measurement.replicas(0, [0]), "width"),
+        (lambda: measurement.replicas(8, [0], train=1700, test=1000), "train"),
+        (lambda: measurement.detection(1, 0, 3), "sd"),
+        (lambda: measurement.detection(1, 1, 1), "seeds"),
+        (lambda: measurement.seeds_needed(0, 1), "gap"),
+        (lambda: measurement.flattery(0), "choices"),
+        (lambda: measurement.picked_on(torch.ones(2, 5, dtype=torch.bool), 5), "images"),
+        (lambda: measurement.drift(-1), "step"),
+        (lambda: measurement.drift(0, batches=100), "batches"),
+    ],
+)
+def test_what_is_out_of_range_is_named(call, word) -> None:
+    with pytest.raises(ArgumentError, match=word):
+        call()

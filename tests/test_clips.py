@@ -1,0 +1,457 @@
+"""Clips: generated ones with exact flow, TV-L1, eight bits, tracks, and video files in their published layout."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from contrastlab import data
+from contrastlab.data.clips import actions, flow, sets, sources
+from contrastlab.data.clips.augment import ClipAugmentation
+from contrastlab.data.clips.sets import ClipSet, VideoFiles
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sources.load_videos.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    return actions.render(torch.arange(64))
+
+
+# Generated clips
+
+
+def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
+    clips, labels, _ = made
+    alone, _, _ = actions.render(torch.tensor([37, 5]))
+    assert torch.equal(alone[0], clips[37])
+    assert torch.equal(alone[1], clips[5])
+    assert not torch.equal(actions.render(torch.tensor([37]), seed=1)[0][0], clips[37])
+    assert labels.tolist() == [k % 8 for k in range(64)]
+    parts = data.load("clips", n_train=16, n_test=16)
+    assert torch.equal(parts.train.clips, clips[:16])
+    assert not (parts.test.clips[:, None] == parts.train.clips[None]).flatten(2).all(2).any()
+
+
+def test_the_share_of_clips_that_show_their_actions_silhouette_is_the_stated_ceiling() -> None:
+    index = torch.arange(4000)
+    key = actions._mix(actions._mix(torch.tensor(0) + actions._GOLDEN))
+    draws = actions._uniform(actions._draw(actions._mix(key + index)[:, None], torch.arange(2)))
+    shown = torch.where(draws[:, 0] < actions.FAITHFUL, index % 8, (8 * draws[:, 1]).long())
+    assert shown[:64].tolist() == actions.render(index[:64])[2]["silhouette"].tolist()
+    share = float((shown == index % 8).double().mean())
+    assert abs(100 * share - actions.FRAME_CEILING) < 3 * 100 * math.sqrt(0.22 * 0.78 / 4000)
+
+
+def warp_error(frames: Tensor, moved: Tensor) -> float:
+    """Squared difference of most pixels of each frame and the next one, looked up where the flow leads."""
+    now, following = frames[:-1].double() / 255, frames[1:].double() / 255
+    side = frames.shape[-1]
+    axis = torch.arange(side, dtype=torch.float64)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    at = torch.stack([x + moved[:, 0], y + moved[:, 1]], -1) * 2 / (side - 1) - 1
+    seen = torch.nn.functional.grid_sample(following, at, mode="bicubic", align_corners=True, padding_mode="border")
+    # the frame without its border, and without the edge of the sprite, which covers and uncovers ground
+    return float((seen - now)[..., 5:-5, 5:-5].square().quantile(0.8))
+
+
+@pytest.mark.parametrize("action", range(8), ids=actions.ACTIONS)
+def test_the_flow_leads_to_the_same_pixel_of_the_next_frame(action, monkeypatch) -> None:
+    monkeypatch.setattr(actions, "_RANGES", {**actions._RANGES, "noise": (0.0, 0.0)})
+    clip = actions.render(torch.tensor([action + 8]))[0][0]
+    moved = flow.restore(clip[:-1, 3:], actions.BOUND).double()
+    error = warp_error(clip[:, :3], moved)
+    for wrong in (0 * moved, -moved, moved.flip(1)):
+        assert error < 0.5 * warp_error(clip[:, :3], wrong)
+
+
+def test_the_flow_of_a_similarity_is_that_of_its_points() -> None:
+    # a sprite that turns by a quarter about (2, 0) and doubles: (3, 0) goes to (2, 2); the ground drifts
+    pose = actions._Pose(*(torch.tensor([row], dtype=torch.float64) for row in (
+        [2.0, 2.0], [0.0, 0.0], [0.3, 0.3 + math.pi / 2], [5.0, 10.0],
+    )))  # fmt: skip
+    owner = torch.zeros(1, 2, 32, 32, dtype=torch.bool)
+    owner[:, :, 15:17, 18:20] = True
+    moved = actions.exact_flow(pose, owner, torch.tensor([[0.25, -0.5]], dtype=torch.float64))
+    x, y = 18 - 15.5, 15 - 15.5  # the pixel in row 15, column 18
+    expected = (2 + 2 * -(y - 0) - x, 0 + 2 * (x - 2) - y)
+    assert moved[0, 0, :, 15, 18].tolist() == pytest.approx(expected, abs=1e-6)
+    assert moved[0, 0, :, 3, 4].tolist() == [0.25, -0.5]
+
+
+# Flow
+
+
+def test_eight_bits_keep_rest_sign_and_half_a_step() -> None:
+    field = torch.linspace(-4, 4, 4001)
+    back = flow.restore(flow.quantise(field, 4.0), 4.0)
+    assert float((back - field).abs().max()) <= 0.5 * 4 / 127 + 1e-6
+    assert torch.equal(flow.restore(flow.quantise(-field, 4.0), 4.0), -back)
+    assert flow.restore(flow.quantise(torch.zeros(1), 4.0)).item() == 0
+    assert flow.restore(flow.quantise(torch.tensor([99.0]), 4.0), 4.0).item() == 4
+    with pytest.raises(ArgumentError, match="bound=0"):
+        flow.quantise(field, 0)
+
+
+def textured(shift: tuple[int, int]) -> Tensor:
+    """Two frames of smoothed noise, the second of which is the first one moved by (x, y) pixels."""
+    noise = torch.rand(1, 1, 80, 80, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.avg_pool2d(noise, 5, 1, 2)[0, 0]
+    smooth = (smooth - smooth.min()) / (smooth.max() - smooth.min())
+    x, y = shift
+    frames = [smooth[16:64, 16:64], smooth[16 - y : 64 - y, 16 - x : 64 - x]]
+    return (torch.stack(frames)[:, None] * 255).to(torch.uint8).expand(-1, 3, -1, -1)
+
+
+@pytest.mark.parametrize("shift", [(2, 0), (0, 2), (-1, 2)])
+def test_tvl1_finds_a_shift_with_x_first(shift) -> None:
+    found = flow.tvl1(textured(shift))[0, :, 8:-8, 8:-8]
+    assert found.mean((1, 2)).tolist() == pytest.approx(shift, abs=0.05)
+
+
+def test_tvl1_against_the_exact_flow_of_the_generator(made) -> None:
+    errors, swapped, rest = [], [], []
+    for clip in made[0][:8]:
+        exact = flow.restore(clip[:-1, 3:], actions.BOUND)[::3]
+        estimate = torch.cat([flow.tvl1(clip[t : t + 2, :3]) for t in range(0, 15, 3)])
+        errors.append((estimate - exact).norm(dim=1))
+        swapped.append((estimate.flip(1) - exact).norm(dim=1))
+        rest.append(exact.norm(dim=1))
+    error, other, none = (torch.cat(part) for part in (errors, swapped, rest))
+    assert error.median() < 0.45 * none.median()
+    assert error.mean() < 0.6 * min(other.mean(), none.mean())
+
+
+def test_tvl1_refuses_what_is_no_row_of_frames() -> None:
+    with pytest.raises(ArgumentError, match="frames=.*uint8 of shape"):
+        flow.tvl1(torch.zeros(3, 2, 8, 8, dtype=torch.uint8))
+    assert flow.tvl1(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).shape == (0, 2, 8, 8)
+
+
+def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, monkeypatch, made) -> None:
+    frames = made[0][:5, :3, :3]
+    direct = torch.stack([flow.quantise(flow.tvl1(clip), 5.0) for clip in frames])
+    monkeypatch.setattr(flow, "_KEEP_EVERY", 2)
+    asked = []
+
+    def counted(clip: Tensor) -> Tensor:
+        asked.append(clip)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return real(clip)
+
+    real = flow.tvl1
+    monkeypatch.setattr(flow, "tvl1", counted)
+    with pytest.raises(KeyboardInterrupt):
+        flow.cached_tvl1(frames, 5.0)
+    (path,) = flow.cache_folder().iterdir()
+    assert path.suffix == ".safetensors"
+    again = flow.cached_tvl1(frames, 5.0)
+    assert torch.equal(again[:, :-1], direct)
+    assert (again[:, -1] == flow.ZERO).all()
+    assert len(asked) == 4 + 3  # clips 2, 3 and 4: the first two were kept
+    assert torch.equal(flow.cached_tvl1(frames, 5.0), again)
+    assert len(asked) == 7
+    flow.cached_tvl1(frames, 4.0)
+    assert len(asked) == 12  # another bound, another file
+    path.write_bytes(b"damaged")
+    with pytest.raises(CorruptFileError, match=path.name):
+        flow.cached_tvl1(frames, 5.0)
+
+
+# Sets
+
+
+def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
+    clips, labels, _ = made
+    whole = ClipSet("made", clips, labels, actions.ACTIONS, 5.0, {"rate": torch.rand(64)})
+    part = whole.take(24, seed=1)
+    assert len(part) == len(part.factors["rate"]) == 24
+    assert part.labels.bincount().tolist() == [3] * 8
+    assert part.fingerprint != whole.fingerprint == ClipSet("b", clips, labels, actions.ACTIONS, 5.0).fingerprint
+    assert sets.spread(16, 4).tolist() == [2, 6, 10, 14]
+    assert sets.spread(3, 5).tolist() == [0, 0, 1, 2, 2]
+    assert torch.equal(whole.spread(4)[7], clips[7][[2, 6, 10, 14]])
+    with pytest.raises(ArgumentError, match="frames=0"):
+        whole.spread(0)
+    with pytest.raises(ArgumentError, match=r"clips=.*uint8 of shape \[N, T, 5, H, W\]"):
+        ClipSet("bad", clips[:, :, :3], labels, actions.ACTIONS, 5.0)
+    with pytest.raises(ArgumentError, match="labels="):
+        ClipSet("bad", clips, labels[1:], actions.ACTIONS, 5.0)
+
+
+# Views of clips: one crop and one flip for frames and flow
+
+
+def moving_ramp() -> Tensor:
+    """One clip of a picture that moves by 2 pixels right and 1 down, and has no motion in its left half's flow."""
+    clip = torch.zeros(1, 4, 5, 24, 24, dtype=torch.uint8)
+    axis = torch.arange(24)
+    for t in range(4):
+        clip[0, t, :3] = (4 * axis[None, :] + 2 * axis[:, None] + 5 * t).to(torch.uint8)
+        moved = torch.stack([torch.full((24, 24), 2.0), torch.full((24, 24), 1.0)])
+        moved[:, :, :12] = 0
+        clip[0, t, 3:] = flow.quantise(moved, 4.0)
+    return clip
+
+
+def drawn(box: list[int], flip: bool) -> ViewDraws:
+    idle = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    return ViewDraws(
+        torch.tensor([box]), torch.tensor([flip]), idle, torch.arange(4)[None], torch.tensor([False]), torch.zeros(1)
+    )
+
+
+def test_a_flip_turns_the_sign_of_x_and_a_resized_crop_scales_the_flow() -> None:
+    clip, at = moving_ramp(), torch.tensor([2])
+    seen = ClipAugmentation(augmentation("cmc", 8), centred=False)
+    straight = seen.flow(clip, at, 2, drawn([4, 8, 16, 8], flip=False))
+    mirrored = seen.flow(clip, at, 2, drawn([4, 8, 16, 8], flip=True))
+    assert straight.shape == (1, 4, 8, 8)
+    assert torch.allclose(mirrored[:, 0::2], -straight[:, 0::2].flip(-1))
+    assert torch.allclose(mirrored[:, 1::2], straight[:, 1::2].flip(-1))
+    assert float(straight[0, 0, :, -1].mean()) > 0 > float(mirrored[0, 0, :, 0].mean())
+    # 16 rows become 8, 8 columns stay 8: displacements in pixels of the view, as fractions of the bound of 4
+    assert straight[0, :2, 4, -1].tolist() == pytest.approx([2 / 4, 1 / 2 / 4], abs=0.01)
+    assert straight[0, :2, 4, 0].tolist() == pytest.approx([0, 0], abs=1e-6)
+    assert ClipAugmentation(augmentation("cmc", 8)).flow(clip, at, 2, None).mean((2, 3)).abs().max() < 1e-6
+
+
+def test_frames_and_flow_of_a_view_are_cropped_alike() -> None:
+    clip = moving_ramp()
+    clip[0, 1, 3] = 40 + clip[0, 1, 0] // 2  # a flow that looks like the frame
+    seen = ClipAugmentation(augmentation("cmc", 8), centred=False)
+    for seed in range(6):
+        draws = seen.draw(clip, torch.Generator().manual_seed(seed))
+        frame = 255 * seen.frame(clip, torch.tensor([1]), draws)[0, 0]
+        moved = seen.flow(clip, torch.tensor([1]), 1, draws)[0, 0]
+        sign = -1 if draws.flip[0] else 1
+        levels = sign * moved * 127 / (8 / draws.boxes[0, 3]) + 128
+        assert torch.allclose(levels, 40 + frame / 2, atol=1.0)
+
+
+def test_a_stack_is_centred_at_its_frame() -> None:
+    clip = torch.zeros(1, 9, 5, 8, 8, dtype=torch.uint8)
+    clip[0, :, 3] = flow.ZERO + torch.arange(9, dtype=torch.uint8)[:, None, None]
+    clip[0, :, 4] = flow.ZERO
+    seen = ClipAugmentation(augmentation("none", 8), centred=False)
+    stack = seen.flow(clip, torch.tensor([4]), 4, None)
+    assert (stack[0, ::2, 0, 0] * 127).round().tolist() == [2, 3, 4, 5]
+    assert (stack[0, 1::2] == 0).all()
+    assert (seen.flow(clip, torch.tensor([4]), 3, None)[0, ::2, 0, 0] * 127).round().tolist() == [3, 4, 5]
+
+
+def test_views_of_clips_refuse_pictures() -> None:
+    seen = ClipAugmentation(augmentation("cmc", 8))
+    with pytest.raises(NotApplicableError, match="views are of clips"):
+        seen.random(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+
+
+# Tracks of traffic signs
+
+
+def test_a_track_is_a_clip_and_stays_on_one_side(tmp_path) -> None:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for label in (0, 1):
+        for track in range(5):
+            for frame in range(30 if (label, track) != (1, 2) else 29):
+                buffer = io.BytesIO()
+                Image.new("RGB", (32, 32), (100 * label, 20 * track, 5 * frame)).save(buffer, "PNG")
+                rows.append((buffer.getvalue(), label, track, frame))
+    rows = rows[::-1]  # neither tracks nor frames in order
+    table = pa.table({
+        "image": [{"bytes": row[0], "path": None} for row in rows],
+        **{name: [row[k] for row in rows] for k, name in enumerate(("label", "track", "frame"), 1)},
+    })  # fmt: skip
+    (tmp_path / "gtsrb32").mkdir()
+    pq.write_table(table, tmp_path / "gtsrb32" / "train.parquet")
+    splits = data.load("gtsrb32_clips", tmp_path)
+    assert (len(splits.train), len(splits.test)) == (8, 2)
+    for part in (splits.train, splits.test):
+        assert part.clips.shape[1:] == (15, 5, 32, 32)
+        for clip, label in zip(part.clips, part.labels, strict=True):
+            assert (clip[:, 0] == 100 * label).all()
+            assert len(clip[:, 1].unique()) == 1  # frames of one track
+            times = clip[:, 2, 0, 0].tolist()
+            short = label == 1 and clip[0, 1, 0, 0] == 40
+            assert times == [5 * min(2 * t, 28 if short else 29) for t in range(15)]
+    everyone = torch.cat([splits.train.clips, splits.test.clips])
+    assert len({(int(c[0, 0, 0, 0]), int(c[0, 1, 0, 0])) for c in everyone}) == 10
+    with pytest.raises(MissingDataError, match=r"gtsrb32.*does not exist"):
+        data.load("gtsrb32_clips", tmp_path / "elsewhere")
+
+
+# Video files
+
+
+def write_video(path: Path, count: int, brightness: int = 0) -> None:
+    """An AVI of ``count`` frames of 64x48 pixels that get brighter by ten from one to the next."""
+    av = pytest.importorskip("av")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = 64, 48, "yuv420p", 4_000_000
+        for t in range(count):
+            pixels = np.full((48, 64, 3), brightness + 10 * t, np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+
+
+def write_ucf(root: Path, frames: int = 14) -> None:
+    """Two actions in the layout of UCF101; split k tests group k."""
+    names = ("Archery", "Biking")
+    lists = root / "ucf101" / "ucfTrainTestlist"
+    lists.mkdir(parents=True)
+    (lists / "classInd.txt").write_text("".join(f"{k} {name}\r\n" for k, name in enumerate(names, 1)))
+    videos = [f"{name}/v_{name}_g{g:02d}_c01.avi" for name in names for g in (1, 2, 3)]
+    for k, video in enumerate(videos):
+        write_video(root / "ucf101" / "UCF-101" / video, frames, brightness=5 * k)
+    for split in (1, 2, 3):
+        test = [v for v in videos if f"_g{split:02d}_" in v]
+        train = [f"{v} {1 + names.index(v.split('/')[0])}" for v in videos if v not in test]
+        (lists / f"trainlist{split:02d}.txt").write_text("\n".join(train) + "\n")
+        (lists / f"testlist{split:02d}.txt").write_text("\n".join(test) + "\n")
+
+
+@pytest.fixture
+def small_frames(monkeypatch) -> None:
+    monkeypatch.setattr(sets, "HEIGHT", 24)
+    monkeypatch.setattr(sets, "WIDTH", 32)
+
+
+def test_ucf101_as_its_authors_publish_it(tmp_path, small_frames) -> None:
+    write_ucf(tmp_path)
+    splits = data.load("ucf101", tmp_path)
+    assert splits.train.classes == ("Archery", "Biking")
+    assert len(splits.folds()) == 3
+    for k, (train, test) in enumerate(splits.folds(), 1):
+        assert (len(train), len(test)) == (4, 2)
+        assert not set(train.paths) & set(test.paths)
+        assert all(f"_g{k:02d}_" in path for path in test.paths)
+        assert test.labels.tolist() == [0, 1]
+        assert train.labels.tolist() == [0, 0, 1, 1]
+    assert splits.pretrain is splits.train
+    # a window of twelve of the fourteen frames: the middle one, and one that starts anywhere
+    item = splits.train[0]
+    assert item.shape == (12, 5, 24, 32)
+    bright = item[:, :3].float().mean((1, 2, 3))
+    shown = 5 * sorted(p for f in splits.folds() for p in f[1].paths).index(splits.train.paths[0])
+    assert bright.tolist() == pytest.approx([shown + 10 * t for t in range(1, 13)], abs=4)
+    starts = set()
+    for seed in range(20):
+        window = splits.train.window(0, torch.Generator().manual_seed(seed))
+        starts.add(round((float(window[0, :3].float().mean()) - shown) / 10))
+    assert starts == {0, 1, 2}
+    few = splits.train.spread(7)[0]
+    assert few[:, :3].float().mean((1, 2, 3)).tolist() == pytest.approx(
+        [shown + 10 * t for t in range(1, 14, 2)], abs=4
+    )
+    assert (few[:, 3:] == flow.ZERO).all()
+    assert splits.train.still()[0].shape == (1, 5, 24, 32)
+
+
+def test_a_video_is_decoded_once_and_a_kept_file_is_whole(tmp_path, small_frames, monkeypatch) -> None:
+    write_ucf(tmp_path)
+    part = data.load("ucf101", tmp_path).train
+    calls = []
+    real = sets.decode
+    monkeypatch.setattr(sets, "decode", lambda path: calls.append(path) or real(path))
+    first = part[0]
+    assert torch.equal(part[0], first)
+    assert len(calls) == 1
+    part.spread(3)[0]
+    assert len(calls) == 1  # the file with flow serves frames, too
+    part.spread(3)[1]
+    part[1]
+    assert len(calls) == 3  # frames alone were kept, then flow was asked for
+    kept = sorted((tmp_path / "cache" / "contrastlab" / "videos").iterdir())
+    assert not [path for path in kept if path.suffix == ".tmp"]
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CorruptFileError, match="delete it to decode its video anew"):
+        part[0]
+
+
+def test_flow_of_a_video_is_that_of_its_frames(tmp_path, small_frames) -> None:
+    frames = textured((1, 0)).repeat(1, 1, 1, 1)[:, :, :24, :32]
+    packed = tmp_path / "made.flow.zip"
+    packed.write_bytes(sets._pack(frames, 20.0))
+    with zipfile.ZipFile(packed) as opened:
+        item = VideoFiles("x", tmp_path, (), torch.zeros(0, dtype=torch.int64), ("a",))._read(opened, [0, 1])
+    direct = flow.tvl1(frames)[0]
+    assert float((flow.restore(item[0, 3:], 20.0) - direct).abs().mean()) < 0.2
+    assert float(flow.restore(item[0, 3:], 20.0)[0].mean()) > 0.5
+    assert (item[1, 3:] == flow.ZERO).all()
+
+
+def test_a_video_without_frames_is_named(tmp_path, small_frames) -> None:
+    pytest.importorskip("av")
+    write_ucf(tmp_path)
+    splits = data.load("ucf101", tmp_path)
+    path = splits.train.folder / splits.train.paths[0]
+    path.write_bytes(b"RIFF....AVI nothing")
+    with pytest.raises(CorruptFileError, match=path.name):
+        splits.train[0]
+    write_video(path, 0)
+    with pytest.raises(CorruptFileError, match=f"{path.name}: no frame"):
+        splits.train[0]
+    write_video(path, 5)
+    with pytest.raises(CorruptFileError, match=f"{path.name} has 5 frames"):
+        splits.train[0]
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
+    lists, videos = tmp_path / "hmdb51" / "testTrainMulti_7030_splits", tmp_path / "hmdb51" / "hmdb51_org"
+    lists.mkdir(parents=True)
+    for action in ("brush_hair", "cartwheel"):
+        for k in range(4):
+            write_video(videos / action / f"{action}_{k}.avi", 13)
+        for split in (1, 2, 3):
+            part = [1, 2, 0, 1] if split == 1 else [2, 1, 1, 0]
+            lines = [f"{action}_{k}.avi {p} " for k, p in enumerate(part)]
+            (lists / f"{action}_test_split{split}.txt").write_text("\n".join(lines) + "\n")
+    splits = data.load("hmdb51", tmp_path)
+    (train, test), second, _ = splits.folds()
+    assert train.classes == ("brush_hair", "cartwheel")
+    assert [path.split("_")[-1] for path in train.paths] == ["0.avi", "3.avi"] * 2
+    assert [path.split("_")[-1] for path in test.paths] == ["1.avi"] * 2
+    assert [path.split("_")[-1] for path in second[0].paths] == ["1.avi", "2.avi"] * 2
+    assert test.labels.tolist() == [0, 1]
+    (lists / "cartwheel_test_split2.txt").write_text("cartwheel_0.avi 7\n")
+    sources.load_videos.cache_clear()
+    with pytest.raises(CorruptFileError, match=r"cartwheel_test_split2.txt.*0, 1 or 2"):
+        data.load("hmdb51", tmp_path)
+
+
+def test_what_is_missing_of_a_set_of_videos_is_named(tmp_path, small_frames) -> None:
+    with pytest.raises(MissingDataError, match=r"UCF-101 does not exist. Unpack UCF101.rar"):
+        data.load("ucf101", tmp_path)
+    write_ucf(tmp_path)
+    (tmp_path / "ucf101" / "UCF-101" / "Biking" / "v_Biking_g03_c01.avi").unlink()
+    with pytest.raises(MissingDataError, match=r"v_Biking_g03_c01.avi is listed"):
+        data.load("ucf101", tmp_path)
+    (tmp_path / "ucf101" / "ucfTrainTestlist" / "testlist02.txt").unlink()
+    with pytest.raises(MissingDataError, match=r"testlist02.txt does not exist"):
+        data.load("ucf101", tmp_path)

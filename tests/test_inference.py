@@ -1,0 +1,165 @@
+"""Intervals, looks and verdicts: against formulas written out, printed constants, and simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from contrastlab.errors import ArgumentError
+from contrastlab.report import inference
+from contrastlab.report.inference import LOOKS, Decision, Difference, decide, verdict
+
+A, B = [52.1, 53.4, 51.7, 52.9, 53.0], [50.2, 52.0, 51.9, 51.1]
+
+
+def test_paired_and_unpaired_are_scipys() -> None:
+    differences = [a - b for a, b in zip(A, B, strict=False)]
+    ours, theirs = inference.paired(differences), stats.ttest_1samp(differences, 0.0)
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, 3))
+    ours, theirs = inference.unpaired(A, B, level=0.1), stats.ttest_ind(A, B, equal_var=False)
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
+    assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, theirs.df))
+
+
+def test_one_seed_decides_nothing() -> None:
+    for one in (inference.paired([3.0]), inference.unpaired([3.0], [1.0, 2.0])):
+        assert math.isinf(one.half_width)
+        assert one.p == 1
+    for bad in ([], [math.nan]):
+        with pytest.raises(ArgumentError, match="differences"):
+            inference.paired(bad)
+
+
+def test_mcnemar_counts_what_differs() -> None:
+    draw = torch.Generator().manual_seed(0)
+    base = torch.rand(400, generator=draw) < 0.6
+    right = base ^ (torch.rand(400, generator=draw) < 0.15)
+    gained, lost = int((right & ~base).sum()), int((base & ~right).sum())
+    found = inference.mcnemar(right, base)
+    assert found.gain == pytest.approx(100 * float(right.double().mean() - base.double().mean()))
+    assert found.discordant == pytest.approx(100 * (gained + lost) / 400)
+    # the same as a mean of 400 numbers that are 1, 0 or -1, with the variance of a sample
+    each = right.double() - base.double()
+    assert found.half_width == pytest.approx(196 * float(each.std(correction=0)) / math.sqrt(400), rel=1e-3)
+    # the exact test: all splits of the discordant items that are no likelier than this one
+    n = gained + lost
+    share = [math.comb(n, k) / 2**n for k in range(n + 1)]
+    assert found.p == pytest.approx(sum(q for q in share if q <= share[gained] * (1 + 1e-9)))
+    assert inference.mcnemar(base, base).p == 1
+    with pytest.raises(ArgumentError, match="same items"):
+        inference.mcnemar(base, base[:7])
+
+
+def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
+    draw = torch.Generator().manual_seed(1)
+    chance = torch.rand(300, generator=draw)
+    right = torch.rand(5, 300, generator=draw) < chance
+    pairs = [(right[i] ^ right[j]).double().mean().item() for i in range(5) for j in range(i)]
+    assert inference.wobble(right) == pytest.approx(100 * math.sqrt(np.mean(pairs) / 2 / 300))
+    with pytest.raises(ArgumentError, match="two seeds"):
+        inference.wobble(right[:1])
+
+
+def test_wobble_is_the_spread_of_independent_flips() -> None:
+    draw = torch.Generator().manual_seed(2)
+    chance = torch.rand(1000, generator=draw)
+    many = torch.rand(2000, 1000, generator=draw) < chance
+    spread = 100 * float(many.double().mean(1).std())
+    assert inference.wobble(many[:40]) == pytest.approx(spread, rel=0.06)
+
+
+@pytest.mark.parametrize(("looks", "printed"), [(1, 1.960), (2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413)])
+def test_critical_values_are_those_pocock_prints(looks: int, printed: float) -> None:
+    even = tuple((k + 1) / looks for k in range(looks))
+    assert inference.pocock(even) == pytest.approx(printed, abs=6e-4)
+
+
+def test_our_critical_value_is_that_of_the_joint_normal() -> None:
+    times = np.array(LOOKS) / LOOKS[-1]
+    cov = np.sqrt(np.minimum.outer(times, times) / np.maximum.outer(times, times))
+    edge = np.full(3, inference.pocock())
+    inside = stats.multivariate_normal(cov=cov, seed=0, abseps=1e-7).cdf(edge, lower_limit=-edge)
+    assert 1 - inside == pytest.approx(0.05, abs=2e-5)
+    assert inference.crossing(1.0) == pytest.approx(
+        1 - stats.multivariate_normal(cov=cov, seed=0).cdf(np.ones(3), lower_limit=-np.ones(3)), abs=2e-5
+    )
+    with pytest.raises(ArgumentError, match="rise"):
+        inference.crossing(2.0, (0.5, 0.4, 1.0))
+
+
+def test_holm_is_the_step_down_rule() -> None:
+    p = [0.011, 0.6, 0.04, 0.013, 0.013]
+    adjusted = inference.holm(p)
+    for level in np.linspace(0.001, 0.999, 500):
+        # reject the smallest as long as it is at most level / (how many are left)
+        rejected, left = set(), sorted(range(5), key=lambda k: p[k])
+        while left and p[left[0]] <= level / len(left):
+            rejected.add(left.pop(0))
+        assert {k for k in range(5) if adjusted[k] <= level} == rejected
+    assert inference.holm([]) == []
+
+
+def test_nothing_is_decided_before_eight_seeds() -> None:
+    early = decide([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
+    assert (early.seeds, early.looked, early.ended, early.p) == (7, False, False, 1.0)
+    assert verdict(early, early.p, 5.0) == ("open", None)
+
+
+def test_seeds_beyond_the_look_that_decided_are_left_out() -> None:
+    clear = [2.0, 2.1, 1.9, 2.0, 2.1, 1.9, 2.0, 2.1]
+    at = decide([*clear, -50.0, -50.0], 3.0)
+    assert (at.seeds, at.ended) == (8, True)
+    assert at.difference.mean == pytest.approx(np.mean(clear))
+    assert verdict(at, at.p, 3.0) == ("same sign", None)
+    assert verdict(at, at.p, -3.0) == ("opposite sign", None)
+    assert verdict(at, 0.051, 3.0)[0] == "no difference larger than"
+    # between looks nothing is looked at
+    unclear = [3.0, -3.0] * 4
+    assert decide([*unclear, 9.0, 9.0, 9.0], 1.0).seeds == 8
+    assert decide([*unclear, 9.0, 9.0, 9.0], 1.0).ended is False
+    assert decide([3.0, -3.0] * 8, 1.0).ended is True
+    assert decide([3.0, -3.0] * 9, 1.0).seeds == 16
+
+
+def test_the_interval_of_a_look_is_wider_than_of_a_single_look() -> None:
+    differences = [0.5, -0.4, 0.3, 0.1, -0.2, 0.6, 0.0, 0.2]
+    at, plain = decide(differences, 1.0), inference.paired(differences)
+    level = 2 * stats.norm.sf(inference.pocock())
+    half = stats.t.ppf(1 - level / 2, 7) * np.std(differences, ddof=1) / math.sqrt(8)
+    assert at.difference.half_width == pytest.approx(half)
+    assert at.difference.half_width > 1.1 * plain.half_width
+    assert at.p > plain.p
+
+
+def test_no_difference_larger_than_the_end_of_the_interval() -> None:
+    def made(low: float, high: float) -> Decision:
+        return Decision(8, Difference((low + high) / 2, (high - low) / 2, 0.5, 7), 0.5, True, True)
+
+    assert verdict(made(-0.5, 0.9), 0.5, 2.7) == ("no difference larger than", pytest.approx(0.9))
+    assert verdict(made(-1.1, 0.2), 0.5, -2.0) == ("no difference larger than", pytest.approx(1.1))
+    assert verdict(made(-0.5, 2.8), 0.5, 2.7) == ("open", None)
+    assert verdict(made(-2.8, 0.1), 0.5, 2.7) == ("open", None)
+    assert verdict(made(-0.5, 0.9), 0.001, 0.0) == ("no difference larger than", pytest.approx(0.9))
+    assert verdict(made(-0.5, 1.1), 0.5, 0.0) == ("open", None)
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
+def test_looking_three_times_keeps_its_promise(truth: float) -> None:
+    count, published = 1500, 2.7
+    draws = np.random.default_rng(round(truth * 10)).normal(truth, 1.3, (count, LOOKS[-1]))
+    ends = [decide(row.tolist(), published) for row in draws]
+    error = math.sqrt(0.05 * 0.95 / count)
+    missed = np.mean([not e.difference.low <= truth <= e.difference.high for e in ends])
+    assert missed < 0.05 + 3 * error
+    if truth == 0:
+        wrong = np.mean([e.p <= 0.05 for e in ends])
+        assert wrong < 0.05 + 3 * error
+        # a plain interval at each look would be wrong more often: the price is needed
+        plain = [any(inference.paired(row[:n].tolist()).p <= 0.05 for n in LOOKS) for row in draws]
+        assert np.mean(plain) > 0.07
+    assert {e.seeds for e in ends} <= set(LOOKS)

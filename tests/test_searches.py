@@ -1,0 +1,127 @@
+"""Recorded searches: who wins, what a profile takes from that, and results that took something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contrastlab import methods, papers, results
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
+from contrastlab.papers import shared_profiles
+from contrastlab.report import searches
+from contrastlab.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "results/searches"
+STORED = results.find(ROOT / "results")
+SEARCHED = [(p, kind) for p in ("laptop", "tuned") for kind in shared_profiles()[p].searches]
+
+
+def made(folder: Path, accuracies: dict[str, tuple[float | None, ...]]) -> Path:
+    """A search of two rows; trial ``x…`` leaves alone what the paper prints."""
+    runs: list[dict[str, Any]] = []
+    for k, (trial, values) in enumerate(accuracies.items()):
+        overrides = {"negatives.k": 255} | ({} if trial.startswith("x") else {"temperature": 0.1 + k / 10})
+        settings = {"train_images": 1000, "epochs": 4 + k, "lr": 0.1, "overrides": overrides}
+        for row, value in zip(("ring/ir", "ring/iring"), values, strict=False):
+            runs.append({"trial": trial, "method": row, "accuracy": value, "settings": settings})
+    path = folder / "made.json"
+    head = {"held_out": 500, "rows": ["ring/ir", "ring/iring"], "ranges": {"lr": [0.1]}, "free": {"temperature": [1]}}
+    path.write_text(json.dumps({**head, "runs": runs}))
+    return path
+
+
+def test_the_mean_over_the_rows_wins_and_no_row_alone(tmp_path: Path) -> None:
+    path = made(tmp_path, {"x0": (40, 41), "x1": (39, 45), "2": (60, 10), "3": (41, 44)})
+    assert searches.winner(path)[0] == "3"
+    assert searches.winner(path, printed=True)[0] == "x1"
+    won = searches.section(path)
+    assert won == {"train_images": 1000, "epochs": 21, "lr": 0.1, "overrides": {"temperature": 0.4}}
+    assert searches.section(path, printed=True) == {"train_images": 1000, "epochs": 15, "lr": 0.1, "overrides": {}}
+    Settings().override(**won)
+    wide = searches.table(path)
+    assert wide.loc["2"].tolist() == [60, 10, 2.2]
+
+
+def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> None:
+    path = made(tmp_path, {"x0": (40, 41), "x1": (90,), "2": (None, 90)})
+    assert searches.winner(path)[0] == "x0"
+    with pytest.raises(ArgumentError, match="all of its rows have finished"):
+        searches.winner(made(tmp_path, {"x0": (40,)}))
+    with pytest.raises(ArgumentError, match="random search"):
+        searches.winner(FOLDER / "first.json")
+
+
+def test_what_is_no_search_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="nowhere"):
+        searches.read(tmp_path / "nowhere.json")
+    for text in ("{", "[]", '{"runs": [{"trial": "1"}], "held_out": 5}', '{"runs": []}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(CorruptFileError, match="no stored search"):
+            searches.read(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_rows_of_a_stored_search_had_equal_budgets(path: Path) -> None:
+    stored = searches.read(path)
+    for trial in {run["trial"] for run in stored["runs"]} if "rows" in stored else ():
+        runs = [run for run in stored["runs"] if run["trial"] == trial]
+        assert all(run["settings"] == runs[0]["settings"] for run in runs)
+        assert len({(run["method"], run["seed"]) for run in runs}) == len(runs)
+        assert {run["method"] for run in runs} <= set(stored["rows"])
+
+
+@pytest.mark.parametrize(("profile", "kind"), SEARCHED, ids=str)
+def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[str, str]) -> None:
+    shared = shared_profiles()[profile]
+    path = FOLDER / f"{shared.searches[kind]}.json"
+    assert shared.kinds[kind] == searches.section(path, printed=profile == "laptop")
+    # what all trials shared is the same in the profile, as far as it decides what is trained
+    _, won = searches.winner(path, printed=profile == "laptop")
+    for method in searches.read(path)["rows"]:
+        for plan in (papers.plan(*name) for name in papers.plans()):
+            if method not in plan.methods:
+                continue
+            settings = plan.settings("cifar10", method, profile)
+            tried = Settings(**won).override(epochs=settings.epochs, precision=settings.precision)
+            assert settings.identity() == tried.identity(), plan.name
+            recipe = methods.get(method)
+            assert recipe.override(settings.overrides).identity() == recipe.override(tried.overrides).identity()
+
+
+def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
+    assert searches.strangers(STORED, FOLDER) == []
+
+
+def test_a_result_with_other_settings_is_refused() -> None:
+    pilot = next(r for r in STORED if (r.profile, r.method, r.task) == ("pilot", "ring/iring", "linear"))
+    for profile in ("laptop", "tuned"):
+        (line,) = searches.strangers([pilot.model_copy(update={"profile": profile})], FOLDER)
+        assert line.startswith(f"ring/iring seed {pilot.seed} on cifar10, {profile}, linear: ")
+    assert searches.strangers([pilot], FOLDER) == []
+
+
+def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made() -> None:
+    import sys
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from search import held_out
+        from search_spaces import SEARCHES
+    finally:
+        sys.path.pop(0)
+    labels = torch.tensor([0, 1, 2] * 40)[torch.randperm(120, generator=torch.Generator().manual_seed(0))]
+    mask = held_out(labels, 30)
+    assert torch.bincount(labels[mask]).tolist() == [10, 10, 10]
+    for label in range(3):
+        mine = (labels == label).nonzero().flatten()
+        assert mask[mine].tolist() == [False] * 30 + [True] * 10
+    for search in SEARCHES.values():
+        drawn = list(search.trials())
+        assert len({(trial, row) for trial, _, row, _ in drawn}) == len(drawn)
+        for _, _, row, changes in drawn:
+            methods.get(row).override(Settings().override(**search.start).override(**changes).overrides)
