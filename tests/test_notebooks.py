@@ -52,7 +52,9 @@ def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> N
     assert given["profile"] == "auto"
     assert "# auto (paper with a GPU, laptop without) | smoke" in first
     for name, value in given.items():
-        if name != "rows":
+        if name == "dataset":
+            assert value in data.names()
+        elif name != "rows":
             assert value == notebook.PARAMETERS[name], name
 
 

@@ -23,9 +23,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
-from contrastlab.data import data_root, grammar, minilm, text, text_sets
+from contrastlab.data import data_root
 from contrastlab.data.modalities import modality
-from contrastlab.data.text import PADDING, PairSet, SentenceSet, Texts
+from contrastlab.data.text import grammar, minilm, sources, tokens
+from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
+from contrastlab.data.text.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -231,7 +233,7 @@ def test_a_damaged_benchmark_names_file_and_entry(tmp_path) -> None:
     path = tmp_path / "sts" / "semeval-sts" / "2012" / "a.test.tsv"
     for content, words in (("high\tF.\tG.\n", "'high' is no score"), ("1\tF.\n", "entry 1, has 2 columns")):
         path.write_text(content)
-        text_sets._sts.cache_clear()
+        sources._sts.cache_clear()
         with pytest.raises(CorruptFileError, match=f"a.test.tsv.*{words}"):
             data.load("sts", tmp_path)
 
@@ -260,7 +262,7 @@ def test_sets_refuse_columns_that_do_not_belong_together() -> None:
 
 
 def test_hashed_words_have_ends_are_cut_and_do_not_depend_on_case() -> None:
-    tokenise = text.hashed_words(100)
+    tokenise = tokens.hashed_words(100)
     short, long, empty = tokenise(["Ab, cd!", "word " * 10_000, ""], 8)
     assert short[0] == long[0] == empty[0] == 0
     assert short[-1] == long[-1] == empty[-1] == 1
@@ -284,8 +286,8 @@ def test_views_of_sentences_have_one_length_whatever_the_batch() -> None:
 
 def test_deletion_keeps_order_and_ends_and_leaves_out_the_share_it_names() -> None:
     words = 30
-    tokenise = text.hashed_words(100_000)
-    view = text.Tokens(tokenise, words + 2, words + 2, deletion=0.3)
+    tokenise = tokens.hashed_words(100_000)
+    view = tokens.Tokens(tokenise, words + 2, words + 2, deletion=0.3)
     line = " ".join(f"w{k}" for k in range(words))
     whole = view.plain(Texts([line]))[0].tolist()
     place = {number: k for k, number in enumerate(whole)}
@@ -467,9 +469,9 @@ def test_a_run_on_sentences_resumes_to_the_same_bits(tmp_path) -> None:
 
 @needs_text
 def test_a_run_on_unlabelled_sentences_is_an_artefact(tmp_path) -> None:
-    splits = text.Sentences("made", sentences(12), "made")
+    splits = Sentences("made", sentences(12), "made")
     run = Run(SIMCSE, settings(), splits, 0, tmp_path)
-    assert run.hash != replace(run, data=text.Sentences("made", sentences(13), "made")).hash
+    assert run.hash != replace(run, data=Sentences("made", sentences(13), "made")).hash
     trained = run.train(cpu_fabric(), log=lambda line: None)
     assert run.record()["modality"] == "sentence"
     stored = json.dumps(json.loads((run.folder / "run.json").read_text()))
@@ -524,8 +526,8 @@ def process(rank: int, folder: str) -> None:
 @needs_text
 @pytest.mark.slow
 def test_two_processes_compute_what_one_does_on_sentences_of_unequal_length() -> None:
-    tokens = modality(sentences(1)).augmentation(settings()).random(Texts(LONG))
-    lengths = (tokens >= 0).sum(1).tolist()
+    numbers = modality(sentences(1)).augmentation(settings()).random(Texts(LONG))
+    lengths = (numbers >= 0).sum(1).tolist()
     assert max(lengths[:2]) < min(lengths[2:])
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
         torch.multiprocessing.spawn(process, (folder,), nprocs=2)

@@ -31,7 +31,7 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
-from contrastlab.data.text_sets import TEXTS, load_sentences
+from contrastlab.data.text.sources import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
 
 __all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
@@ -93,7 +93,7 @@ def load(
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
     - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
-    - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text_sets.load_sentences`
+    - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
 

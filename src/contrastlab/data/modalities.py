@@ -10,9 +10,10 @@ from typing import Any
 from torch import nn
 
 from contrastlab import encoders, errors
-from contrastlab.data import data_root, text
+from contrastlab.data import data_root
 from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.text import tokens as text
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 

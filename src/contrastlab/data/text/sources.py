@@ -17,9 +17,9 @@ from types import MappingProxyType
 
 import torch
 
-from contrastlab.data import grammar
 from contrastlab.data.images.sets import Splits
-from contrastlab.data.text import PairSet, Sentences, SentenceSet, Texts
+from contrastlab.data.text import grammar
+from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 Pair = tuple[str, str, float]
