@@ -30,7 +30,7 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
         The columns :data:`COLUMNS`; NaN where a linear map has none.
     """
     parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
-    named = [(name, child) for part in parts for name, child in part.named_children()]  # type: ignore[union-attr]
+    named = [(name, child) for part in parts for name, child in part.named_children()]
     found: dict[str, list[float]] = {}
     handles = [
         child.register_forward_hook(_recorder(name, found, layer))
@@ -73,4 +73,4 @@ def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.Dat
     columns = [column for column in COLUMNS if column in printed]
     both = {(column, which): frame.get(column) for column in columns for which, frame in
             (("printed", printed), ("code", made))}  # fmt: skip
-    return pd.DataFrame(both).reindex(dict.fromkeys((*printed.index, *made.index)))
+    return pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))

@@ -40,23 +40,36 @@ Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _froz
 """The same, hashable: what a column changes."""
 
 
-class Profile(FrozenModel):
-    """A table's own part of a profile: changes for every cell, then for one data set, then for one method."""
+class Kind(FrozenModel):
+    """Changes for data of one modality: for every cell, then for one method."""
 
     settings: Changes = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
+
+
+class Profile(FrozenModel):
+    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
+
+    settings: Changes = Field(default_factory=dict)
+    modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
     method: dict[str, Changes] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("dataset", "method")
+        scopes = ("modality", "dataset", "method")
         plain = {key: value for key, value in raw.items() if key not in scopes}
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices()[choice]).__name__ == kind
+    return type(getattr(recipe, choice)).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
