@@ -38,7 +38,7 @@ def load_scenes(name: str, root: Path, n_train: int | None, n_test: int | None, 
     if name.startswith("rooms"):
         return load_rooms(name, n_train, n_test, seed)
     splits = load_camvid(root) if name == "camvid" else load_nyu(root)
-    cut = {}
+    cut: dict[str, Any] = {}
     for argument, value, parts in (("n_train", n_train, ("pretrain", "train")), ("n_test", n_test, ("test",))):
         whole = getattr(splits, parts[-1])
         if value is not None and value > len(whole):
@@ -178,7 +178,7 @@ _PARTS = ("train", "test")
 
 def _h5py() -> Any:
     try:
-        import h5py
+        import h5py  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingDataError(
             "nyu_depth_v2: its file is HDF5, and the package h5py is not there: pip install 'contrastlab[scenes]'"
