@@ -31,13 +31,14 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
 
 __all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
 
 OWN: Mapping[str, Callable[[str, str], Splits]] = MappingProxyType(
-    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences}
+    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences, "waves": load_waves}
 )
 """Kind of a user's own data, ``<kind>:<path>``, to a function of the whole name and the path."""
 
@@ -48,7 +49,20 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
     return tuple(
-        sorted((*_GENERATED, "digits", "tinyimagenet", *PUBLISHED, *TARGETS, *TEXTS, *_IMAGENETS, "clips", *VIDEOS))
+        sorted(
+            (
+                *_GENERATED,
+                "digits",
+                "tinyimagenet",
+                *PUBLISHED,
+                *TARGETS,
+                *TEXTS,
+                *SPEECH,
+                *_IMAGENETS,
+                "clips",
+                *VIDEOS,
+            )
+        )
     )
 
 
@@ -56,6 +70,8 @@ def modality_of(name: str) -> str:
     """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
     if name in TEXTS or name.startswith("sentences:"):
         return "sentence"
+    if name in SPEECH or name.startswith("waves:"):
+        return "waveform"
     return "clip" if name in ("clips", *VIDEOS) else "image"
 
 
@@ -93,6 +109,8 @@ def load(
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
     - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
+    - ``librispeech``, ``fsdd``, ``voices`` and more: speech, see :mod:`contrastlab.data.speech.sources`
+    - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
     - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
@@ -139,6 +157,8 @@ def load(
         splits = load_target(name, data_root(root))
     elif name in TEXTS:
         splits = TEXTS[name](data_root(root))
+    elif name in SPEECH:
+        splits = SPEECH[name](data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name in _IMAGENETS:

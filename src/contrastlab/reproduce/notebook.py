@@ -195,10 +195,13 @@ class Notebook(Study):
         self.shown.append(made)
         return made
 
-    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report:
-        """A table from results that are kept with the project."""
+    def stored(
+        self, dataset: str, profile: str, number: int | str | None = None, *, column: str | None = None
+    ) -> report.Report:
+        """A table from results that are kept with the project; ``column`` where the data set fills several."""
         plan = self.plan(number)
-        return report.table(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+        found = find_results(self.read_also, plan, dataset, profile)
+        return report.table(plan, found, dataset, profile, column=column)
 
     def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
