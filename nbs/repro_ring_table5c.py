@@ -46,10 +46,7 @@ table
 # never heard is the harder question. Spoken digits of six people, as far as they have been run:
 
 # %%
-nb.stored("fsdd", "laptop", column="fsdd_speaker")
-
-# %%
-nb.stored("fsdd", "laptop", column="fsdd_unseen")
+nb.stored("fsdd", "laptop")
 
 # %% tags=["check"]
 nb.check()

@@ -129,8 +129,10 @@ def test_defaults_are_what_stored_descriptions_leave_out() -> None:
         for kind in types_of(choice).values() if fields(kind)
     }  # fmt: skip
     assert {
-        "Augmented": {"count": 1}, "Split": {"space": "lab", "count": 1},
-        "Bank": {"rate": 0.5}, "Queue": {"size": 65536, "momentum": 0.999, "shuffle_groups": 1},
+        "Augmented": {"count": 1}, "Split": {"space": "lab", "count": 1, "scaling": "range"},
+        "Bank": {"rate": 0.5}, "Queue": {"size": 65536, "momentum": 0.999, "shuffle_groups": 1, "further_view": False},
+        "Jigsaw": {"space": None, "count": 1, "weight": 0.5, "against": "own", "scaling": "range"},
+        "Offset": {"distance": 64},
         "InBatch": {"against": "both", "symmetric": True, "momentum": None},
         "Uniform": {"k": 4096, "own": "excluded"},
         "Ring": {"inner": 1.0, "outer": 10.0, "k": 4096, "inner_of": "keys", "own": "excluded"},

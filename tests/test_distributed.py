@@ -22,7 +22,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from contrastlab.views import Split
+from contrastlab.views import Jigsaw, Split, query_weights
 from made_views import Sensors
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 4, 6, 12
@@ -41,6 +41,12 @@ RECIPES = {
         replace(SIMCLR, name="x/simclr_ring", negatives=negatives.Ring(10, 70, k=None)),
         replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
         replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
+        replace(
+            methods.get("ring/cmc"), name="x/cmc_further", views=Split("lab", 2), keys=keys.Queue(further_view=True),
+            negatives=negatives.Every(),
+        ),
+        replace(methods.get("ring/moco"), name="x/pirl_queue", views=Jigsaw(count=2)),
+        replace(methods.get("ring/cmc"), name="x/cmc_pirl", views=Jigsaw("lab", weight=0.3)),
         replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
         replace(methods.get("ring/ir"), name="x/three_bank", views=Sensors(3, "core")),
         replace(methods.get("ring/iring"), name="x/five_bank", views=Sensors(5, "full")),
@@ -80,7 +86,7 @@ def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
     if world > 1:
         learner.bind(DistributedDataParallel(learner.network))
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
-    count = recipe.views.count * streams
+    count = (recipe.views.count + len(query_weights(recipe.views)) - 1) * streams
     generator = torch.Generator().manual_seed(7)
     out = []
     for step in range(STEPS):

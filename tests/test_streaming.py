@@ -183,7 +183,7 @@ def resident_twin(made: Tensor, part: Augmented | Split, a: augmentations.Augmen
         draws = sampling.sample(a, len(made), SIDE, SIDE, generator=draw)
         draws = replace(draws, boxes=torch.tensor([0, 0, SIDE, SIDE]).expand(len(made), 4))
         view = augment.apply(made[:, k], a, draws)
-        out += [a.normalise(view)] if isinstance(part, Augmented) else part._split(view)
+        out += [a.normalise(view)] if isinstance(part, Augmented) else part.parts(view)
     return out
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 from skimage import color
 from torch import Tensor
@@ -15,7 +16,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as reference
 
 from contrastlab import colour, errors
-from contrastlab.data.images import augment, augmentations, geometry, photometry, sampling
+from contrastlab.data.images import augment, augmentations, geometry, photometry, randaugment, sampling
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.views import Augmented, Split
 
@@ -184,7 +185,10 @@ def looped(image: Tensor, a: augmentations.Augmentation, draws: sampling.ViewDra
         x = reference.rgb_to_grayscale(x, 3)
     if draws.sigma[index] > 0:
         x = reference.gaussian_blur(x, [a.kernel, a.kernel], [draws.sigma[index].item()] * 2)
-    return reference.horizontal_flip(x) if draws.flip[index] else x
+    x = reference.horizontal_flip(x) if draws.flip[index] else x
+    for which, level, sign in draws.operations[index].tolist():
+        x = x if which < 0 else randaugment.OPERATIONS[a.randaugment_space][int(which)](x.clamp(0, 1), level, sign)
+    return x
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -198,6 +202,81 @@ def test_whole_recipe_equals_a_torchvision_loop(name, source, size, channels):
     ours = augment.apply(images, a, draws)
     for index in range(40):
         close(ours[index], looped(images[index], a, draws, index), LEVEL / 4)
+
+
+# --- RandAugment
+
+
+def by_pillow(picture: Image.Image, name: str, level: float, sign: float) -> Image.Image:
+    """The operations as timm and CMC's authors have them, on Pillow's images."""
+    width, height = picture.size
+    factor, slope, fill = 0.1 + 1.8 * level, 0.3 * level * sign, (124, 116, 104)
+
+    def affine(*matrix: float) -> Image.Image:
+        return picture.transform(
+            picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=fill
+        )
+
+    table = [min(255, i + int(110 * level)) if i < 128 else i for i in range(256)] * 3
+    return {
+        "AutoContrast": lambda: ImageOps.autocontrast(picture), "Identity": lambda: picture,
+        "Rotate": lambda: picture.rotate(-30 * level * sign, Image.Resampling.BILINEAR, fillcolor=fill),
+        "Sharpness": lambda: ImageEnhance.Sharpness(picture).enhance(factor),
+        "ShearX": lambda: affine(1, slope, 0, 0, 1, 0), "ShearY": lambda: affine(1, 0, 0, slope, 1, 0),
+        "TranslateX": lambda: affine(1, 0, -0.45 * level * sign * width, 0, 1, 0),
+        "TranslateY": lambda: affine(1, 0, 0, 0, 1, -0.45 * level * sign * height),
+        "Equalize": lambda: ImageOps.equalize(picture), "Invert": lambda: ImageOps.invert(picture),
+        "Posterize": lambda: ImageOps.posterize(picture, int(4 * level)),
+        "Solarize": lambda: ImageOps.solarize(picture, int(256 * level)),
+        "SolarizeAdd": lambda: picture.point(table), "Color": lambda: ImageEnhance.Color(picture).enhance(factor),
+        "Contrast": lambda: ImageEnhance.Contrast(picture).enhance(factor),
+        "Brightness": lambda: ImageEnhance.Brightness(picture).enhance(factor),
+    }[name]()  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("level", [1.0, 0.8])
+@pytest.mark.parametrize("name", [*randaugment.GEOMETRY, *randaugment._COLOURS])
+def test_operations_are_those_of_the_released_randaugment(name, level, sign):
+    waves = torch.linspace(0, 6, 64)
+    smooth = torch.stack(
+        [waves.sin()[:, None] * waves.cos(), waves.cos()[:, None].expand(64, 64), waves.sin() * waves[:, None] / 6]
+    )
+    image = ((smooth + 1) * 100 + 20).round() / 255
+    operation = {**randaugment.GEOMETRY, **randaugment._COLOURS}[name]
+    ours = operation(image, level, sign)
+    theirs = reference.pil_to_tensor(by_pillow(reference.to_pil_image(image), name, level, sign)).float() / 255
+    off = (ours - theirs).abs()
+    # Pillow rounds to 8 bits and interpolates half a pixel apart at the border of what was moved in
+    assert off.median() <= 2 * LEVEL
+    assert (off > 6 * LEVEL).float().mean() < 0.06
+    changed = (ours - image).abs().mean() > 3 * LEVEL
+    assert bool(changed) == (name not in ("Identity", "Sharpness") and (name, level) != ("Solarize", 1.0))
+
+
+def test_two_operations_are_drawn_and_half_of_them_applied():
+    draws = randaugment.sample_operations(MANY, 2, "geometry", generator=generator(), device="cpu")
+    assert draws.shape == (MANY, 2, 3)
+    which = draws[..., 0].flatten()
+    assert (which < 0).float().mean().item() == pytest.approx(0.5, abs=0.02)
+    shares = which[which >= 0].long().bincount(minlength=8) / (which >= 0).sum()
+    assert (shares - 1 / 8).abs().max() < 0.02
+    level = draws[..., 1].flatten()
+    assert (level == 1).float().mean().item() == pytest.approx(0.5, abs=0.02)  # cut off at the full strength
+    assert level.min() > 0.7
+    assert draws[..., 2].mean().abs() < 0.05
+    assert len(randaugment.OPERATIONS["all"]) == 15
+
+
+def test_randaugment_leaves_the_crops_of_a_seed_as_they_are():
+    plain, more = (augmentation(name, 32) for name in ("cmc_resnet", "cmc_randaugment"))
+    one, two = (sampling.sample(a, 9, 40, 40, generator=generator(2)) for a in (plain, more))
+    assert torch.equal(one.boxes, two.boxes)
+    assert torch.equal(one.flip, two.flip)
+    assert (one.operations.shape, two.operations.shape) == ((9, 0, 3), (9, 2, 3))
+    for bad in ({"randaugment": -1}, {"randaugment_space": "colour"}):
+        with pytest.raises(errors.ArgumentError, match=next(iter(bad))):
+            replace(more, **bad)
 
 
 # --- draws
@@ -430,17 +509,21 @@ def test_bad_batches_are_named():
 # --- colour spaces and parts
 
 
-@pytest.mark.parametrize("space", ["lab", "ydbdr"])
+@pytest.mark.parametrize("space", sorted(colour.SPACES))
 def test_colour_spaces_equal_scikit_image(space):
     images = noise(4, 3, 48) / 255
     images[0, :, 0, :8] = torch.linspace(0, 0.06, 8)  # around the kinks of the two gamma curves
-    ours = getattr(colour, f"rgb_to_{space}")(images).permute(0, 2, 3, 1).numpy()
-    theirs = getattr(color, f"rgb2{space}")(images.double().permute(0, 2, 3, 1).numpy())
+    images[1, :, :2, :8] = torch.tensor([0.0, 1.0]).view(1, 2, 1)  # black and white
+    images[2, 0, 0], images[2, 1, 1], images[2, :2, 2] = 1.0, 1.0, 0.7  # pure and tied channels
+    ours = colour.SPACES[space].convert(images).permute(0, 2, 3, 1).numpy()
+    theirs = images.double().permute(0, 2, 3, 1).numpy()
+    if space != "rgb":
+        theirs = getattr(color, f"rgb2{space}")(theirs)
     extent = np.ptp(theirs, axis=(0, 1, 2))
     assert (np.abs(ours - theirs) / extent).max() < 1e-4
 
 
-@pytest.mark.parametrize("space", ["lab", "ydbdr"])
+@pytest.mark.parametrize("space", sorted(colour.SPACES))
 def test_split_fills_minus_one_to_one(space):
     cube = torch.cartesian_prod(*[torch.tensor([0, 128, 255], dtype=torch.uint8)] * 3)
     images = cube.T.reshape(1, 3, 27, 1).expand(1, 3, 27, 27).contiguous()
@@ -448,8 +531,9 @@ def test_split_fills_minus_one_to_one(space):
     luminance, chrominance = part.plain(images, a)
     assert luminance.shape == (1, 1, 27, 27)
     assert chrominance.shape == (1, 2, 27, 27)
-    for channel in torch.cat((luminance, chrominance), 1)[0]:
-        assert channel.max().item() == pytest.approx(1, abs=0.02)
+    for k, channel in enumerate(torch.cat((luminance, chrominance), 1)[0]):
+        # the largest hue of the corners and middles of the cube is 11/12
+        assert channel.max().item() == pytest.approx(5 / 6 if (space, k) == ("hsv", 0) else 1, abs=0.02)
         assert channel.min().item() == pytest.approx(-1, abs=0.02)
 
 
@@ -459,6 +543,17 @@ def test_split_views_come_from_one_augmented_image():
     ydbdr = colour.rgb_to_ydbdr(a.random(images, generator(2)))
     close(luminance, (ydbdr[:, :1] - 0.5) / 0.5, 1e-5)
     close(chrominance, ydbdr[:, 1:] / 1.333, 1e-5)
+
+
+@pytest.mark.parametrize("space", ["ydbdr", "ycbcr"])
+def test_the_released_scaling_moves_the_middle_and_no_more(space):
+    images, a = noise(6), augmentation("none", 32)
+    parts = [torch.cat(Split(space, scaling=s).plain(images, a), 1) for s in ("range", "released")]
+    entry = colour.SPACES[space]
+    mean, half = (torch.tensor(row)[:, None, None] for row in entry.released)
+    close(parts[1], (entry.convert(images / 255) - mean) / half, 1e-5)
+    # half a range at most, in units of the half-range
+    assert 0.01 < (parts[0] - parts[1]).abs().amax() < 0.5
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -479,7 +574,12 @@ def test_augmented_makes_independent_normalised_views(count):
 def test_streams_channels_and_formula():
     assert (Augmented(2).streams, Augmented(2).channels(3), Augmented().channels(1)) == (("view",), (3,), (1,))
     assert (Split().streams, Split().channels(3)) == (("L", "ab"), (1, 2))
-    for part in (Augmented(), Augmented(5), Split(), Split("ydbdr")):
+    assert Split("rgb", 2).single() == Split("rgb")
+    assert {name: Split(name).streams for name in colour.SPACES} == {
+        "lab": ("L", "ab"), "ydbdr": ("Y", "DbDr"), "ycbcr": ("Y", "CbCr"), "yiq": ("Y", "IQ"), "rgb": ("R", "GB"),
+        "hsv": ("H", "SV"), "hed": ("H", "ED"), "xyz": ("X", "YZ"),
+    }  # fmt: skip
+    for part in (Augmented(), Augmented(5), *map(Split, colour.SPACES)):
         assert part.latex.count("{") == part.latex.count("}")
         assert "v" in part.latex
 
@@ -498,8 +598,12 @@ def test_grey_images():
 def test_parts_are_checked():
     with pytest.raises(errors.ArgumentError, match="count=0"):
         Augmented(0)
-    with pytest.raises(errors.ArgumentError, match="space='hsv'"):
-        Split("hsv")
+    with pytest.raises(errors.UnknownNameError, match="'hsl'; did you mean hsv"):
+        Split("hsl")
+    with pytest.raises(errors.ArgumentError, match="scaling='mean'"):
+        Split("lab", scaling="mean")
+    with pytest.raises(errors.ArgumentError, match="scaling='released': accepted is 'range' for 'lab'"):
+        Split("lab", scaling="released")
     with pytest.raises(errors.ArgumentError, match="image_channels=4"):
         Split().channels(4)
     with pytest.raises(errors.ArgumentError, match=r"\[B, 3, H, W\]"):

@@ -1,6 +1,11 @@
-"""Colour spaces that split an image into luminance and chrominance (CMC, section 4.1)."""
+"""Colour spaces whose channels are split into views of an image (CMC, sections 4.1 and 4.4)."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -13,11 +18,21 @@ _XYZ = (
     (0.212671, 0.715160, 0.072169),
     (0.019334 / 1.08883, 0.119193 / 1.08883, 0.950227 / 1.08883),
 )
+_WHITE = (0.95047, 1.0, 1.08883)
 _YDBDR = ((0.299, 0.587, 0.114), (-0.45, -0.883, 1.333), (-1.333, 1.116, 0.217))
-
-# (mid-range, half-range) per channel, so that every channel fills about [-1, 1]
-LAB_STATISTICS = ((50.0, 6.025, -6.6895), (50.0, 92.208, 101.1675))
-YDBDR_STATISTICS = ((0.5, 0.0, 0.0), (0.5, 1.333, 1.333))
+_YCBCR = ((65.481, 128.553, 24.966), (-37.797, -74.203, 112.0), (112.0, -93.786, -18.214))
+_YIQ = (
+    (0.299, 0.587, 0.114),
+    (0.59590059, -0.27455667, -0.32134392),
+    (0.21153661, -0.52273617, 0.31119955),
+)
+# the inverse of the stains' optical densities (Ruifrok and Johnston 2001), a row a stain
+_HED = (
+    (1.87798274, -0.06590806, -0.60190736),
+    (-1.00767869, 1.13473037, -0.48041419),
+    (-0.55611582, -0.1355218, 1.57358807),
+)
+_DARKEST = 1e-6  # intensity whose optical density is 1
 
 
 def _mix(images: Tensor, matrix: tuple[tuple[float, float, float], ...]) -> Tensor:
@@ -45,8 +60,7 @@ def rgb_to_lab(images: Tensor) -> Tensor:
         ArgumentError: for another shape or an integer dtype.
     """
     _check_rgb(images)
-    linear = torch.where(images > 0.04045, ((images + 0.055) / 1.055).pow(2.4), images / 12.92)
-    ratio = _mix(linear, _XYZ)
+    ratio = _mix(_linear(images), _XYZ)
     root = torch.where(ratio > 0.008856, ratio.clamp(min=1e-6).pow(1 / 3), 7.787 * ratio + 16 / 116)
     x, y, z = root.unbind(1)
     return torch.stack((116 * y - 16, 500 * (x - y), 200 * (y - z)), dim=1)
@@ -66,6 +80,161 @@ def rgb_to_ydbdr(images: Tensor) -> Tensor:
     """
     _check_rgb(images)
     return _mix(images, _YDBDR)
+
+
+def _linear(images: Tensor) -> Tensor:
+    """Intensities of sRGB values."""
+    return torch.where(images > 0.04045, ((images + 0.055) / 1.055).pow(2.4), images / 12.92)
+
+
+def rgb_to_xyz(images: Tensor) -> Tensor:
+    """SRGB to CIE XYZ (D65 white, 2 degree observer), the values of scikit-image's ``rgb2xyz``.
+
+    Args:
+        images: ``[B, 3, H, W]`` in [0, 1].
+
+    Returns:
+        ``[B, 3, H, W]`` with X in [0, 0.951], Y in [0, 1] and Z in [0, 1.089].
+
+    Raises:
+        ArgumentError: for another shape or an integer dtype.
+    """
+    _check_rgb(images)
+    ratio = _mix(_linear(images), _XYZ)
+    return torch.stack([channel * white for channel, white in zip(ratio.unbind(1), _WHITE, strict=True)], dim=1)
+
+
+def rgb_to_ycbcr(images: Tensor) -> Tensor:
+    """RGB to the luma and colour differences of digital video (BT.601), the values of scikit-image's ``rgb2ycbcr``.
+
+    Args:
+        images: ``[B, 3, H, W]`` in [0, 1].
+
+    Returns:
+        ``[B, 3, H, W]`` with Y in [16, 235], Cb and Cr in [16, 240].
+
+    Raises:
+        ArgumentError: for another shape or an integer dtype.
+    """
+    _check_rgb(images)
+    y, cb, cr = _mix(images, _YCBCR).unbind(1)
+    return torch.stack((y + 16, cb + 128, cr + 128), dim=1)
+
+
+def rgb_to_yiq(images: Tensor) -> Tensor:
+    """RGB to the luma, in-phase and quadrature signals of NTSC, the values of scikit-image's ``rgb2yiq``.
+
+    Args:
+        images: ``[B, 3, H, W]`` in [0, 1].
+
+    Returns:
+        ``[B, 3, H, W]`` with Y in [0, 1], I in [-0.596, 0.596] and Q in [-0.523, 0.523].
+
+    Raises:
+        ArgumentError: for another shape or an integer dtype.
+    """
+    _check_rgb(images)
+    return _mix(images, _YIQ)
+
+
+def rgb_to_hsv(images: Tensor) -> Tensor:
+    """RGB to hue, saturation and value, the values of scikit-image's ``rgb2hsv``. Hue is periodic: 0 and 1 are red.
+
+    Args:
+        images: ``[B, 3, H, W]`` in [0, 1].
+
+    Returns:
+        ``[B, 3, H, W]``, each in [0, 1]; grey has hue and saturation 0.
+
+    Raises:
+        ArgumentError: for another shape or an integer dtype.
+    """
+    _check_rgb(images)
+    red, green, blue = images.unbind(1)
+    value = images.amax(1)
+    chroma = value - images.amin(1)
+    grey = chroma == 0
+    step = torch.where(grey, 1.0, chroma)
+    hue = torch.where(value == green, 2 + (blue - red) / step, (green - blue) / step)
+    hue = torch.where(value == blue, 4 + (red - green) / step, hue)
+    hue = torch.where(grey, 0.0, (hue / 6) % 1)
+    return torch.stack((hue, chroma / torch.where(grey, 1.0, value), value), dim=1)
+
+
+def rgb_to_hed(images: Tensor) -> Tensor:
+    """RGB to amounts of haematoxylin, eosin and DAB, the values of scikit-image's ``rgb2hed``.
+
+    Optical densities -log(intensity), in units of that of one millionth, are unmixed into three stains.
+
+    Args:
+        images: ``[B, 3, H, W]`` in [0, 1].
+
+    Returns:
+        ``[B, 3, H, W]``, at least 0; white has none of them.
+
+    Raises:
+        ArgumentError: for another shape or an integer dtype.
+    """
+    _check_rgb(images)
+    density = images.clamp(min=_DARKEST).log() / math.log(_DARKEST)
+    return _mix(density, _HED).clamp_(min=0)
+
+
+def _unchanged(images: Tensor) -> Tensor:
+    _check_rgb(images)
+    return images
+
+
+@dataclass(frozen=True)
+class Space:
+    """A colour space, and its split into the first channel and the two others.
+
+    Args:
+        convert: RGB ``[B, 3, H, W]`` in [0, 1] to the space.
+        first: name of the first channel.
+        others: name of the second and third together.
+        middle: mid-range of each channel over all colours.
+        half: half-range of each channel; ``(value - middle) / half`` fills [-1, 1].
+        released: mean of each channel in the authors' later code, where it differs from the mid-range; or ``None``.
+        latex: both names as formulas.
+    """
+
+    convert: Callable[[Tensor], Tensor]
+    first: str
+    others: str
+    middle: tuple[float, float, float]
+    half: tuple[float, float, float]
+    released: tuple[tuple[float, float, float], tuple[float, float, float]] | None = None
+    latex: tuple[str, str] | None = None
+
+    @property
+    def formula(self) -> tuple[str, str]:
+        """Both names as LaTeX."""
+        return self.latex or (self.first, self.others)
+
+
+_UNIT = (0.5, 0.5, 0.5)
+
+SPACES: Mapping[str, Space] = MappingProxyType(
+    {
+        # the half-ranges of Lab are those of CMC's code
+        "lab": Space(rgb_to_lab, "L", "ab", (50.0, 6.025, -6.6895), (50.0, 92.208, 101.1675)),
+        "ydbdr": Space(
+            rgb_to_ydbdr, "Y", "DbDr", (0.5, 0.0, 0.0), (0.5, 1.333, 1.333),
+            ((0.457, -0.082, -0.052), (0.5, 1.331, 1.333)), ("Y", "D_bD_r"),
+        ),
+        "ycbcr": Space(
+            rgb_to_ycbcr, "Y", "CbCr", (125.5, 128.0, 128.0), (109.5, 112.0, 112.0),
+            ((116.151, 121.080, 132.342), (109.500, 111.855, 111.964)), ("Y", "C_bC_r"),
+        ),
+        "yiq": Space(rgb_to_yiq, "Y", "IQ", (0.5, 0.0, 0.0), (0.5, 0.5959006, 0.5227362)),
+        "rgb": Space(_unchanged, "R", "GB", _UNIT, _UNIT),
+        "hsv": Space(rgb_to_hsv, "H", "SV", _UNIT, _UNIT),
+        "hed": Space(rgb_to_hed, "H", "ED", (0.9389914, 0.5673652, 0.786794), (0.9389914, 0.5673652, 0.786794)),
+        "xyz": Space(rgb_to_xyz, "X", "YZ", (0.475228, 0.5, 0.544377), (0.475228, 0.5, 0.544377)),
+    }
+)  # fmt: skip
+"""Name to colour space; the names are scikit-image's."""
 
 
 def standardise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:

@@ -35,6 +35,7 @@ class LinearProbe(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
+    augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
 
 
 class TransferView(_Data):
@@ -44,6 +45,20 @@ class TransferView(_Data):
     normalise: Literal["target", "pretraining"] = Field(
         "target", description="by mean and variance of the target's training images, or as in pre-training"
     )
+
+
+class LayerProbe(_Data):
+    """Which layers of frozen encoders are probed, and how; the linear classifier is that of ``linear``.
+
+    CMC Table 8: the five convolutional layers, max-pooled to about 9,600 values each; Table 7: conv5 and fc7, linear
+    and with a hidden layer of 200, which is trained by Adam.
+    """
+
+    names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
+    values: int = Field(9600, ge=1, description="a map is max-pooled to at most so many values, all streams together")
+    hidden: int = Field(0, ge=0, description="units of the hidden layer of a second classifier; 0: there is none")
+    mlp_epochs: int = Field(100, ge=1)
+    mlp_lr: float = Field(1e-3, gt=0, description="of Adam, with β of 0.5 and 0.999")
 
 
 class SegmentationProbe(_Data):
@@ -80,6 +95,56 @@ class Optimiser(_Data):
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam's two averages")
     eps: float = Field(1e-8, gt=0, description="of Adam")
+
+
+class Detector(_Data):
+    """A detector on an encoder, how it is trained and how it is asked; the defaults are Detectron2's for 1x schedules.
+
+    Sizes are in pixels, pixel means and deviations in grey levels of RGB.
+    """
+
+    # network
+    backbone: Literal["fpn", "c4"] = Field("fpn", description="a pyramid on four stages, or the third stage alone")
+    c4_head: Literal["published", "new", "layer4"] = Field(
+        "published", description="region head of C4: see contrastlab.tasks.dense.detectors.fifth_stage"
+    )
+    trained: bool = Field(False, description="fine-tune the encoder; otherwise no tensor of it changes")
+    batch_norm: bool = Field(False, description="batch-norm that learns, also in the pyramid; otherwise it is frozen")
+    channels: int = Field(256, ge=1, description="of the pyramid")
+    box_features: int = Field(1024, ge=1, description="of the two layers of the box head")
+    mask_layers: tuple[int, ...] = (256, 256, 256, 256)
+    keypoint_layers: tuple[int, ...] = (512,) * 8
+    # pictures
+    shorter: tuple[int, ...] = Field((640, 672, 704, 736, 768, 800), description="shorter sides, one drawn a picture")
+    test_shorter: int = Field(800, ge=1)
+    longest: int = Field(1333, ge=1, description="bound on the longer side")
+    pixel_mean: tuple[float, float, float] | None = Field(None, description="None: as in pre-training")
+    pixel_std: tuple[float, float, float] | None = Field(None, description="None: as in pre-training")
+    train_pictures: int | None = Field(None, ge=1, description="at most so many; None is all")
+    test_pictures: int | None = Field(None, ge=1, description="at most so many; None is all")
+    # proposals and regions
+    anchors: tuple[int, ...] = Field((32, 64, 128, 256, 512), description="a side for each level; all at once for C4")
+    before_nms: tuple[int, int] = Field((2000, 1000), description="proposals a level, training and test")
+    proposals: tuple[int, int] = Field((1000, 1000), description="after suppression, training and test")
+    anchor_sample: int = Field(256, ge=1, description="anchors a picture that the proposals' loss sees")
+    region_sample: int = Field(512, ge=1, description="regions a picture that the box loss sees")
+    score_threshold: float = Field(0.05, ge=0, lt=1)
+    detections: int = Field(100, ge=1, description="at most so many a picture")
+    # schedule
+    steps: int = Field(90000, ge=1)
+    batch_size: int = Field(16, ge=1, description="pictures a step")
+    lr: float = Field(0.02, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-4, ge=0)
+    milestones: tuple[int, ...] = Field((60000, 80000), description="steps after which lr is multiplied by gamma")
+    gamma: float = Field(0.1, gt=0, le=1)
+    warmup_steps: int = Field(1000, ge=0, description="lr grows linearly over so many steps")
+    warmup_from: float = Field(1e-3, gt=0, le=1, description="share of lr at the first step")
+    repeat_threshold: float = Field(
+        0.0, ge=0, description="classes in a smaller share of pictures are shown more often (LVIS); 0: never"
+    )
+    # score
+    draws: int = Field(200, ge=2, description="samples of the test pictures behind an interval")
 
 
 class Speech(_Data):
@@ -151,8 +216,12 @@ class Settings(_Data):
     knn_every: int = Field(1, ge=0, description="epochs between 1-NN evaluations; 0 is only at the end")
     linear: LinearProbe = LinearProbe()
     transfer: TransferView = TransferView()
+    layers: LayerProbe = LayerProbe()
     segmentation: SegmentationProbe = SegmentationProbe()
     action: ActionRecognition = ActionRecognition()
+    boxes: Detector = Detector()
+    masks: Detector = Detector()
+    keypoints: Detector = Detector(before_nms=(2000, 1000), proposals=(1500, 1000))
 
     def override(self, **changes: Any) -> Settings:
         """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
@@ -185,5 +254,19 @@ class Settings(_Data):
         return cls.model_validate(named)
 
 
-_NOT_TRAINING = frozenset({"test_images", "knn_every", "linear", "transfer", "segmentation", "action", "overrides"})
+_NOT_TRAINING = frozenset(
+    {
+        "test_images",
+        "knn_every",
+        "linear",
+        "transfer",
+        "layers",
+        "segmentation",
+        "action",
+        "boxes",
+        "masks",
+        "keypoints",
+        "overrides",
+    }
+)
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"})

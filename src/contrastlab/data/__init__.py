@@ -16,10 +16,12 @@ from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
 from contrastlab.data.images import shapes
+from contrastlab.data.images.div2k import load_div2k
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
     PUBLISHED,
@@ -31,6 +33,8 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.scenes.sources import NAMES as SCENES
+from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
@@ -48,31 +52,32 @@ _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
-    return tuple(
-        sorted(
-            (
-                *_GENERATED,
-                "digits",
-                "tinyimagenet",
-                *PUBLISHED,
-                *TARGETS,
-                *TEXTS,
-                *SPEECH,
-                *_IMAGENETS,
-                "clips",
-                *VIDEOS,
-            )
-        )
+    known = (
+        *_GENERATED,
+        "digits",
+        "tinyimagenet",
+        "div2k",
+        *PUBLISHED,
+        *TARGETS,
+        *TEXTS,
+        *SPEECH,
+        *_IMAGENETS,
+        "clips",
+        *VIDEOS,
+        *SCENES,
+        *ANNOTATED,
     )
+    return tuple(sorted(known))
 
 
 def modality_of(name: str) -> str:
     """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
-    if name in TEXTS or name.startswith("sentences:"):
+    kinds = {"sentence": TEXTS, "waveform": SPEECH, "clip": ("clips", *VIDEOS), "scene": SCENES}
+    if name.startswith("sentences:"):
         return "sentence"
-    if name in SPEECH or name.startswith("waves:"):
+    if name.startswith("waves:"):
         return "waveform"
-    return "clip" if name in ("clips", *VIDEOS) else "image"
+    return next((kind for kind, known in kinds.items() if name in known), "image")
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -99,6 +104,7 @@ def load(
     - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
     - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
     - ``tinyimagenet``: 3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
+    - ``div2k``: large pictures without labels, streamed, from ``DIV2K/DIV2K_train_HR``
     - ``imagenet``: ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     - ``imagenet100``: the 100 synsets of CMC's Table 6 from the same folders
     - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
@@ -108,12 +114,19 @@ def load(
     - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
+    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
+      ``rooms_validation`` scores on others, to choose settings by
+    - ``camvid``: street frames with classes of pixels
+    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
     - ``librispeech``, ``fsdd``, ``voices`` and more: speech, see :mod:`contrastlab.data.speech.sources`
     - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
     - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
+    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
@@ -144,6 +157,8 @@ def load(
         return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
     if name == "clips":
         return _load_clips(name, n_train or 1_000, n_test or 400, seed)
+    if name in SCENES:
+        return load_scenes(name, data_root(root), n_train, n_test, seed)
     kind, _, location = name.partition(":")
     if kind in OWN and location:
         splits = OWN[kind](name, location)
@@ -155,16 +170,21 @@ def load(
         splits = load_videos(name, data_root(root))
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
+    elif name in ANNOTATED or (kind == "annotated" and location):
+        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
+        return own.limited(n_train, n_test, seed)
     elif name in TEXTS:
         splits = TEXTS[name](data_root(root))
     elif name in SPEECH:
         splits = SPEECH[name](data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
+    elif name == "div2k":
+        splits = load_div2k(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
+        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
     return _limit(splits, n_train, n_test, seed)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from contrastlab.data.images.sampling import sample_boxes
+from contrastlab.errors import NotApplicableError
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
@@ -72,7 +73,7 @@ class Videos(Source, Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """Some successive frames; see :meth:`contrastlab.data.clips.sets.VideoFiles.window`."""
+        """Some successive frames; see :meth:`contrastlab.data.clips.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +88,43 @@ class Crops:
         count: crops of each picture.
         seed: of the run.
         before: pictures that the run has seen before the first one of the order.
+        further: areas, as fractions, of further crops behind these.
+        window: side in pixels of squares that are cut as they are, not resized, in place of all that; ``None`` for
+            random resized crops.
     """
 
     augmentation: Any
     count: int
     seed: int
     before: int = 0
+    further: tuple[tuple[float, float], ...] = ()
+    window: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Side of a crop in pixels."""
+        return self.augmentation.size if self.window is None else self.window
 
     def draws(self, number: int) -> torch.Generator:
         """The draws of the item that comes as the ``number``-th of the order."""
         return generator(self.seed, "crops", self.before + number)
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
-        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
+        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them.
+
+        Raises:
+            NotApplicableError: a picture that is smaller than a window.
+        """
         a, draws = self.augmentation, self.draws(number)
-        return sample_boxes(self.count, height, width, scale=a.scale, ratio=a.ratio, generator=draws)
+        if self.window is not None:
+            room = torch.tensor((height, width)) - self.window + 1
+            if int(room.min()) < 1:
+                raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
+            corner = (torch.rand(self.count, 2, generator=draws) * room).long()
+            return torch.cat([corner, torch.full_like(corner, self.window)], 1)
+        asked = ((self.count, a.scale), *((1, scale) for scale in self.further))
+        each = [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in asked]
+        return each[0] if len(each) == 1 else torch.cat(each)
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
@@ -192,4 +215,4 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):
         if isinstance(self.source, Videos):
             return index, self.source.window(index, self.crop.draws(number))
         boxes = partial(self.crop.boxes, number)
-        return index, self.source.crops(index, boxes, self.crop.augmentation.size)  # type: ignore[attr-defined]
+        return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]

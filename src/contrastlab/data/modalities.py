@@ -13,6 +13,7 @@ from contrastlab import encoders, errors
 from contrastlab.data import data_root
 from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.data.speech import spectrograms as speech
 from contrastlab.data.text import tokens as text
 from contrastlab.settings import Settings
@@ -79,6 +80,14 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
                 lambda settings: text.build_arguments(settings, data_root()),
             ),
             Modality("clip", clip_augmentation, _clip_encoders, _image_build),
+            Modality(
+                "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
+            Modality(
+                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
+                _image_encoders, _image_build,
+            ),
         )
     }
 )  # fmt: skip

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import caffenet, resnets, scene, small
+from contrastlab.encoders import alexnet, caffenet, resnets, scene, small
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.decoder import Decoder
 
@@ -37,12 +37,20 @@ def _initialise(module: nn.Module) -> None:
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
 
+def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
+    if kind == "linear":
+        return nn.Linear(feature_dim, dim)
+    return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
+
+
 ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
     {
         "tiny": small.tiny,
         "small": small.small,
         "resnet18": resnets.resnet18,
         "resnet50": resnets.resnet50,
+        "half_alexnet": alexnet.half_alexnet,
+        "half_alexnet64": alexnet.half_alexnet64,
         "scene": scene.scene,
         "caffenet": caffenet.caffenet,
     }
@@ -60,6 +68,8 @@ class Encoder(nn.Module):
         feature_dim: its number of features F.
         head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim), where the backbone brings none.
         dim: dimension of the embedding.
+        in_channels: channels of its input.
+        pieces: patches that a second head reads (PIRL); 0 for none.
 
     Attributes:
         feature_dim: number of features F.
@@ -68,25 +78,21 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3
-    ) -> None:
+        self, backbone: nn.Module, feature_dim: int, head: Head = "linear", dim: int = 128, in_channels: int = 3,
+        pieces: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.in_channels = in_channels
         self.layout = torch.channels_last
         self.feature_dim = feature_dim
         self.dim = dim
         self.backbone = backbone
-        self.head: nn.Module
-        own = getattr(backbone, "fully_connected", None)
+        own = getattr(backbone, "fully_connected", None)  # a network whose printed table goes on behind the map
+        self.head: nn.Module = _head(head, feature_dim, dim) if own is None else own(dim)
         self.head_reads_map = own is not None
-        if own is not None:
-            self.head = own(dim)
-        elif head == "linear":
-            self.head = nn.Linear(feature_dim, dim)
-        else:
-            self.head = nn.Sequential(
-                nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
-            )
+        if pieces:
+            self.patch_head = _head(head, feature_dim, dim)
+            self.puzzle_head = nn.Linear(pieces * dim, dim)
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
         """What a probe reads.
@@ -105,12 +111,16 @@ class Encoder(nn.Module):
         """Unit embeddings.
 
         Args:
-            x: views ``[B, C, H, W]``, normalised.
+            x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
+                whose concatenated embeddings a second head reads.
 
         Returns:
             ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
             temperatures.
         """
+        if x.dim() == 5:
+            each = self.patch_head(self.features(x.flatten(0, 1)))
+            return F.normalize(self.puzzle_head(each.view(len(x), -1)).float(), dim=1, eps=1e-8)
         return self._embed(self.features(x, pooled=not self.head_reads_map))
 
     def _embed(self, features: Tensor) -> Tensor:
@@ -169,6 +179,7 @@ def build(
     head: Head = "linear",
     dim: int = 128,
     width: float = 1.0,
+    pieces: int = 0,
 ) -> Encoder:
     """A new encoder, in channels-last memory format.
 
@@ -180,6 +191,7 @@ def build(
         head: ``"linear"`` or ``"mlp"``.
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
+        pieces: patches that a second head reads; 0 for none.
 
     Returns:
         The encoder, on the CPU, in training mode.
@@ -201,7 +213,7 @@ def build(
         raise errors.reject("width", width, "a number > 0")
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
     _initialise(backbone)
-    encoder = Encoder(backbone, feature_dim, head, dim, in_channels)
+    encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
     _initialise(encoder.head)
     return encoder.to(memory_format=torch.channels_last)
 
@@ -239,9 +251,12 @@ def build_for(
         ArgumentError: naming another argument outside its range.
     """
     return nn.ModuleList(
-        build(arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width)
+        build(
+            arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width,
+            pieces=getattr(views_part, "pieces", 0),
+        )
         for channels in views_part.channels(image_channels)
-    )
+    )  # fmt: skip
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:

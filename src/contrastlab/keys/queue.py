@@ -30,11 +30,14 @@ class Queue(Keys):
         shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
             anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
             share batch-norm statistics, which leak which key is the positive.
+        further_view: with several streams, keys come from a further view of the item, as they do with one stream and
+            in the authors' later code of CMC; else another stream of the query's own view is its key.
     """
 
     size: int = 65536
     momentum: float = 0.999
     shuffle_groups: int = 1
+    further_view: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -51,7 +54,7 @@ class Queue(Keys):
 
     def views_asked(self, streams: int, further: int) -> int:
         """See :func:`contrastlab.keys.base.views_of_other_keys`."""
-        return views_of_other_keys(streams, further)
+        return views_of_other_keys(streams, max(further, int(self.further_view)))
 
     def state(self, setup: Setup) -> QueueState:
         """A queue and a momentum encoder for each stream."""

@@ -10,14 +10,25 @@ the paper and ``note`` says so.
 from __future__ import annotations
 
 from contrastlab import errors
-from contrastlab.methods import cmc_video, fmicl, jcl, references, ring, vince
+from contrastlab.methods import cmc, cmc_scenes, cmc_video, fmicl, jcl, references, ring, vince
 from contrastlab.methods.description import CHOICES, canonical
 from contrastlab.methods.recipe import Recipe
 
 __all__ = ["CHOICES", "Recipe", "canonical", "get", "names"]
 
 _RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for module in (references, vince, ring, jcl, fmicl, cmc_video) for recipe in module.rows()
+    recipe.name: recipe
+    for module in (
+        references,
+        vince,
+        ring,
+        jcl,
+        cmc,
+        cmc_video,
+        cmc_scenes,
+        fmicl,
+    )
+    for recipe in module.rows()
 }
 
 

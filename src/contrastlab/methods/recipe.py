@@ -14,6 +14,7 @@ from contrastlab.methods.description import CHOICES, build, plain, types_of
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
+from contrastlab.schedules import Schedule
 from contrastlab.views import Augmented, Views
 
 
@@ -84,7 +85,8 @@ class Recipe:
         """A copy with some fields of its parts changed, as profiles do: ``{"negatives.k": 512}``.
 
         A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
-        ``negatives.k``), so that one profile serves all methods of a table. A whole part is named by its type,
+        ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
+        where a schedule ends; a constant is its own end. A whole part is named by its type,
         ``{"views": {"type": "Dropout"}}``; fields that the old part has, too, and that are not given stay as they were.
 
         Raises:
@@ -102,10 +104,18 @@ class Recipe:
         direct: dict[str, Any] = {}
         nested: dict[str, dict[str, Any]] = {}
         for path, value in changes.items():
-            if path not in known:
-                raise errors.unknown("recipe field", path, known)
             choice, _, attribute = path.partition(".")
+            attribute, _, of_schedule = attribute.partition(".")
+            if path.removesuffix(f".{of_schedule}") not in known or of_schedule not in ("", "start", "end"):
+                raise errors.unknown("recipe field", path, known)
             part = getattr(self, choice)
+            if of_schedule:
+                schedule = getattr(part, attribute, None)
+                if isinstance(schedule, int | float) and of_schedule == "end":
+                    nested.setdefault(choice, {})[attribute] = value
+                elif isinstance(schedule, Schedule):
+                    nested.setdefault(choice, {})[attribute] = replace(schedule, **{of_schedule: value})
+                continue
             if not attribute:
                 direct[choice] = value
             elif (

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from contrastlab import errors
 from contrastlab import methods as recipes
@@ -24,6 +24,20 @@ def _fields(changes: dict[str, Any]) -> dict[str, Any]:
 
 Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
 """Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
+
+
+def _frozen(value: Any) -> Any:
+    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
+
+
+def thawed(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """The changes that :data:`Fixed` holds, as a dictionary."""
+    nested = {k for k, v in pairs if isinstance(v, tuple) and v and isinstance(v[0], tuple)}
+    return {k: thawed(v) if k in nested else v for k, v in pairs}
+
+
+Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _frozen(_fields(dict(raw))))]
+"""The same, hashable: what a column changes."""
 
 
 class Kind(FrozenModel):
@@ -55,7 +69,7 @@ class Profile(FrozenModel):
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices[choice]).__name__ == kind
+    return type(getattr(recipe, choice)).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
@@ -102,7 +116,7 @@ class SharedProfile(FrozenModel):
     def search(self, recipe: recipes.Recipe) -> str:
         """Name of the search that the settings of a recipe were chosen by; empty where there was none."""
         inherited = shared_profiles()[self.extends].search(recipe) if self.extends else ""
-        mine = [name for kind, name in self.searches.items() if _is(recipe, *kind)]
+        mine = [self.searches.get(kind, "") for kind in self.kinds if _is(recipe, *kind)]
         return mine[-1] if mine else inherited
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.profiles import Changes, Kind, Profile, shared_profiles
+from contrastlab.papers.profiles import Changes, Fixed, Kind, Profile, shared_profiles, thawed
 from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
@@ -39,6 +39,9 @@ class Column(FrozenModel):
     metric: str = Field("", description="name of a metric; empty: the table's")
     on: str = Field("", description="data the task scores on; empty: those of pre-training")
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
+    suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
+    settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
+    printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
 
     @property
     def task(self) -> str:
@@ -99,9 +102,10 @@ class TablePlan(FrozenModel):
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
         for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+            ends = {column.suffix for column in self.columns.values()} if kind == "row" else {""}
             for name in printed:
                 own = name.partition(" / ")[0] if "" in headings else name
-                if own and own not in set(numbers[kind]):
+                if own and not {own + end for end in ends or {""}} & set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
         holders = (self, *self.profile.values())
         overridden = [name for holder in holders for name in holder.method]
@@ -169,11 +173,13 @@ class TablePlan(FrozenModel):
             alike = {name: c for name, c in self.columns.items() if data.modality_of(c.data) == kind}
             if not alike:
                 raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
-            others = {(c.metric, c.on): (name, c) for name, c in reversed(alike.items())}
+            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
             here = {
-                name if column.on else dataset if column.metric == self.metric else f"{dataset} {column.metric}": (
-                    column.model_copy(update={"data": dataset, "published": ""})
-                )
+                name
+                if column.on or column.settings
+                else dataset
+                if column.metric == self.metric
+                else f"{dataset} {column.metric}": (column.model_copy(update={"data": dataset, "published": ""}))
                 for name, column in reversed(others.values())
             }
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
@@ -224,13 +230,16 @@ class TablePlan(FrozenModel):
         printed = self.rows.get(full, REFERENCES.get(full, ""))
         return printed if printed and " / " not in printed else recipes.get(full).label
 
-    def settings(self, dataset: str, method: str, profile: str = _PAPER_PROFILE) -> Settings:
+    def settings(
+        self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
+    ) -> Settings:
         """The protocol of one cell.
 
         Args:
             dataset: one of :func:`contrastlab.data.names` or a user's own; it need not have a published column.
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
+            column: whose own settings are laid over all others.
 
         Raises:
             UnknownNameError: unknown data set, method or profile, with near matches.
@@ -241,11 +250,11 @@ class TablePlan(FrozenModel):
         out = Settings()
         for changes in self._layers(self.dataset_key(dataset), method, profile):
             out = out.override(**changes)
-        return out
+        return out.override(**thawed(column.settings)) if column is not None and column.settings else out
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
-        settings = self.settings(column.data, method, profile)
+        settings = self.settings(column.data, method, profile, column)
         recipe = recipes.get(self.resolve(method)).override(settings.overrides)
         task = tasks.get(column.task, settings)
         return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
@@ -317,7 +326,9 @@ class TablePlan(FrozenModel):
     def _find(self, name: str, row: str) -> pd.Series[Any] | None:
         if not row or name not in self.columns:
             return None
-        column = self.columns[name].published
+        if not self.columns[name].printed:
+            return None
+        row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         if self.transposed:

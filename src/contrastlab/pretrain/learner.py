@@ -7,7 +7,7 @@ asked of the part: here is no case for any of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.settings import Settings
+from contrastlab.views import query_weights
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Learner(nn.Module):
         )
         setup = key.Setup(encoders, recipe.views.pairs, images, settings.dim, generator, recipe.k_means)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
-        self.register_buffer("offsets", torch.full((len(self.keys.directions),), math.nan))
+        self.weights = query_weights(recipe.views)
+        self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
         self.bind(self.network)
 
     def bind(self, forward: key.Embed) -> None:
@@ -102,8 +104,12 @@ class Learner(nn.Module):
             step: gradient step from 0.
             total: gradient steps of the run.
         """
+        streams = len(self.recipe.views.streams)
+        views, again = (views, ()) if len(self.weights) == 1 else (views[:-streams], views[-streams:])
         batch = key.Batch(views, indices, labels, draws.generator)
         directions, fresh = self.keys.ask(batch, self._forward, self.network)
+        if again:
+            directions += self._asked_again(directions, again)
         objective, losses, terms = self.recipe.objective, [], 0
         for i, direction in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
@@ -112,8 +118,18 @@ class Learner(nn.Module):
                 rows = objective(scores, self._offset(i, scores))
                 losses.append(objective.reduce(key.gather_with_gradient(rows) if objective.couples_queries else rows))
                 terms = scores.size + 1
-        loss = torch.stack(losses).mean() * len(self.recipe.views.pairs)
+        kinds = torch.stack(losses).view(len(self.weights), -1).mean(1)
+        weighed = [weight * kind for weight, kind in zip(self.weights, kinds, strict=True)]
+        loss = torch.stack(weighed).sum() * len(self.recipe.views.pairs)
         return Step(loss, terms, tuple(self.recipe.positives.stored(keys) for keys in fresh))
+
+    def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
+        """The same keys, told apart from a second kind of queries, one of each stream."""
+        queries, part = self._forward(*views), self.recipe.views
+        return [
+            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])  # type: ignore[union-attr]
+            for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
+        ]
 
     def commit(self, indices: Tensor, step: Step) -> None:
         """Store the batch's keys; after the optimiser step, because the loss still needs the old ones."""

@@ -44,6 +44,7 @@ from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
+from contrastlab.views.base import crop_options
 
 Log = Callable[[str], None]
 
@@ -328,7 +329,8 @@ class _Run:
         crop = None
         if isinstance(self.images, Pictures | Videos):
             before = self.epoch * self.steps * self.settings.batch_size
-            crop = Crops(self.augmentation, self.recipe.views.count, self.seed, before)
+            options = crop_options(self.recipe.views, self.settings.image_size)
+            crop = Crops(self.augmentation, seed=self.seed, before=before, **options)
         orders = (
             self.order[torch.randperm(len(self.order), generator=generator(self.seed, "order", epoch))]
             for epoch in range(self.epoch, self.settings.epochs)

@@ -128,7 +128,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     if not mine and own:
         newest = max(own, key=lambda r: r.provenance.finished)
         mine = [r for r in own if r.setup == newest.setup]
-        now = plan.settings(column.data, method, profile).model_dump(mode="json")
+        now = plan.settings(column.data, method, profile, column).model_dump(mode="json")
         changed = sorted(key for key in now if now[key] != newest.settings.get(key))
         notes.append(
             "stored under other settings than the protocol has now" + (f": {', '.join(changed)}" * bool(changed))
@@ -147,7 +147,8 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
     where = newest.provenance
-    split = (newest.recipe.get("views") or {}).get("type") == "Split"
+    views = newest.recipe.get("views") or {}
+    split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
     return Scores(
         metric, by_seed, where.data_fingerprint, newest.items, join(*notes), where.data_note, split, half_width,
         newest.precision, {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},

@@ -23,7 +23,7 @@ from contrastlab.errors import CorruptFileError, DeviceError, NotApplicableError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
-from contrastlab.pretrain.schedule import precision
+from contrastlab.pretrain.schedule import precision, warnings_only
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.run import Run, fingerprint, on_device
 from contrastlab.results import Result, slug
@@ -82,11 +82,12 @@ class Where:
             DeviceError: devices or strategy that this machine does not have.
         """
         try:
-            fabric = Fabric(
-                accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes, strategy=self.strategy,
-                precision=precision(settings.precision, self.accelerator),
-            )  # fmt: skip
-            fabric.launch()
+            with warnings_only():
+                fabric = Fabric(
+                    accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes,
+                    strategy=self.strategy, precision=precision(settings.precision, self.accelerator),
+                )  # fmt: skip
+                fabric.launch()
         except (ValueError, RuntimeError, ImportError) as error:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
@@ -118,7 +119,7 @@ class Cell:
     @property
     def settings(self) -> Any:
         """Protocol of this cell."""
-        return self.plan.settings(self.column.data, self.method, self.profile)
+        return self.plan.settings(self.column.data, self.method, self.profile, self.column)
 
     @property
     def recipe(self) -> methods.Recipe:
@@ -187,7 +188,7 @@ class Cell:
             return Unavailable(self.method, str(reason))
         if where.resume and (known := self.stored(where, splits)) is not None:
             log(f"{tag} stored: {self.text(known)}")
-            return known
+            return self._asked(known)
         run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
         files.make_folder(Path(where.out_dir))
         fabric = where.fabric(settings)
@@ -201,7 +202,7 @@ class Cell:
             fabric.barrier()
             if where.resume and (known := self.stored(where, splits)) is not None:
                 log(f"{tag} stored by another process: {self.text(known)}")
-                return known
+                return self._asked(known)
             try:
                 result = self._compute(run, on, fabric, where, log)
             except NotApplicableError as reason:
@@ -216,7 +217,14 @@ class Cell:
         done = result or self.stored(where, splits)
         if done is None:
             raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
-        return done
+        return self._asked(done)
+
+    def _asked(self, result: Result) -> Result | Unavailable:
+        """The result, or why it has not the column's metric."""
+        metric = tasks.metric(self.column.metric)
+        if metric.name in result.metrics:
+            return result
+        return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
     def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
         # matrix products of float32 on the tensor cores where there are any; convolutions do so by default

@@ -11,24 +11,35 @@ from contrastlab import errors
 from contrastlab.settings import Settings
 from contrastlab.tasks.action import Action
 from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
+from contrastlab.tasks.dense import Boxes, Keypoints, Masks
+from contrastlab.tasks.layers import Layers
 from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
 from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
+from contrastlab.tasks.one_view import OneView
 from contrastlab.tasks.representations import encode, frozen, represent
+from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmentation, confusion, mean_iou, pixel_accuracy
 from contrastlab.tasks.similarity import Similarity, spearman
 from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
     "TASKS",
     "Action",
+    "Boxes",
+    "Keypoints",
+    "Layers",
     "Linear",
+    "Masks",
     "Measured",
     "Metric",
     "Neighbours",
+    "OneView",
+    "Segmentation",
     "Setting",
     "Similarity",
     "Task",
     "Transfer",
     "bootstrap",
+    "confusion",
     "correct",
     "encode",
     "frozen",
@@ -36,16 +47,30 @@ __all__ = [
     "knn",
     "linear_lbfgs",
     "linear_sgd",
+    "mean_iou",
     "metric",
     "nearest_neighbour",
+    "pixel_accuracy",
     "represent",
     "spearman",
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType(
-    {task.name: task for task in (Linear, Neighbours, Transfer, Action, Similarity)}
+_KINDS: tuple[type[Task], ...] = (
+    Linear,
+    Neighbours,
+    Transfer,
+    Layers,
+    Action,
+    OneView,
+    *SEGMENTATIONS.values(),
+    Boxes,
+    Masks,
+    Keypoints,
+    Similarity,
 )
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _KINDS})
 """Name to task."""
 
 

@@ -35,6 +35,7 @@ class Metric:
             test items anew (``bootstrap``), or not at all (``none``).
         items: what the test items are, plural.
         gap: what differences are counted in.
+        absent: why a task may give no such number.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Metric:
     error: Literal["binomial", "bootstrap", "none"] = "binomial"
     items: str = "test images"
     gap: str = "points"
+    absent: str = ""
 
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.

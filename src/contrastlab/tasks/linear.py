@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contrastlab.data.images.augmentations import augmentation as named
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import LinearProbe, Settings
@@ -62,6 +63,14 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
         return F.linear((test - mean) / std, weight[:, :-1], weight[:, -1])
 
 
+def probed(probe: LinearProbe, shown: Augmentation) -> Augmentation:
+    """The augmentation of a classifier's training images, in the size and statistics of that of pre-training."""
+    if not probe.augmentation:
+        return shown
+    known: Any = shown
+    return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
+
+
 def linear_sgd(
     encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
     probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
@@ -82,6 +91,7 @@ def linear_sgd(
         log: called with one line per epoch.
     """
     kind: Kind = "map" if probe.features == "map" else "pooled"
+    augmentation = probed(probe, augmentation)
     single = part.single()
     generator = torch.Generator(device=device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
@@ -138,7 +148,7 @@ class Linear(Described):
     modality: ClassVar[str] = "any"
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("linear", "linear accuracy"),
-        Metric("linear5", "linear top-5 accuracy"),
+        Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),
     )
 
     @classmethod

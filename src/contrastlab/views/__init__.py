@@ -5,13 +5,36 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 """
 
 from contrastlab.views.augmented import Augmented
-from contrastlab.views.base import Augmentation
+from contrastlab.views.base import Augmentation, query_weights
 from contrastlab.views.channels import Channels
 from contrastlab.views.clips import Flow, Frames
 from contrastlab.views.dropout import Dropout
+from contrastlab.views.jigsaw import Jigsaw
+from contrastlab.views.offset import Offset
 from contrastlab.views.split import Split
 
-__all__ = ["Augmentation", "Augmented", "Channels", "Dropout", "Flow", "Frames", "Split", "Views"]
+__all__ = [
+    "Augmentation",
+    "Augmented",
+    "Channels",
+    "Dropout",
+    "Flow",
+    "Frames",
+    "Jigsaw",
+    "Offset",
+    "Split",
+    "Views",
+    "query_weights",
+]
 
-Views = Augmented | Split | Channels | Frames | Flow | Dropout
+Views = (
+    Augmented
+    | Split
+    | Offset
+    | Jigsaw
+    | Channels
+    | Frames
+    | Flow
+    | Dropout
+)  # fmt: skip
 """Every kind of views; a new one is a file here and a member of this union."""

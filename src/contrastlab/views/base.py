@@ -30,3 +30,25 @@ def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | 
     if crops and batch.shape[1] != count:
         raise errors.reject("images.shape", tuple(batch.shape), f"[B, {count}, C, size, size]: a crop for each view")
     return (augmentation.random(batch, rng, view=k) for k in range(count))
+
+
+def query_weights(views: Any) -> tuple[float, ...]:
+    """What the losses of the kinds of queries that views make are multiplied with; views of one kind have 1.
+
+    A second kind (:class:`contrastlab.views.Jigsaw`) lies behind the others in what ``make`` returns, one a stream.
+    """
+    weights: tuple[float, ...] = getattr(views, "query_weights", (1.0,))
+    return weights
+
+
+def crop_options(views: Any, size: int) -> dict[str, Any]:
+    """What :class:`contrastlab.data.loading.Crops` needs to know of views, beside an augmentation.
+
+    Args:
+        views: of a recipe.
+        size: side of a view in pixels.
+    """
+    window = getattr(views, "window", None)
+    if window is not None:
+        return {"count": 1, "window": window(size)}
+    return {"count": views.count, "further": getattr(views, "further_scales", ())}

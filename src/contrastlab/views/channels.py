@@ -65,12 +65,17 @@ def labels(packed: Tensor) -> Tensor:
     return packed[:, where["label"]][:, 0].round().long()
 
 
+def _lab(part: Tensor) -> Tensor:
+    space = colour.SPACES["lab"]
+    return colour.standardise(space.convert(part), space.middle, space.half)
+
+
 def _luminance(part: Tensor) -> Tensor:
-    return colour.standardise(colour.rgb_to_lab(part), *colour.LAB_STATISTICS)[:, :1]
+    return _lab(part)[:, :1]
 
 
 def _chrominance(part: Tensor) -> Tensor:
-    return colour.standardise(colour.rgb_to_lab(part), *colour.LAB_STATISTICS)[:, 1:]
+    return _lab(part)[:, 1:]
 
 
 def _depth(part: Tensor) -> Tensor:

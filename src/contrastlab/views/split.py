@@ -1,8 +1,8 @@
-"""Views of two streams: luminance and chrominance."""
+"""Views of two streams: a channel of a colour space, and the two others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,41 +14,53 @@ from contrastlab.views.base import Augmentation, random_views
 
 @dataclass(frozen=True)
 class Split:
-    """Luminance and chrominance of one augmented image, each seen by an encoder of its own (CMC, section 4.1).
+    """One channel and the two others of one augmented image, each part seen by an encoder of its own (CMC, §4.1, §4.4).
 
     Crop, flip and jitter happen in RGB; the float image is then converted (the released code rounds to
     8 bits in between) and every channel is scaled to about [-1, 1] by its mid- and half-range.
 
     Attributes:
-        space: ``"lab"`` gives L and ab, ``"ydbdr"`` gives Y and DbDr.
-        count: augmentations that are split: 1 compares the halves of one view; more give further keys.
+        space: a name in :data:`contrastlab.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, ``"rgb"``
+            R and GB, …
+        count: augmentations that are split: 1 compares the parts of one view; more give further keys.
+        scaling: ``"range"``, or ``"released"``: by the means that the authors' later code has for YDbDr and YCbCr.
 
     Raises:
-        ArgumentError: for another space, or ``count < 1``.
+        UnknownNameError: for another space.
+        ArgumentError: ``count < 1``, or ``"released"`` for a space without such constants.
     """
 
-    space: Literal["lab", "ydbdr"] = "lab"
+    space: str = "lab"
     count: int = 1
+    scaling: Literal["range", "released"] = "range"
 
     def __post_init__(self) -> None:
-        if self.space not in ("lab", "ydbdr"):
-            raise errors.reject("space", self.space, "'lab' or 'ydbdr'")
+        if self.space not in colour.SPACES:
+            raise errors.unknown("space", self.space, colour.SPACES)
         if self.count < 1:
             raise errors.reject("count", self.count, "an integer >= 1")
+        if self.scaling not in ("range", "released"):
+            raise errors.reject("scaling", self.scaling, "'range' or 'released'")
+        if self.scaling == "released" and self._space.released is None:
+            raise errors.reject("scaling", self.scaling, f"'range' for {self.space!r}: no constants were released")
+
+    @property
+    def _space(self) -> colour.Space:
+        return colour.SPACES[self.space]
 
     @property
     def streams(self) -> tuple[str, ...]:
         """Names of the encoders."""
-        return ("L", "ab") if self.space == "lab" else ("Y", "DbDr")
+        return self._space.first, self._space.others
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Each half against the other's keys."""
+        """Each part against the other's keys."""
         return ((0, 1), (1, 0))
 
     def single(self) -> Split:
-        """The halves of one view, as probes see them."""
-        return Split(self.space)
+        """The parts of one view, as probes see them."""
+        return replace(self, count=1)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """Input channels of each stream's encoder: ``(1, 2)``.
@@ -69,16 +81,21 @@ class Split:
             raise errors.reject("image_channels", image_channels, "3")
         return (1, 2)
 
-    def _split(self, images: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The two parts of RGB images ``[B, 3, H, W]`` in [0, 1]: ``[B, 1, H, W]`` and ``[B, 2, H, W]``.
+
+        Raises:
+            NotApplicableError: for grey images.
+        """
         self.channels(images.shape[-3])
-        if self.space == "lab":
-            values = colour.standardise(colour.rgb_to_lab(images), *colour.LAB_STATISTICS)
-        else:
-            values = colour.standardise(colour.rgb_to_ydbdr(images), *colour.YDBDR_STATISTICS)
+        middle, half = self._space.middle, self._space.half
+        if self.scaling == "released" and self._space.released is not None:
+            middle, half = self._space.released
+        values = colour.standardise(self._space.convert(images), middle, half)
         return values[:, :1].contiguous(), values[:, 1:].contiguous()
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The two halves of ``count`` random views.
+        """The two parts of ``count`` random views.
 
         Args:
             batch: images as for :meth:`Augmented.make`, with three channels.
@@ -86,23 +103,23 @@ class Split:
             rng: source of the draws, on the images' device.
 
         Returns:
-            Luminance ``[B, 1, size, size]`` and chrominance ``[B, 2, size, size]`` of the first view, then of the
-            others; float32, about [-1, 1].
+            The first channel ``[B, 1, size, size]`` and the others ``[B, 2, size, size]`` of the first view, then those
+            of the further views; float32, about [-1, 1].
 
         Raises:
             NotApplicableError: for grey images.
             ArgumentError: for another dtype or shape.
         """
         made = random_views(batch, augmentation, rng, self.count)
-        return tuple(half for view in made for half in self._split(view))
+        return tuple(part for view in made for part in self.parts(view))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The evaluation's luminance and chrominance, without randomness; see :meth:`make`."""
-        return self._split(augmentation.plain(batch))
+        """The evaluation's two parts, without randomness; see :meth:`make`."""
+        return self.parts(augmentation.plain(batch))
 
     @property
     def latex(self) -> str:
         """The part as a formula."""
-        first, second = ("L", "ab") if self.space == "lab" else ("Y", "D_bD_r")
+        first, second = self._space.formula
         several = "" if self.count == 1 else rf"\ \text{{({self.count} times)}}"
         return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}{several}"

@@ -8,18 +8,21 @@ products run in float32; with PyTorch's TF32 switched on they are rounded to 1/2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from contrastlab import errors
 from contrastlab.colour import check_images, standardise
-from contrastlab.data.images import photometry
+from contrastlab.data.images import photometry, randaugment
 from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.sampling import ViewDraws, sample
 
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
+
+PUZZLE_SCALE = (0.6, 1.0)
+"""Area of the crop that a jigsaw is cut from, as a fraction of the image's."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -37,7 +40,7 @@ class Augmentation:
     """A distribution over views of an image, as data.
 
     The operations and their order: random resized crop and flip, then (grayscale and) colour jitter
-    (and grayscale), then Gaussian blur. Every image of a batch gets draws of its own.
+    (and grayscale), then Gaussian blur, then RandAugment. Every image of a batch gets draws of its own.
 
     Attributes:
         name: how results refer to it.
@@ -54,6 +57,8 @@ class Augmentation:
         blur_sigma: range of its standard deviation in pixels of the view.
         blur_kernel: its odd number of taps; None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as
             Pillow's blur (MoCo v2) has no kernel to cut it. SimCLR cuts at a tenth of the image's side.
+        randaugment: operations of RandAugment on each image; 0 for none.
+        randaugment_space: ``"geometry"`` for views of a colour split, or ``"all"``.
         mean: per-channel mean that ``normalise`` subtracts (one value or three).
         std: per-channel standard deviation that ``normalise`` divides by (one value or three).
         resize: at test time the shorter side is resized to this before the central ``size`` pixels are
@@ -75,6 +80,8 @@ class Augmentation:
     blur: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     blur_kernel: int | None = None
+    randaugment: int = 0
+    randaugment_space: randaugment.Space = "geometry"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     resize: int | None = None
@@ -96,6 +103,10 @@ class Augmentation:
             raise errors.reject(
                 "blur_kernel", kernel, f"None or an odd number with blur_kernel // 2 < size={self.size}"
             )
+        if self.randaugment < 0:
+            raise errors.reject("randaugment", self.randaugment, "a number of operations >= 0")
+        if self.randaugment_space not in randaugment.OPERATIONS:
+            raise errors.reject("randaugment_space", self.randaugment_space, "'geometry' or 'all'")
         if len(self.mean) not in (1, 3):
             raise errors.reject("mean", self.mean, "one value or three")
         if len(self.std) != len(self.mean) or not all(s > 0 for s in self.std):
@@ -151,6 +162,19 @@ class Augmentation:
         """
         check_images(images, floating=False)
         return resize_center(images, self.resize, self.size).mul_(1 / 255).clamp_(0, 1)
+
+    def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
+        """The view that a jigsaw is cut from: another crop, flipped or not, in its own colours.
+
+        Args:
+            side: of the view in pixels.
+            whole: the images are crops already.
+        """
+        scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
+        return replace(
+            self, size=side, scale=scale, ratio=ratio, jitter=(0.0, 0.0, 0.0, 0.0), grayscale=0.0, blur=0.0,
+            blur_kernel=None, randaugment=0, resize=None,
+        )  # fmt: skip
 
     def normalise(self, images: Tensor) -> Tensor:
         """Subtract the mean and divide by the standard deviation, per channel.
@@ -225,4 +249,6 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
     elif a.blur > 0 and len(chosen := draws.sigma.nonzero()[:, 0]):
         blurred = photometry.gaussian_blur(views.index_select(0, chosen), draws.sigma[chosen], a.kernel)
         views.index_copy_(0, chosen, blurred)
+    if a.randaugment:
+        views = randaugment.randaugment(views.clamp_(0, 1), draws.operations, a.randaugment_space)
     return views.clamp_(0, 1)  # rounding of the resampling may leave [0, 1] by 1e-7

@@ -38,6 +38,50 @@ def _cmc_jitter(size: int) -> Augmentation:
     return Augmentation("cmc_jitter", size, jitter=(0.4, 0.4, 0.4, 0.4), resize=_resize(size))
 
 
+def _cmc_stl10(size: int) -> Augmentation:
+    """CMC on STL-10: a crop of 64 from 96 pixels, flipped or not; of other pictures as large a part."""
+    return Augmentation("cmc_stl10", size, scale=(4 / 9, 4 / 9), ratio=(1.0, 1.0), resize=None if size == 64 else size)
+
+
+def _cmc_resnet(size: int) -> Augmentation:
+    """CMC with ResNets on ImageNet: crop and flip, as its released code has it."""
+    return Augmentation("cmc_resnet", size, scale=(0.08, 1.0), resize=_resize(size))
+
+
+def _cmc_randaugment(size: int) -> Augmentation:
+    """CMC with RandAugment (Table 1, "+ RA"), and its linear probes: crop, flip, and operations on the geometry."""
+    return Augmentation("cmc_randaugment", size, scale=(0.08, 1.0), randaugment=2, resize=_resize(size))
+
+
+def _cmc_rgb(size: int) -> Augmentation:
+    """InsDis and PIRL in CMC's Table 9, as its authors' later code: a bank "likes 0.08"."""
+    return Augmentation(
+        "cmc_rgb", size, scale=(0.08, 1.0), jitter=(0.4, 0.4, 0.4, 0.4), grayscale=0.2, resize=_resize(size)
+    )
+
+
+def _cmc_rgb_queue(size: int) -> Augmentation:
+    """MoCo in CMC's Table 9: a queue "likes 0.2"."""
+    return Augmentation("cmc_rgb_queue", size, jitter=(0.4, 0.4, 0.4, 0.4), grayscale=0.2, resize=_resize(size))
+
+
+def _cmc_split(size: int) -> Augmentation:
+    """CMC with a bank in Table 9: jitter without grayscale."""
+    return Augmentation("cmc_split", size, scale=(0.08, 1.0), jitter=(0.4, 0.4, 0.4, 0.1), resize=_resize(size))
+
+
+def _cmc_split_queue(size: int) -> Augmentation:
+    """CMC with a queue in Table 9."""
+    return Augmentation("cmc_split_queue", size, jitter=(0.4, 0.4, 0.4, 0.1), resize=_resize(size))
+
+
+def _cmc_v2(size: int) -> Augmentation:
+    """CMC with a queue and RandAugment in Table 9 (augmentation E of the later code)."""
+    return Augmentation(
+        "cmc_v2", size, jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, blur=0.5, randaugment=2, resize=_resize(size)
+    )
+
+
 def _simclr(size: int) -> Augmentation:
     """SimCLR: full strength and blur at ImageNet sizes; half strength without blur below 64 px (its appendix B.9)."""
     if size < 64:
@@ -81,6 +125,14 @@ AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
         "mocov2": _mocov2,
         "cmc": _cmc,
         "cmc_jitter": _cmc_jitter,
+        "cmc_stl10": _cmc_stl10,
+        "cmc_resnet": _cmc_resnet,
+        "cmc_randaugment": _cmc_randaugment,
+        "cmc_rgb": _cmc_rgb,
+        "cmc_rgb_queue": _cmc_rgb_queue,
+        "cmc_split": _cmc_split,
+        "cmc_split_queue": _cmc_split_queue,
+        "cmc_v2": _cmc_v2,
         "simclr": _simclr,
         "fmicl": _fmicl,
         "align_uniform": _align_uniform,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
+from contrastlab.data.images.randaugment import sample_operations
 
 if TYPE_CHECKING:
     from contrastlab.data.images.augment import Augmentation
@@ -32,6 +33,7 @@ class ViewDraws:
         order: ``[B, 4]``, ``order[b, k]`` is the operation applied ``k``-th.
         grayscale: ``[B]`` boolean.
         sigma: ``[B]`` standard deviation of the blur, 0 for none.
+        operations: ``[B, n, 3]`` of RandAugment, see :func:`contrastlab.data.images.randaugment.sample_operations`.
     """
 
     boxes: Tensor
@@ -40,6 +42,7 @@ class ViewDraws:
     order: Tensor
     grayscale: Tensor
     sigma: Tensor
+    operations: Tensor
 
     def __getitem__(self, part: slice | Tensor) -> ViewDraws:
         return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
@@ -157,7 +160,8 @@ def sample(
 ) -> ViewDraws:
     """All random parameters of one view of each of ``count`` images.
 
-    The same numbers are consumed whatever the recipe, so two recipes with one seed crop alike.
+    The same numbers are consumed whatever the recipe, so two recipes with one seed crop alike; RandAugment alone draws
+    more, and after all others.
 
     Args:
         a: the recipe.
@@ -180,4 +184,7 @@ def sample(
     factors, order = sample_jitter(count, a.jitter, p=a.jitter_p, generator=generator, device=device)
     flip, grey, blur, sigma = torch.rand(4, count, generator=generator, device=device)
     sigma = _uniform(*a.blur_sigma, sigma).where(blur < a.blur, 0.0)
-    return ViewDraws(boxes, flip < a.flip, factors, order, grey < a.grayscale, sigma)
+    operations = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
+    if a.randaugment:
+        operations = sample_operations(count, a.randaugment, a.randaugment_space, generator=generator, device=device)
+    return ViewDraws(boxes, flip < a.flip, factors, order, grey < a.grayscale, sigma, operations)

@@ -8,7 +8,6 @@ The file is long because every set has a layout of its own.
 from __future__ import annotations
 
 import gzip
-import json
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contrastlab.data import coco
 from contrastlab.data.images import shapes
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
@@ -123,21 +123,14 @@ def _flowers(name: str, folder: Path) -> Splits:
     return _held_out(name, pool, hold_out(pool.labels), note)
 
 
-def _coco_json(path: Path) -> tuple[dict[int, Any], list[Any], dict[int, int], tuple[str, ...]]:
-    # images by id, annotations, category id (which may leave numbers out) to class number, class names
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    categories = sorted(raw["categories"], key=lambda category: category["id"])
-    number = {category["id"]: k for k, category in enumerate(categories)}
-    return {i["id"]: i for i in raw["images"]}, raw["annotations"], number, tuple(str(c["name"]) for c in categories)
-
-
 def _fungi(name: str, folder: Path) -> Splits:
     parts = []
     for part, file in (("train", "train.json"), ("test", "val.json")):
-        images, annotations, number, classes = _coco_json(folder / file)
-        paths = [images[a["image_id"]]["file_name"] for a in annotations]
-        labels = [number[a["category_id"]] for a in annotations]
-        parts.append(_streamed(f"{name}/{part}", folder, paths, labels, classes))
+        images, categories, marked = coco.lists(folder / file)  # one label a picture, without boxes
+        paths = [images[a["image_id"]]["file_name"] for a in marked]
+        number = {category["id"]: k for k, category in enumerate(categories)}
+        labels = [number[a["category_id"]] for a in marked]
+        parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
     return _given(name, parts, "FGVCx Fungi 2018, train.json against val.json, whole pictures")
 
 
@@ -164,12 +157,13 @@ def scale_box(box: Sequence[float], width: int, height: int, scale: float = _BOX
 
 def _objects(name: str, annotations: Path, pictures: Path) -> StreamedImages:
     # a crop of every object that is one; crowds and boxes without area are none
-    images, marked, number, classes = _coco_json(annotations)
-    marked = [a for a in marked if not a.get("iscrowd") and min(a["bbox"][2:]) > 0]
-    sizes = [images[a["image_id"]] for a in marked]
-    boxes = [scale_box(a["bbox"], i["width"], i["height"]) for a, i in zip(marked, sizes, strict=True)]
-    paths, labels = [image["file_name"] for image in sizes], [number[a["category_id"]] for a in marked]
-    return _streamed(name, pictures, paths, labels, classes, boxes)
+    known = coco.read_coco(annotations, strict=False)
+    marked = [each for each in known.objects if not each["iscrowd"]]
+    sizes = [known.images[each["image_id"]] for each in marked]
+    boxes = [scale_box(each["bbox"], i["width"], i["height"]) for each, i in zip(marked, sizes, strict=True)]
+    paths = [image["file_name"] for image in sizes]
+    labels = [known.number[each["category_id"]] for each in marked]
+    return _streamed(name, pictures, paths, labels, known.classes, boxes)
 
 
 def _coco(name: str, folder: Path, annotations: str = "annotations") -> Splits:

@@ -1,0 +1,50 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How many negatives are enough?
+#
+# **Figure 6 of *Contrastive Multiview Coding*** (`cmc`): from 64 to 8,192 negatives a query, NCE, half AlexNets on
+# ImageNet-100. The figure prints one number: accuracy saturates at about 60.3 %, with 4,096 negatives.
+#
+# Place your bet: the bound on the information grows with the logarithm of their number. Does accuracy?
+
+# %% tags=["parameters"]
+dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet100 | folder:<path> | parquet:<path>
+rows: str = "all"  # all, or rows by name: "k64,k4096"
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
+seeds: str = "0"  # such as "0,1,2"
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
+data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
+out_dir: str = "runs"  # new results and encoders, from the project's root
+
+# %% tags=["hide-cell"]
+from contrastlab.reproduce import notebook
+
+nb = notebook.open("cmc", "figure6", globals())
+
+# %%
+nb.claim
+
+# %% tags=["nbval-ignore-output"]
+table = nb.run()
+table
+
+# %% tags=["nbval-ignore-output"]
+table.figure()
+
+# %% tags=["nbval-ignore-output"]
+table.summary
+
+# %% [markdown]
+# Negatives are drawn with replacement: with fewer pictures than negatives, most keys are drawn more than once, and a
+# larger number says less and less. Each bank here has as many rows as there are pictures.
+
+# %% tags=["check"]
+nb.check()

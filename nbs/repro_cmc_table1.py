@@ -1,0 +1,52 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Which colours, how wide, how much augmentation?
+#
+# **Table 1 of *Contrastive Multiview Coding*** (`cmc`) gives luminance to one ResNet-50 and chrominance to another, of
+# half, single and double width, and reads ImageNet's classes from both pooled maps with one linear classifier.
+#
+# Place your bet: two untrained networks on Y and DbDr, small pictures. Does a linear classifier gain from their width?
+#
+# `papermill nbs/repro_cmc_table1.ipynb out.ipynb -p dataset cifar10 -p profile laptop`
+
+# %% tags=["parameters"]
+dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>
+columns: str = "all"  # all, or columns by name
+rows: str = "all"  # all, or rows by name: "lab,ydbdr"
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
+seeds: str = "0"  # such as "0,1,2"
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
+data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
+out_dir: str = "runs"  # new results and encoders, from the project's root
+
+# %% tags=["hide-cell"]
+from contrastlab import methods
+from contrastlab.reproduce import notebook
+
+nb = notebook.open("cmc", 1, globals())
+
+# %%
+nb.claim
+
+# %%
+methods.get("cmc/ydbdr")
+
+# %% tags=["nbval-ignore-output"]
+table = nb.run()
+table
+
+# %% [markdown]
+# The floor is as many random encoders as there are views. YDbDr is scaled by constants that the authors released with
+# another repository, years later: their mean for Db is −0.082, not the middle of its range, 0. RandAugment is theirs,
+# too: two operations that change no colour, since a changed colour would change what one view says of the other.
+
+# %% tags=["check"]
+nb.check()

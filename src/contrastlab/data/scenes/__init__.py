@@ -1,0 +1,1 @@
+"""Scenes: pictures with further registered channels. Generated rooms, NYU-Depth-V2, CamVid."""

@@ -1,0 +1,145 @@
+"""The outputs of an encoder layer by layer, as probes of single layers read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab.encoders.encoder import Encoder
+from contrastlab.errors import reject
+
+
+def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
+    """The layers of an encoder that can be probed, in order.
+
+    A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
+    and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
+    """
+    backbone = encoder.backbone
+    stages = {name: module for name, module in backbone.named_children() if name.startswith(("conv", "layer"))}
+    if any(name.startswith("layer") for name in stages):
+        found = {"conv1": backbone.get_submodule("maxpool")}
+        found |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
+    elif stages:
+        found = stages
+    else:
+        found = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
+    return found | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
+
+
+def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """What some layers of an encoder give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``.
+
+    Args:
+        encoder: one of :func:`contrastlab.encoders.build`.
+        x: views ``[B, C, H, W]``, normalised.
+        names: of :func:`named_layers`.
+
+    Raises:
+        ArgumentError: a layer that the encoder does not have.
+    """
+    layers, kept = named_layers(encoder), {}
+    for name in names:
+        if name not in layers:
+            raise reject("layers", name, f"those of the encoder: {', '.join(layers)}")
+
+    def keep(name: str) -> object:
+        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
+            kept[name] = output.clone()  # a ReLU behind may work in place
+
+        return layers[name].register_forward_hook(hook)
+
+    handles = [keep(name) for name in names]
+    try:
+        encoder(x)
+    finally:
+        for handle in handles:
+            handle.remove()  # type: ignore[attr-defined]
+    return {name: kept[name] for name in names}
+
+
+def side_within(channels: int, side: int, limit: int) -> int:
+    """The largest side of a map of ``channels`` with at most ``limit`` values, not more than ``side``, and at least 1.
+
+    With 9,600 values it is 10, 6, 5, 5, 6 for the five layers of the two halves of an AlexNet, the sizes of CMC's code.
+    """
+    return max(1, min(side, math.isqrt(limit // channels) if channels <= limit else 1))
+
+
+def pooled_layers(
+    encoders: nn.ModuleList, views: tuple[Tensor, ...], names: Sequence[str], limit: int = 9600
+) -> dict[str, Tensor]:
+    """Features ``[B, F]`` of some layers, those of all streams side by side.
+
+    A map is max-pooled to the largest square with at most ``limit`` values over all streams.
+
+    Args:
+        encoders: one per stream.
+        views: one tensor per stream.
+        names: of layers.
+        limit: values of a layer.
+    """
+    if len(views) != len(encoders):
+        raise reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")
+    each = [layer_outputs(e, v, names) for e, v in zip(encoders, views, strict=True)]  # type: ignore[arg-type]
+    out = {}
+    for name in names:
+        maps = [outputs[name].float() for outputs in each]
+        if maps[0].dim() == 4:
+            side = side_within(sum(m.shape[1] for m in maps), min(maps[0].shape[2:]), limit)
+            maps = [F.adaptive_max_pool2d(m, side).flatten(1) for m in maps]
+        out[name] = torch.cat(maps, 1)
+    return out
+
+
+def architecture(encoder: Encoder, size: int) -> list[dict[str, Any]]:
+    """The layers of a half AlexNet as CMC prints them, read off the modules while they see a view.
+
+    Args:
+        encoder: with blocks conv1, … and fully connected layers fc6, ….
+        size: side of the view in pixels.
+
+    Returns:
+        For each layer its name, ``X`` the side of its output, ``C`` its channels, ``K`` kernel, ``S`` stride and ``P``
+        padding; a fully connected layer is a convolution as large as what it reads.
+    """
+    rows: list[dict[str, Any]] = []
+    heading = {"layer": "data", "X": size, "C": encoder.in_channels, "K": None, "S": None, "P": None}
+    side = size
+
+    def watch(name: str, module: nn.Module) -> object:
+        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
+            nonlocal side
+            if isinstance(module, nn.Linear):
+                rows.append({"layer": name, "X": 1, "C": module.out_features, "K": side, "S": 1, "P": 0})
+                side = 1
+                return
+            kernel, stride, padding = (_one(getattr(module, k)) for k in ("kernel_size", "stride", "padding"))
+            side = output.shape[-1]
+            rows.append({"layer": name, "X": side, "C": output.shape[1], "K": kernel, "S": stride, "P": padding})
+
+        return module.register_forward_hook(hook)
+
+    handles = []
+    for block, layer in (*encoder.backbone.named_children(), *encoder.head.named_children()):
+        for part in layer.modules():
+            if isinstance(part, nn.Conv2d | nn.Linear):
+                handles.append(watch(block, part))
+            elif isinstance(part, nn.MaxPool2d):
+                handles.append(watch(block.replace("conv", "pool"), part))
+    try:
+        with torch.no_grad():
+            encoder(torch.zeros(1, encoder.in_channels, size, size))
+    finally:
+        for handle in handles:
+            handle.remove()  # type: ignore[attr-defined]
+    return [heading, *rows]
+
+
+def _one(value: int | tuple[int, ...]) -> int:
+    return value if isinstance(value, int) else value[0]

@@ -1,0 +1,76 @@
+"""A network as papers print one: a row for each layer, read from the module itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from contrastlab import papers
+from contrastlab.encoders import Encoder
+
+COLUMNS = ("X (spatial)", "C (channels)", "K (kernel)", "S (stride)", "P (padding)")
+_LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Linear)
+
+
+def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
+    """Size and channels of what each named layer gives, and kernel, stride and padding of its convolution or pooling.
+
+    A layer is a child of the network that has a convolution, a pooling or a linear map in it; an encoder's are those of
+    its backbone and its head.
+
+    Args:
+        module: the network, or an :class:`contrastlab.encoders.Encoder`.
+        x: views ``[B, C, H, W]`` to send through.
+
+    Returns:
+        The columns :data:`COLUMNS`; NaN where a linear map has none.
+    """
+    parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
+    named = [(name, child) for part in parts for name, child in part.named_children()]
+    found: dict[str, list[float]] = {}
+    handles = [
+        child.register_forward_hook(_recorder(name, found, layer))
+        for name, child in named
+        if (layer := next((m for m in child.modules() if isinstance(m, _LAYERS)), None)) is not None
+    ]
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()(x)
+    finally:
+        module.train(training)
+        for handle in handles:
+            handle.remove()
+    return pd.DataFrame.from_dict(found, orient="index", columns=list(COLUMNS))
+
+
+def _recorder(name: str, found: dict[str, list[float]], layer: nn.Module) -> Any:
+    def record(_: nn.Module, __: Any, out: Tensor) -> None:
+        size = float(out.shape[2]) if out.dim() == 4 else 1.0
+        how = [_first(getattr(layer, key, np.nan)) for key in ("kernel_size", "stride", "padding")]
+        found[name] = [size, float(out.shape[1]), *how]
+
+    return record
+
+
+def _first(value: Any) -> float:
+    return float(value[0] if isinstance(value, tuple) else value)
+
+
+def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.DataFrame:
+    """The printed rows and those of a module side by side, ``printed`` and ``code`` under each column.
+
+    Args:
+        paper: short name.
+        table: number of an architecture table.
+        made: as :func:`rows` gives it.
+    """
+    printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
+    columns = [column for column in COLUMNS if column in printed]
+    both = {(column, which): frame.get(column) for column in columns for which, frame in
+            (("printed", printed), ("code", made))}  # fmt: skip
+    return pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))

@@ -1,0 +1,348 @@
+"""Channels of a scene: what each view is, which pairs are compared, patches and predictions against their loops."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import encoders, keys, methods, negatives, objectives, positives
+from contrastlab.data.scenes import rooms
+from contrastlab.data.scenes.augment import SceneAugmentation
+from contrastlab.data.scenes.sets import SceneSet
+from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.methods import Recipe
+from contrastlab.negatives import BatchRandom
+from contrastlab.pretrain import pretrain
+from contrastlab.pretrain.learner import Learner
+from contrastlab.settings import Settings
+from contrastlab.views import Augmented, Channels, Split
+from contrastlab.views.channels import CODE, LAYOUT, labels, slices
+
+FOUR = ("L", "ab", "depth", "normal")
+SETTINGS = Settings(
+    arch="scene", width=0.03125, dim=8, image_size=32, augmentation="cmc", batch_size=4, epochs=1, milestones=(),
+    optimiser={"name": "adam"}, lr=1e-3, knn_every=0,
+)  # fmt: skip
+
+
+def scenes(count: int = 8, first: int = 0) -> Tensor:
+    return rooms.render(torch.arange(first, first + count), height=40, width=48, motion=True)[0]
+
+
+def rooms_of(count: int = 8) -> SceneSet:
+    items, kinds = rooms.render(torch.arange(count), height=40, width=48)
+    return SceneSet("few", items, kinds, rooms.KINDS, rooms.CLASSES)
+
+
+# -- what a view is -------------------------------------------------------------------------------------------------
+
+
+def test_each_view_is_its_channel() -> None:
+    packed = SceneAugmentation("none", 32).plain(scenes())
+    views = Channels((*FOUR, "label"), "full").read(packed)
+    assert [view.shape[1] for view in views] == [1, 2, 1, 3, 1]  # Table 12's star
+    torch.testing.assert_close(views[:2], Split().plain((255 * packed[:, :3]).round().byte(), _Whole()))
+    low, high = Channels(("depth",)).read(packed[:1, :, :1, :2].clone().index_fill_(1, torch.tensor(4), 0.7))[0], 1
+    torch.testing.assert_close(low, torch.full_like(low, -1.0), atol=1e-5, rtol=0)
+    ten = packed[:1, :, :1, :1].clone().index_fill_(1, torch.tensor(4), 10.0)
+    assert Channels(("depth",)).read(ten)[0].item() == pytest.approx(high, abs=1e-5)
+    assert torch.equal(views[3], packed[:, 5:8])
+    codes = {int(c): float(views[4][labels(packed)[:, None] == c].unique()) for c in labels(packed).unique()}
+    assert len(set(codes.values())) == 5
+    assert min(abs(a - b) for i, a in codes.items() for j, b in codes.items() if i != j) > 0.2
+
+
+class _Whole:
+    """Pictures as they are."""
+
+    def random(self, batch: Any, rng: Any = None, *, view: int = 0) -> Tensor:
+        return batch / 255
+
+    plain = random
+
+    def normalise(self, view: Tensor) -> Tensor:
+        return view
+
+
+def test_what_is_missing_is_zero_for_an_encoder_and_not_asked_of_a_decoder() -> None:
+    packed = SceneAugmentation("none", 32).plain(scenes(2))
+    packed[0, 4:8, 3, 5] = math.nan
+    packed[1, 3, 0, 0] = -1
+    part = Channels(("depth", "normal", "label"), targets=())
+    depth, normal, label = part.read(packed)
+    assert depth[0, 0, 3, 5] == 0
+    assert bool((normal[0, :, 3, 5] == 0).all())
+    assert label[1, 0, 0, 0] == -1
+    assert all(bool(view.isfinite().all()) for view in (depth, normal, label))
+    *_, depth, code = Channels(("L",), targets=("depth", "label")).read(packed)
+    assert int(depth.isnan().sum()) == 1
+    assert bool(depth[0, 0, 3, 5].isnan())
+    assert code.shape[1] == CODE
+    assert bool(code[1, :, 0, 0].isnan().all())
+    assert int(code.isnan().sum()) == CODE
+    known = code[0].flatten(1).T
+    products = known @ known.T  # classes are orthogonal unit vectors
+    same = labels(packed)[0].flatten()
+    torch.testing.assert_close(products, (same[:, None] == same).float(), atol=1e-5, rtol=0)
+
+
+def test_a_patch_is_cut_from_all_channels_alike_and_its_mirror_image_turns_arrows() -> None:
+    items = scenes(30)
+    assert items.shape[1] == sum(LAYOUT.values())
+    plain, mirror = SceneAugmentation("crop", 16), SceneAugmentation("cmc", 16)
+    where = slices(10)
+    crops = plain.random(items, torch.Generator().manual_seed(3))
+    for scene, crop in zip(items.float(), crops, strict=True):
+        windows = scene.unfold(1, 16, 1).unfold(2, 16, 1)  # every place a patch can have
+        right = (windows == crop[:, None, None])[4:].flatten(3).all(3).all(0)  # exactly as it was stored
+        assert int(right.sum()) == 1
+        top, left = right.nonzero()[0].tolist()
+        assert torch.equal(scene[:3, top : top + 16, left : left + 16], (crop[:3] * 255).round())
+    flipped = mirror.random(items, torch.Generator().manual_seed(3))
+    turned = 0
+    for crop, other in zip(crops, flipped, strict=True):
+        if torch.equal(crop, other):
+            continue
+        turned += 1
+        arrows = crop.flip(2)
+        arrows[where["normal"].start] *= -1
+        arrows[where["flow"].start] *= -1
+        assert torch.equal(arrows, other)
+    assert 5 <= turned <= 25
+    again = mirror.random(items, torch.Generator().manual_seed(3))
+    assert torch.equal(again, flipped)
+
+
+def test_a_mirrored_sphere_still_shows_its_normals() -> None:
+    """Depth falls towards where the normal does not point, in a patch and in its mirror image alike."""
+    items = scenes(60)
+    for seed in (0, 1):
+        patch = SceneAugmentation("cmc", 32).random(items, torch.Generator().manual_seed(seed))
+        step = patch[:, 4, :, 2:] - patch[:, 4, :, :-2]
+        right, curved = patch[:, 5, :, 1:-1], patch[:, 3, :, 1:-1] == 3
+        clear = curved & (step.abs() < 0.3) & (right.abs() > 0.3)
+        assert int(clear.sum()) > 300
+        assert float((step[clear] * right[clear] > 0).float().mean()) > 0.9
+
+
+def test_patches_larger_than_scenes_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="size=64: .*40"):
+        SceneAugmentation("cmc", 64).random(scenes(1))
+    with pytest.raises(UnknownNameError, match="instdisc"):
+        SceneAugmentation("instdisc", 8)
+
+
+def test_impossible_channels_are_named() -> None:
+    with pytest.raises(UnknownNameError, match="channel 'dept'.*did you mean depth"):
+        Channels(("L", "dept"))
+    with pytest.raises(ArgumentError, match="names="):
+        Channels(("L", "L"))
+    with pytest.raises(ArgumentError, match="names="):
+        Channels(("L",), targets=("L",))
+    with pytest.raises(ArgumentError, match="graph='half'"):
+        Channels(FOUR, "half")  # type: ignore[arg-type]
+    with pytest.raises(NotApplicableError, match="needs the channel 'depth'; these items have rgb, label"):
+        Channels(FOUR).channels(4)
+    with pytest.raises(NotApplicableError, match="grey"):
+        Channels().channels(1)
+    with pytest.raises(ArgumentError, match="channels=6: .*rgb, label, depth"):
+        slices(6)
+    assert Channels(("L",)).channels(3) == (1,)
+    with pytest.raises(NotApplicableError, match="no classes of pixels"):
+        labels(torch.zeros(1, 3, 2, 2))
+
+
+# -- patches: the loss against a loop over pairs --------------------------------------------------------------------
+
+
+def patch_recipe(views: Channels, **parts: Any) -> Recipe:
+    return Recipe(
+        "x/patches", "patches", views, keys.Locations(), negatives.Every(), positives.Each(), temperature=0.2, **parts
+    )
+
+
+def learner_of(recipe: Recipe, channels: int = 10) -> Learner:
+    torch.manual_seed(1)
+    made = encoders.build_for(recipe.views, channels, arch="scene", width=0.03125, dim=8)
+    return Learner(recipe, SETTINGS, images=20, classes=3, seed=0, encoders=made)
+
+
+def patch_loss(networks: nn.ModuleList, views: list[Tensor], pair: tuple[int, int]) -> Tensor:
+    """One query, one location after the other: global from the first stream, local from the second."""
+    query, key = pair
+    asked = F.normalize(networks[query].head(networks[query].stages(views[query])["conv5"]), dim=1)
+    seen = networks[key].stages(views[key])["conv4"]
+    places = [F.normalize(seen[b, :, i, j], dim=0) for b in range(len(seen)) for i in range(seen.shape[2])
+              for j in range(seen.shape[3])]  # fmt: skip
+    each, losses = seen.shape[2] * seen.shape[3], []
+    for b, q in enumerate(asked):
+        others = [q @ place / 0.2 for n, place in enumerate(places) if n // each != b]
+        for place in places[b * each : (b + 1) * each]:
+            scores = torch.stack([q @ place / 0.2, *others])
+            losses.append(torch.logsumexp(scores, 0) - scores[0])
+    return torch.stack(losses).mean()
+
+
+PARTS = {
+    "one view": Channels(("L",)), "two": Channels(("L", "ab")), "core": Channels(FOUR), "full": Channels(FOUR, "full"),
+    "labels": Channels(("L", "label")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_patch_loss_is_the_sum_over_pairs_and_locations(name: str) -> None:
+    part = PARTS[name]
+    count = len(part.names)
+    assert len(part.pairs) == {"one view": 1, "full": 12}.get(name, 2 * (count - 1))
+    state = learner_of(patch_recipe(part))
+    views = part.make(scenes(3), SceneAugmentation("cmc", 32), torch.Generator().manual_seed(0))
+    twin = copy.deepcopy(state.network.encoders).double()
+    wide = [view.double() for view in views]
+    each = {pair: patch_loss(twin, wide, pair) for pair in part.pairs}
+    done = state.loss(views, torch.arange(3), torch.arange(3), BatchRandom(torch.Generator()), 0, 1)
+    assert done.loss.item() == pytest.approx(sum(each.values()).item(), rel=1e-5)
+    done.loss.backward()
+    for stream in range(count):  # an encoder hears of its own pairs only
+        mine = [loss for pair, loss in each.items() if stream in pair]
+        slow = torch.autograd.grad(sum(mine), list(twin[stream].parameters()), retain_graph=True)
+        for got, wanted in zip(state.network.encoders[stream].parameters(), slow, strict=True):
+            torch.testing.assert_close(got.grad.double(), wanted, rtol=1e-3, atol=5e-3 * float(wanted.abs().max()))
+    if name == "core":  # colour and depth never meet
+        alone = torch.autograd.grad(each[0, 1] + each[1, 0], list(twin[1].parameters()), retain_graph=True)
+        for parameter, wanted in zip(state.network.encoders[1].parameters(), alone, strict=True):
+            torch.testing.assert_close(
+                parameter.grad.double(), wanted, rtol=1e-3, atol=5e-3 * float(wanted.abs().max())
+            )
+
+
+def test_the_full_graph_counts_every_edge_in_both_directions() -> None:
+    assert Channels(FOUR, "full").pairs == tuple((i, j) for i in range(4) for j in range(4) if i != j)
+    assert Channels(FOUR).pairs == ((0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0))
+    assert Channels(("L",)).pairs == ((0, 0),)
+
+
+def test_a_map_with_other_channels_than_the_embedding_is_refused() -> None:
+    with pytest.raises(NotApplicableError, match=r"positives must be Each\(\); given: One"):
+        replace(patch_recipe(Channels(("L",))), positives=positives.One())
+    with pytest.raises(NotApplicableError, match="one positive"):
+        replace(patch_recipe(Channels(("L",))), objective=objectives.BinaryNCE())
+    recipe = replace(patch_recipe(Channels(("L",))), keys=keys.Locations("conv2"))
+    views = recipe.views.make(scenes(3), SceneAugmentation("cmc", 32))
+    with pytest.raises(ArgumentError, match="dim=8: accepted is 4, the channels of the map conv2"):
+        learner_of(recipe).loss(views, torch.arange(3), torch.arange(3), BatchRandom(torch.Generator()), 0, 1)
+    recipe = replace(recipe, keys=keys.Locations("conv9"))
+    with pytest.raises(UnknownNameError, match="conv9"):
+        learner_of(recipe).loss(views, torch.arange(3), torch.arange(3), BatchRandom(torch.Generator()), 0, 1)
+    with pytest.raises(NotApplicableError, match="names no blocks"):
+        encoders.build("tiny").stages(torch.zeros(1, 3, 16, 16))
+
+
+# -- predictions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["depth", "normal", "label", "ab"])
+def test_predicting_is_half_the_mean_squared_error(target: str) -> None:
+    base = methods.get("cmc/predict_depth")
+    recipe = replace(base, views=Channels(("L",), targets=(target,)))
+    state = learner_of(recipe)
+    items = scenes(3)
+    items[0, 4:8, 10:30, 10:30] = math.nan
+    items[1, 3, 10:20] = -1
+    views = recipe.views.make(items, SceneAugmentation("cmc", 32), torch.Generator().manual_seed(0))
+    assert len(views) == 2
+    twin = copy.deepcopy(state.network).double()
+    maps = twin.encoders[0].stages(views[0].double())
+    guess = twin.decoders[0]({name: maps[name] for name in maps}, (32, 32))
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for g, v in zip(guess.flatten(), views[1].double().flatten(), strict=True):
+        count += 1
+        total = total if bool(v.isnan()) else total + (g - v) ** 2
+    expected = total / count / 2
+    done = state.loss(views, torch.arange(3), torch.arange(3), BatchRandom(torch.Generator()), 0, 1)
+    assert done.loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    done.loss.backward()
+    expected.backward()
+    for (name, got), wanted in zip(state.network.named_parameters(), twin.parameters(), strict=True):
+        if ".head." in name and name.startswith("encoders"):
+            assert got.grad is None  # the fully connected layers take no part
+        else:
+            torch.testing.assert_close(got.grad.double(), wanted.grad, rtol=1e-2, atol=1e-5)
+
+
+def test_a_decoder_without_skips_reads_the_last_map_only() -> None:
+    encoder = encoders.build("scene", in_channels=1, width=0.03125, dim=8).eval()
+    with torch.no_grad():
+        maps = encoder.stages(torch.randn(2, 1, 32, 32))
+        changed = {name: m + (name != "conv5") for name, m in maps.items()}
+        for skips in (True, False):
+            decoder = encoder.decoder(2, 4, skips=skips).eval()
+            assert torch.equal(decoder(maps, (32, 32)), decoder(changed, (32, 32))) is not skips
+            assert decoder(maps, (33, 20)).shape == (2, 2, 33, 20)
+
+
+def test_what_predicts_needs_targets_and_no_negatives() -> None:
+    base = methods.get("cmc/predict_depth")
+    with pytest.raises(NotApplicableError, match="would collapse: take Pixels of targets"):
+        replace(base, views=Channels(("L", "depth")))
+    with pytest.raises(NotApplicableError, match=r"must be Likelihood\(\)"):
+        replace(base, objective=objectives.InfoNCE())
+    with pytest.raises(NotApplicableError, match="would collapse"):
+        replace(methods.get("ring/simclr"), name="x/y", objective=objectives.Likelihood())
+    with pytest.raises(ArgumentError, match="width=0"):
+        keys.Pixels(0)
+
+
+# -- in the loop ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [n for n in methods.names("cmc") if "scenes" not in n])
+def test_rows_train_with_adam_and_resume(name: str, tmp_path) -> None:
+    recipe = methods.get(name)
+    if not isinstance(recipe.views, Channels):
+        return
+    done = pretrain(recipe, SETTINGS, rooms_of(), seed=1, folder=tmp_path, log=lambda line: None)
+    assert math.isfinite(done.history[-1]["loss"])
+    assert "mi_bound" not in done.history[-1]
+    again = pretrain(recipe, SETTINGS, rooms_of(), seed=1, folder=tmp_path, log=lambda line: None)
+    assert again.history == done.history
+    torch.manual_seed(0)
+    start = pretrain(
+        replace(methods.get("cmc/scenes_random"), views=recipe.views.single()), SETTINGS, rooms_of(), seed=1
+    )
+    for stream in range(len(recipe.views.names)):
+        pairs = zip(
+            done.encoders[stream].backbone.parameters(), start.encoders[stream].backbone.parameters(), strict=True
+        )
+        assert not any(torch.equal(a, b) for a, b in pairs)
+
+
+def test_adam_is_that_of_torch() -> None:
+    recipe, items = methods.get("cmc/views_1"), rooms_of(8)
+    settings = SETTINGS.override(optimiser={"betas": (0.5, 0.9)}, weight_decay=0.0)
+    done = pretrain(recipe, settings, items, seed=1, log=lambda line: None)
+    slow = pretrain(replace(recipe, keys=None), settings, items, seed=1)
+    state = Learner(recipe, settings, images=8, classes=3, seed=1, encoders=slow.encoders.train())
+    optimiser = torch.optim.Adam(state.network.parameters(), lr=1e-3, betas=(0.5, 0.9))
+    from contrastlab.data.loading import generator
+
+    order = torch.arange(8)[torch.randperm(8, generator=generator(1, "order", 0))]
+    for step in range(2):
+        batch = items.items[order[4 * step : 4 * step + 4]]
+        views = recipe.views.make(batch, SceneAugmentation("cmc", 32), generator(1, "views/0", step))
+        loss = state.loss(views, torch.arange(4), torch.arange(4), BatchRandom(torch.Generator()), step, 2).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    for mine, wanted in zip(done.encoders.parameters(), state.network.encoders.parameters(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_augmented_views_of_scenes_are_none_of_ours() -> None:
+    assert Augmented().channels(8) == (8,)  # all channels stacked, as one would a picture's

@@ -1,0 +1,199 @@
+"""The ray-caster against analytic surfaces and a slow twin; flow against re-projection; the same scene every time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from contrastlab import data
+from contrastlab.data.scenes import rooms
+from contrastlab.errors import ArgumentError
+from contrastlab.views.channels import slices
+
+H, W = 24, 36
+EYE = (np.zeros((1, 3), np.float32), np.eye(3, dtype=np.float32)[None])
+
+
+def empty(low=(-2.0, -1.5, -1.0), high=(2.0, 1.0, 5.0)) -> rooms.Rooms:
+    """A room around a camera at the origin that looks along z, with nothing in it."""
+    corner = [np.array([c], np.float32) for c in (low, high)]
+    return replace(
+        rooms.draw(0, np.array([0])), low=corner[0], high=corner[1], cameras=(EYE, EYE),
+        spheres=np.zeros((1, rooms.SLOTS, 4), np.float32), boxes=np.zeros((1, rooms.SLOTS, 7), np.float32),
+    )  # fmt: skip
+
+
+def test_walls_are_planes() -> None:
+    directions = rooms.rays(H, W)
+    hits = rooms.cast(empty(), 0, directions)
+    x, y, _ = directions.astype(np.float64)
+    # the smallest of the five exits in front of the camera, by hand
+    with np.errstate(divide="ignore"):
+        exits = np.stack([
+            np.where(y > 0, 1.0 / y, np.inf), np.where(y < 0, -1.5 / y, np.inf), np.where(x < 0, -2.0 / x, np.inf),
+            np.where(x > 0, 2.0 / x, np.inf), np.full_like(x, 5.0),
+        ])  # fmt: skip
+    names = np.array([0, 1, 2, 3, 5])  # floor, ceiling, left, right, far
+    np.testing.assert_allclose(hits.depth[0], exits.min(0), rtol=1e-5)
+    assert (hits.surface[0] == names[exits.argmin(0)]).all()
+    normals = np.array([[0, -1, 0], [0, 1, 0], [1, 0, 0], [-1, 0, 0], [0, 0, 0], [0, 0, -1]])
+    np.testing.assert_array_equal(hits.normal[0].T, normals[hits.surface[0]])
+    assert len(set(hits.surface[0])) == 5
+
+
+def test_a_sphere_is_a_sphere() -> None:
+    room = empty()
+    room.spheres[0, 1] = (0.2, -0.1, 3.0, 0.6)
+    directions = rooms.rays(H, W)
+    hits = rooms.cast(room, 0, directions)
+    met = hits.surface[0] == 7
+    centre = np.array([0.2, -0.1, 3.0])
+    for ray, depth, normal, hit in zip(directions.T, hits.depth[0], hits.normal[0].T, met, strict=True):
+        roots = np.roots([ray @ ray, -2 * ray @ centre, centre @ centre - 0.36])
+        assert hit == (abs(roots[0].imag) < 1e-9)
+        if hit:
+            assert depth == pytest.approx(min(roots.real), abs=1e-3)
+            np.testing.assert_allclose(normal, (depth * ray - centre) / 0.6, atol=1e-3)
+    assert 20 < met.sum() < 200
+
+
+def slow(room: rooms.Rooms, ray: NDArray[np.float64], start: NDArray[np.float64]) -> tuple[float, int, list[float]]:
+    """Nearest hit of one ray, in float64: every face of every box and of the room as a plane with a border."""
+    found: list[tuple[float, int, list[float]]] = []
+    low, high = room.low[0].astype(float), room.high[0].astype(float)
+    for number, (axis, side, sign) in enumerate(
+        [(1, high, -1), (1, low, 1), (0, low, 1), (0, high, -1), (2, low, 1), (2, high, -1)]
+    ):
+        t = (side[axis] - start[axis]) / ray[axis]
+        normal = [0.0, 0.0, 0.0]
+        normal[axis] = float(sign)
+        point = start + t * ray
+        others = [k for k in range(3) if k != axis]
+        if t > 0 and all(low[k] - 1e-9 <= point[k] <= high[k] + 1e-9 for k in others):
+            found.append((t, number, normal))
+    for slot in range(rooms.SLOTS):
+        *centre, radius = room.spheres[0, slot].astype(float)
+        if radius:
+            off = start - np.array(centre)
+            a, b, c = ray @ ray, 2 * ray @ off, off @ off - radius**2
+            if (square := b * b - 4 * a * c) > 0 and (t := (-b - math.sqrt(square)) / (2 * a)) > 0:
+                found.append((t, 6 + slot, list((off + t * ray) / radius)))
+        box = room.boxes[0, slot].astype(float)
+        if box[3]:
+            c, s = math.cos(box[6]), math.sin(box[6])
+            axes = np.array([[c, 0, -s], [0, 1, 0], [s, 0, c]])
+            for k in range(3):
+                for sign in (-1, 1):
+                    normal = sign * axes[k]
+                    t = float((normal @ (box[:3] - start) + box[3 + k]) / (normal @ ray))
+                    inside = np.abs(axes @ (start + t * ray - box[:3])) <= box[3:6] + 1e-9
+                    if t > 0 and normal @ ray < 0 and all(inside[j] for j in range(3) if j != k):
+                        found.append((t, 6 + rooms.SLOTS + slot, list(normal)))
+    return min(found)
+
+
+@pytest.mark.parametrize("index", [1, 4, 7, 12])
+def test_a_room_is_what_its_loop_says(index: int) -> None:
+    room = rooms.draw(3, np.array([index]))
+    directions = rooms.rays(H, W)
+    hits = rooms.cast(room, 0, directions)
+    start, turn = room.cameras[0][0][0].astype(float), room.cameras[0][1][0].astype(float)
+    edges = 0
+    for pixel in range(0, H * W, 5):
+        depth, surface, normal = slow(room, turn @ directions[:, pixel].astype(float), start)
+        if hits.surface[0, pixel] != surface:  # float32 may decide otherwise within a hair of an edge
+            edges += 1
+            continue
+        assert hits.depth[0, pixel] == pytest.approx(depth, rel=1e-3)
+        np.testing.assert_allclose(hits.normal[0, :, pixel], normal, atol=5e-3)
+    assert edges <= 1
+
+
+def test_normals_have_length_one_and_face_the_camera() -> None:
+    room = rooms.draw(0, np.arange(40))
+    directions = rooms.rays(H, W)
+    hits = rooms.cast(room, 0, directions)
+    np.testing.assert_allclose(np.linalg.norm(hits.normal, axis=1), 1, atol=2e-3)
+    assert ((hits.normal * (room.cameras[0][1] @ directions)).sum(1) < 1e-3).all()
+    scenes, _ = rooms.render(torch.arange(40))
+    normal = scenes[:, slices(8)["normal"]].float()
+    torch.testing.assert_close(normal.norm(dim=1), torch.ones(40, 64, 96), atol=3e-3, rtol=0)
+    # stored in the camera's axes: against the pixel's own ray
+    assert float((normal.flatten(2) * torch.from_numpy(rooms.rays(64, 96))).sum(1).max()) < 5e-3
+
+
+def test_flow_is_where_the_next_camera_sees_the_same_point() -> None:
+    same = total = 0
+    for index in range(12):
+        room = rooms.draw(5, np.array([index]))
+        hits = rooms.cast(room, 0, rooms.rays(H, W))
+        moved = rooms.flow(room, hits, H, W)[0]
+        assert float(np.abs(moved).max()) > 0.1
+        focal = 0.9 * W
+        target = rooms.rays(H, W) + np.concatenate([moved / focal, np.zeros((1, H * W), np.float32)])
+        again = rooms.cast(room, 1, target)  # the second camera looks exactly there
+        start, turn = room.cameras[1]
+        expected = (turn[0].T @ (hits.point[0] - start[0][:, None]))[2]  # depth of the point in the second frame
+        assert (again.depth[0] <= expected * (1 + 2e-3) + 2e-3).all()  # hidden by something nearer, never seen through
+        seen = np.abs(again.depth[0] - expected) < 1e-2
+        np.testing.assert_allclose(again.point[0][:, seen], hits.point[0][:, seen], atol=0.03)
+        same, total = same + int(seen.sum()), total + seen.size
+    assert same > 0.9 * total
+
+
+def test_a_scene_is_the_same_whatever_is_rendered_beside_it() -> None:
+    some, kinds = rooms.render(torch.tensor([9, 2, 40]), seed=1, motion=True)
+    alone, kind = rooms.render(torch.tensor([2]), seed=1, motion=True)
+    assert torch.equal(some[1], alone[0])
+    assert kinds[1] == kind[0]
+    assert torch.equal(rooms.render(torch.tensor([2]), seed=1)[0][0], alone[0, :8])
+    assert not torch.equal(rooms.render(torch.tensor([2]), seed=2)[0][0], alone[0, :8])
+    assert (rooms.render(torch.arange(0))[0].shape, rooms.HEIGHT, rooms.WIDTH) == ((0, 8, 64, 96), 64, 96)
+
+
+def test_this_version_looks_like_this() -> None:
+    """Whoever changes what a scene looks like raises VERSION: stored results name it."""
+    scenes, kinds = rooms.render(torch.arange(64))
+    assert rooms.VERSION == 1
+    assert kinds.bincount().tolist() == KINDS
+    assert scenes.float().mean((0, 2, 3)).tolist() == pytest.approx(MEANS, abs=2e-2)
+
+
+KINDS = [22, 15, 27]
+MEANS = [96.88, 93.88, 98.28, 1.23, 3.96, 0.02, -0.07, -0.55]
+
+
+def test_every_class_of_pixels_occurs_and_kinds_hold_what_they_say() -> None:
+    scenes, kinds = rooms.render(torch.arange(200))
+    label = scenes[:, 3].long()
+    assert label.unique().tolist() == [0, 1, 2, 3, 4]
+    assert not bool((label[kinds == 0] == 3).any())
+    assert not bool((label[kinds == 1] == 4).any())
+    room = rooms.draw(0, np.arange(200))
+    assert ((room.spheres[:, :, 3] > 0).any(1) == (kinds.numpy() != 0)).all()
+    assert ((room.boxes[:, :, 3] > 0).any(1) == (kinds.numpy() != 1)).all()
+    assert scenes[:, 4].min() > 0
+    assert (scenes[:, :3].float() % 1 == 0).all()
+
+
+def test_splits_have_no_scene_in_common() -> None:
+    splits = data.load("rooms", n_train=30, n_test=20)
+    held = data.load("rooms_validation", n_train=30, n_test=20)
+    parts = {"pretrain": splits.pretrain, "train": splits.train, "test": splits.test, "validation": held.test}
+    seen = {name: {bytes(item.numpy().tobytes()) for item in part.items} for name, part in parts.items()}
+    assert sum(map(len, seen.values())) == len(set().union(*seen.values())) == 30 + 30 + 20 + 20
+    assert torch.equal(splits.pretrain.items, held.pretrain.items)
+    assert splits.pretrain.fingerprint == held.pretrain.fingerprint != splits.test.fingerprint
+    assert len({part.fingerprint for part in parts.values()}) == 4
+    assert splits.train.take(5).fingerprint not in {part.fingerprint for part in parts.values()}
+    assert data.load("rooms", n_train=30, n_test=20, seed=1).pretrain.fingerprint != splits.pretrain.fingerprint
+
+
+def test_numbers_of_scenes_are_not_negative() -> None:
+    with pytest.raises(ArgumentError, match="indices=-1"):
+        rooms.render(torch.tensor([-1]))

@@ -1,0 +1,246 @@
+"""Classes of pixels: counts and means by hand, a decoder that learns, an encoder that does not change."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from contrastlab import encoders, tasks
+from contrastlab.data import Splits
+from contrastlab.data.scenes import rooms
+from contrastlab.data.scenes.augment import SceneAugmentation
+from contrastlab.data.scenes.sets import SceneSet
+from contrastlab.errors import ArgumentError, NotApplicableError
+from contrastlab.settings import SegmentationProbe, Settings
+from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmenter, predict, segment
+from contrastlab.views import Channels
+
+PROBE = SegmentationProbe(epochs=4, batch_size=8, width=4, lr=3e-3)
+
+
+def part(name: str, first: int, count: int) -> SceneSet:
+    items, kinds = rooms.render(torch.arange(first, first + count), height=40, width=48)
+    return SceneSet(name, items, kinds, rooms.KINDS, rooms.CLASSES)
+
+
+@pytest.fixture(scope="module")
+def splits() -> Splits:
+    train = part("train", 0, 24)
+    return Splits("few", train, train, part("test", 500, 10), "few rooms")
+
+
+def setting_of(splits: Splits, names=("L", "depth")) -> tasks.Setting:
+    return tasks.Setting(Channels(names), SceneAugmentation("crop", 32), splits, seed=3)
+
+
+def encoders_of(names=("L", "depth"), seed: int = 0) -> nn.ModuleList:
+    torch.manual_seed(seed)
+    return encoders.build_for(Channels(names), 8, arch="scene", width=0.0625, dim=16).eval()
+
+
+# -- means by hand --------------------------------------------------------------------------------------------------
+
+
+def grid(*rows: str) -> torch.Tensor:
+    """``"01-"``: classes, void as a dash; one picture of each row."""
+    return torch.tensor([[[-1 if c == "-" else int(c) for c in row]] for row in rows])
+
+
+def test_confusion_counts_pixels_by_truth_and_prediction() -> None:
+    counts = tasks.confusion(grid("0012", "2220"), grid("0-11", "22-0"), 3)
+    assert counts.tolist() == [
+        [[1, 0, 0], [0, 1, 1], [0, 0, 0]],  # the second pixel is void
+        [[1, 0, 0], [0, 0, 0], [0, 0, 2]],
+    ]
+    with pytest.raises(ArgumentError, match=r"predicted=\(-1"):
+        tasks.confusion(grid("-0"), grid("00"), 2)
+    with pytest.raises(ArgumentError, match=r"truth=\(0, 3\)"):
+        tasks.confusion(grid("00"), grid("03"), 3)
+
+
+HAND = {
+    # prediction, truth, classes, mean IoU, pixel accuracy
+    "perfect": ("0123", "0123", 4, 100.0, 100.0),
+    "an absent class is left out": ("0011", "0011", 5, 100.0, 100.0),
+    "half": ("0011", "0001", 2, 100 * (2 / 3 + 1 / 2) / 2, 75.0),
+    "predicted only": ("0002", "0000", 3, 100 * (3 / 4 + 0) / 2, 75.0),
+    "missed altogether": ("0000", "0001", 2, 100 * (3 / 4 + 0) / 2, 75.0),
+    "void is nobody's": ("0110", "01--", 2, 100.0, 100.0),
+    "a class that is predicted in void only": ("0001", "000-", 2, 100.0, 100.0),
+    "all wrong": ("10", "01", 2, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", HAND)
+def test_means_by_hand(name: str) -> None:
+    predicted, truth, classes, iou, pixels = HAND[name]
+    counts = tasks.confusion(grid(predicted), grid(truth), classes).sum(0)
+    assert tasks.mean_iou(counts) == pytest.approx(iou)
+    assert tasks.pixel_accuracy(counts) == pytest.approx(pixels)
+
+
+def test_means_of_many_pictures_are_those_of_all_their_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth, predicted = (torch.randint(0, 4, (7, 5, 6), generator=generator) for _ in range(2))
+    truth[truth == 3] = -1
+    counts = tasks.confusion(predicted, truth, 4).sum(0)
+    ious = []
+    for c in range(4):  # the slow twin: sets of pixels
+        mine = {
+            i for i, (p, t) in enumerate(zip(predicted.flatten(), truth.flatten(), strict=True)) if t >= 0 and p == c
+        }
+        real = {i for i, t in enumerate(truth.flatten()) if t == c}
+        if mine | real:
+            ious.append(len(mine & real) / len(mine | real))
+    assert tasks.mean_iou(counts) == pytest.approx(100 * sum(ious) / len(ious))
+    for mean in (tasks.mean_iou, tasks.pixel_accuracy):
+        with pytest.raises(ArgumentError, match="not void"):
+            mean(torch.zeros(3, 3, dtype=torch.int64))
+
+
+# -- the task -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["L", "depth"])
+def test_a_frozen_encoder_does_not_change_and_its_decoder_learns(view: str, splits: Splits) -> None:
+    made = encoders_of()
+    before = copy.deepcopy(made.state_dict())
+    modes = [module.training for module in made.modules()]
+    task = tasks.get(f"segmentation_{view}", Settings(segmentation=PROBE.model_dump()))
+    measured = task.score(made, setting_of(splits))
+    for name, tensor in made.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert [module.training for module in made.modules()] == modes
+    assert all(p.grad is None for p in made.parameters())
+    assert set(measured) == {f"miou_{view}", f"pixels_{view}"}
+    short = segment(made[("L", "depth").index(view)], view, setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
+    predicted, truth = predict(short, view, setting_of(splits), splits.test)
+    early = tasks.pixel_accuracy(tasks.confusion(predicted, truth, 5).sum(0))
+    assert early < measured[f"pixels_{view}"].value
+    assert all(m.items == 10 and m.half_width is not None and m.half_width > 0 for m in measured.values())
+    again = task.score(made, setting_of(splits))
+    assert {k: m.value for k, m in again.items()} == {k: m.value for k, m in measured.items()}
+
+
+def test_end_to_end_trains_a_copy(splits: Splits) -> None:
+    made = encoders_of()
+    before = copy.deepcopy(made.state_dict())
+    model = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
+    changed = [
+        not torch.equal(a, b)
+        for a, b in zip(model.encoder.backbone.parameters(), made[0].backbone.parameters(), strict=True)
+    ]
+    assert all(changed)
+    frozen = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
+    assert frozen.encoder is made[0]
+
+
+def test_only_the_view_is_read(splits: Splits) -> None:
+    """Depth alone: other channels may be anything."""
+    made, setting = encoders_of(), setting_of(splits)
+    model = segment(made[1], "depth", setting, PROBE.model_copy(update={"epochs": 1}))
+    predicted, truth = predict(model, "depth", setting, splits.test)
+    test = splits.test
+    items = test.items.clone()
+    items[:, :3] = 7
+    items[:, 5:8] = 0
+    other = SceneSet("other", items, test.labels, test.classes, test.pixel_classes)
+    again, same = predict(model, "depth", setting, other)
+    assert torch.equal(predicted, again)
+    assert torch.equal(truth, same)
+    assert truth.shape == (10, 40, 48)
+
+
+def test_the_test_part_is_never_fitted(splits: Splits) -> None:
+    made = encoders_of()
+    test = splits.test
+    void = test.items.clone()
+    void[:, 3] = -1
+    blind = Splits("blind", splits.train, splits.train,
+                   SceneSet("t", void, test.labels, test.classes, test.pixel_classes), "")  # fmt: skip
+    one, two = (segment(made[0], "L", setting_of(s), PROBE.model_copy(update={"epochs": 1})) for s in (splits, blind))
+    for a, b in zip(one.decoder.parameters(), two.decoder.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_skips_reach_every_map() -> None:
+    made = encoders_of()
+    model = Segmenter(made[0], 5, 4).eval()
+    maps = {name: m.requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
+    maps = {name: m.detach().requires_grad_() for name, m in maps.items()}
+    model.decoder(maps, (32, 32)).sum().backward()
+    assert all(m.grad is not None and bool(m.grad.any()) for m in maps.values())
+
+
+def test_metrics_say_what_they_are() -> None:
+    assert list(SEGMENTATIONS) == ["L", "ab", "depth", "normal"]
+    for view in SEGMENTATIONS:
+        metric = tasks.metric(f"miou_{view}")
+        assert (metric.unit, metric.error, metric.items) == ("percent", "bootstrap", "test scenes")
+        assert tasks.task_of(f"pixels_{view}") == f"segmentation_{view}"
+
+
+def test_what_does_not_fit_says_why(splits: Splits) -> None:
+    made = encoders_of(("L",))
+    with pytest.raises(NotApplicableError, match="no encoder of 'ab'"):
+        tasks.get("segmentation_ab", Settings()).score(made, setting_of(splits, ("L",)))
+    torch.manual_seed(0)
+    tiny = encoders.build_for(Channels(("L",)), 8, arch="tiny", dim=16)
+    with pytest.raises(NotApplicableError, match="names no blocks"):
+        tasks.get("segmentation_L", Settings(segmentation=PROBE.model_dump())).score(tiny, setting_of(splits, ("L",)))
+
+
+# -- one view, a linear classifier ----------------------------------------------------------------------------------
+
+
+def pictures_split(pictures) -> Splits:
+    train = pictures(64)
+    return Splits("pictures", train, train, pictures(32, seed=1), "")
+
+
+def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Splits) -> None:
+    from contrastlab.data.images.augmentations import augmentation
+
+    made = encoders_of()
+    settings = Settings(linear={"solver": "lbfgs", "features": "pooled"})
+    task = tasks.get("one_view", settings)
+    images = tasks.Setting(Channels(("L", "depth")), augmentation("cmc", 32), pictures_split(pictures), seed=3)
+    on_pictures = task.score(made, images)["linear_L"]
+    assert on_pictures.items == 32
+    direct = tasks.Linear(settings.linear).score(
+        nn.ModuleList([made[0]]), tasks.Setting(Channels(("L",)), images.augmentation, images.data, seed=3)
+    )
+    assert direct["linear"].value == on_pictures.value
+    assert task.score(made, setting_of(splits))["linear_L"].items == 10
+    grey = Splits("grey", pictures(16, 1), pictures(16, 1), pictures(16, 1, seed=2), "")
+    with pytest.raises(NotApplicableError, match="grey"):
+        task.score(made, tasks.Setting(Channels(("L",)), images.augmentation, grey, seed=3))
+
+
+def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:
+    """Bright and dark pictures: a random encoder's classifier is not needed to tell them apart."""
+    from contrastlab.data import ImageSet
+    from contrastlab.data.images.augmentations import augmentation
+
+    labels = torch.arange(60) % 2
+    bright = (
+        torch.randint(0, 90, (60, 3, 32, 32), generator=torch.Generator().manual_seed(0))
+        + 120 * labels[:, None, None, None]
+    )
+    images = ImageSet("bright", bright.to(torch.uint8), labels, ("dark", "bright"))
+    made = encoders_of(("L",))
+    before = copy.deepcopy(made.state_dict())
+    training = {"end_to_end": True, "epochs": 8, "batch_size": 16, "lr": 3e-3}
+    task = tasks.get("one_view", Settings(segmentation=training))
+    setting = tasks.Setting(Channels(("L",)), augmentation("cmc", 32), Splits("b", images, images, images, ""), seed=0)
+    assert task.score(made, setting)["linear_L"].value == 100
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
+    assert task.identity() != tasks.get("one_view", Settings()).identity()
+    # what only a decoder reads decides nothing here
+    assert tasks.get("one_view", Settings(segmentation={"epochs": 9})).identity() == {}
+    assert math.isfinite(task.score(made, setting)["linear_L"].value)
