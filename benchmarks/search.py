@@ -24,7 +24,7 @@ from search_spaces import SEARCHES, Search
 
 from contrastlab import data, files, methods, tasks
 from contrastlab.data import Splits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.modalities import modality
 from contrastlab.errors import NonFiniteLossError
 from contrastlab.pretrain import cpu_fabric, pretrain
 from contrastlab.provenance import provenance
@@ -46,13 +46,14 @@ def held_out(labels: torch.Tensor, count: int) -> torch.Tensor:
 
 def parts(search: Search, name: str) -> Splits:
     """A data set whose test part are the held-out training images."""
-    every = data.load(name).train
+    whole = data.load(name)
+    every = whole.train
     if search.stratified:
         mask = held_out(every.labels, search.held_out)
     else:
         mask = torch.arange(len(every)) >= len(every) - search.held_out
     train, held = every.subset((~mask).nonzero().flatten()), every.subset(mask.nonzero().flatten())
-    return Splits(name, train, train, held, "held-out training images")
+    return type(whole)(name, train, train, held, "held-out training images")
 
 
 def _path(search: Search) -> Path:
@@ -77,8 +78,8 @@ def store(search: Search, run: dict[str, Any]) -> None:
         held.release()
 
 
-def measure(splits: Splits, row: str, settings: Settings, seed: int) -> dict[str, Any]:
-    """Train and score one row without a look at a test image."""
+def measure(splits: Splits, row: str, settings: Settings, seed: int, asked: str = "linear") -> dict[str, Any]:
+    """Train one row and score it by the task ``asked``, without a look at a test image."""
     recipe = methods.get(row).override(settings.overrides)
     began = time.process_time()
     try:
@@ -88,10 +89,10 @@ def measure(splits: Splits, row: str, settings: Settings, seed: int) -> dict[str
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "train_cpu_s": round(time.process_time() - began, 1)}
     trained = time.process_time()
-    view = augmentation(settings.augmentation, settings.image_size)
-    measured = tasks.Linear(settings.linear).score(done.encoders, tasks.Setting(recipe.views, view, splits, seed=seed))
+    setting = tasks.Setting(recipe.views, modality(splits.train).augmentation(settings), splits, seed=seed)
+    measured = tasks.get(asked, settings).score(done.encoders, setting)
     return {
-        "accuracy": round(measured["linear"].value, 2),
+        "accuracy": round(measured[asked].value, 2),
         "loss": round(done.history[-1]["loss"], 3) if done.history else None,
         "train_cpu_s": round(trained - began, 1), "probe_cpu_s": round(time.process_time() - trained, 1),
     }  # fmt: skip
@@ -113,7 +114,7 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
                 continue
             if name not in loaded:
                 loaded[name] = parts(search, name)
-            run = {**key, **measure(loaded[name], row, settings, seed), "commit": commit}
+            run = {**key, **measure(loaded[name], row, settings, seed, search.task), "commit": commit}
             store(search, run)
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 

@@ -31,6 +31,7 @@ class Search:
         free: the same for what the paper prints; half of the trials leave these alone.
         lengths: (images, epochs) drawn from: images often seen, or many images.
         count: random trials.
+        task: that scores, by the metric of its name.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Search:
     free: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     lengths: tuple[tuple[int, int], ...] = ()
     count: int = 0
+    task: str = "linear"
 
     @property
     def stratified(self) -> bool:
@@ -164,12 +166,32 @@ def _family(name: str, rows: tuple[str, ...], images: int, **more: Any) -> Searc
     return Search(name, f"{VALIDATION}{', '.join(rows)}", 5000, SHORT, rows=rows, lengths=lengths, **given)
 
 
+CLIPS = ("ours/random", "cmc/video_v", "cmc/video_d", "cmc/video_vd")
+VIDEO = Search(
+    "video", "accuracy (percent) of action recognition on 200 held-out training clips of 'clips'", 200,
+    {
+        "image_size": 32, "augmentation": "cmc", "arch": "caffenet", "stem": "cifar", "width": 0.25, "epochs": 40,
+        "batch_size": 128, "lr": 0.03, "schedule": "cosine", "milestones": [], "knn_every": 0, "precision": "auto",
+        "overrides": {"views.stack": 4, "views.k": 3},
+        "action": {"epochs": 30, "batch_size": 64, "milestones": [20], "frames": 8, "train_clips": 400},
+    },
+    {
+        "start": ("clips", {}, CLIPS),
+        "lr 0.1": ("clips", {"lr": 0.1}, CLIPS[1:]),
+        "batch 64": ("clips", {"batch_size": 64}, CLIPS[1:]),
+        "fine-tuned at 0.03": ("clips", {"action": {"lr": 0.03}}, CLIPS),
+        "fine-tuned longer": ("clips", {"action": {"epochs": 60, "milestones": [40]}}, CLIPS),
+    },
+    task="action",
+)  # fmt: skip
+
 BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
 QUEUE = {"keys.size": (1024, 4096, 8192), "keys.momentum": (0.99, 0.996), "keys.shuffle_groups": (1, 8)}
 SEARCHES: dict[str, Search] = {
     search.name: search
     for search in (
         FIRST,
+        VIDEO,
         _family(
             "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
             free=BANK_FREE,

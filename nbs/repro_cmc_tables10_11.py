@@ -32,19 +32,18 @@ halves = {
     "11": encoders.build("half_alexnet", in_channels=1, dim=128).eval(),
 }
 modules = {k: pd.DataFrame(encoders.architecture(e, {"10": 64, "11": 224}[k])) for k, e in halves.items()}
-printed = {
-    k: papers.published("cmc", k).assign(column=lambda t: t["column"].str[0]).pivot(
-        index="row", columns="column", values="value"
-    ).reindex(modules[k]["layer"])[list("XCKSP")]
-    for k in halves
-}  # fmt: skip
+printed = {}
+for k, rows in modules.items():
+    numbers = papers.published("cmc", k).assign(column=lambda t: t["column"].str[0])
+    wide = numbers.pivot_table(index="row", columns="column", values="value", sort=False)
+    printed[k] = wide.reindex(rows["layer"])[list("XCKSP")]
 pd.concat({"printed": printed["10"], "modules": modules["10"].set_index("layer")}, axis=1)
 
 # %%
 pd.concat({"printed": printed["11"], "modules": modules["11"].set_index("layer")}, axis=1)
 
 # %% [markdown]
-# Nearly all parameters are in fc6 and fc7, in millions; they are halved twice over, in and out. The five blocks hold few.
+# Parameters in millions. Nearly all are in fc6 and fc7, which are halved twice, in and out; the five blocks hold few.
 
 # %%
 pd.DataFrame(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +141,19 @@ def test_others_load_the_same_lines(tmp_path: Path, suffix: str, capsys) -> None
     assert loaded["claim"].tolist() == expected["claim"].tolist()
     meanings = pd.read_csv(tmp_path / "claims-columns.csv")
     assert dict(meanings.to_numpy()) == dict(claims.COLUMNS)
+
+
+def test_the_page_has_a_line_for_each_claim_and_the_files(tmp_path: Path) -> None:
+    frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
+    texts = re.findall("<td>(.*?)</td>", claims.html(frame))
+    assert texts[:3] == ["ring 1: IRing − IR, cifar10", "+2.7", "+0.75"]
+    assert texts[3:] == ["+0.48 to +1.02", "+0.53 to +0.97", "+0.53 to +0.97", "8", "laptop", "same sign"]
+    assert f"ring 1: {len(frame) - 1}" in claims.html(frame)
+    content = re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', claims.links(frame))
+    files = {name: base64.b64decode(text) for name, text in content}
+    assert pd.read_csv(io.BytesIO(files["claims.csv"]))["claim"].tolist() == frame["claim"].tolist()
+    assert pd.read_parquet(io.BytesIO(files["claims.parquet"]))["claim"].tolist() == frame["claim"].tolist()
+    assert len(pd.read_csv(io.BytesIO(files["claims-columns.csv"]))) == len(claims.COLUMNS)
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab import data
-from contrastlab.data.clips import actions, flow, sets, sources
+from contrastlab.data.clips import actions, flow, sets, sources, videos
 from contrastlab.data.clips.augment import ClipAugmentation
-from contrastlab.data.clips.sets import ClipSet, VideoFiles
+from contrastlab.data.clips.sets import ClipSet
+from contrastlab.data.clips.videos import VideoFiles
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.sampling import ViewDraws
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
@@ -132,7 +133,7 @@ def test_tvl1_against_the_exact_flow_of_the_generator(made) -> None:
         swapped.append((estimate.flip(1) - exact).norm(dim=1))
         rest.append(exact.norm(dim=1))
     error, other, none = (torch.cat(part) for part in (errors, swapped, rest))
-    assert error.median() < 0.45 * none.median()
+    assert error.median() < 0.35 * none.median()
     assert error.mean() < 0.6 * min(other.mean(), none.mean())
 
 
@@ -171,6 +172,26 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
     path.write_bytes(b"damaged")
     with pytest.raises(CorruptFileError, match=path.name):
         flow.cached_tvl1(frames, 5.0)
+
+
+def test_a_strip_shows_directions_as_colours_at_one_scale() -> None:
+    from contrastlab.figures import clips as draw
+
+    field = torch.zeros(2, 1, 4)
+    field[0, 0, 1:] = torch.tensor([2.0, -1.0, 0.0])
+    field[1, 0, 3] = 2.0
+    colours = draw.flow_colours(field, 2.0)[0]
+    assert colours.tolist() == [[1, 1, 1], [1, 0, 0], pytest.approx([0.5, 1, 1]), pytest.approx([0.5, 1, 0])]
+    frames = torch.zeros(3, 3, 4, 4, dtype=torch.uint8)
+    flows = {"slow": torch.ones(3, 2, 4, 4), "fast": 2 * torch.ones(3, 2, 4, 4)}
+    figure = draw.strip(frames, flows, [0, 2], title="t")
+    pictures = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert len(pictures) == 2 + 2 + 2 + 1
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["t = 0", "t = 2"]
+    slow, fast = (1 - pictures[k].min() for k in (2, 4))
+    assert slow == pytest.approx(fast / 2)
+    with pytest.raises(ArgumentError, match="flow.shape"):
+        draw.flow_colours(field[0], 2.0)
 
 
 # Sets
@@ -324,20 +345,20 @@ def write_ucf(root: Path, frames: int = 14) -> None:
     lists = root / "ucf101" / "ucfTrainTestlist"
     lists.mkdir(parents=True)
     (lists / "classInd.txt").write_text("".join(f"{k} {name}\r\n" for k, name in enumerate(names, 1)))
-    videos = [f"{name}/v_{name}_g{g:02d}_c01.avi" for name in names for g in (1, 2, 3)]
-    for k, video in enumerate(videos):
+    every = [f"{name}/v_{name}_g{g:02d}_c01.avi" for name in names for g in (1, 2, 3)]
+    for k, video in enumerate(every):
         write_video(root / "ucf101" / "UCF-101" / video, frames, brightness=5 * k)
     for split in (1, 2, 3):
-        test = [v for v in videos if f"_g{split:02d}_" in v]
-        train = [f"{v} {1 + names.index(v.split('/')[0])}" for v in videos if v not in test]
+        test = [v for v in every if f"_g{split:02d}_" in v]
+        train = [f"{v} {1 + names.index(v.split('/')[0])}" for v in every if v not in test]
         (lists / f"trainlist{split:02d}.txt").write_text("\n".join(train) + "\n")
         (lists / f"testlist{split:02d}.txt").write_text("\n".join(test) + "\n")
 
 
 @pytest.fixture
 def small_frames(monkeypatch) -> None:
-    monkeypatch.setattr(sets, "HEIGHT", 24)
-    monkeypatch.setattr(sets, "WIDTH", 32)
+    monkeypatch.setattr(videos, "HEIGHT", 24)
+    monkeypatch.setattr(videos, "WIDTH", 32)
 
 
 def test_ucf101_as_its_authors_publish_it(tmp_path, small_frames) -> None:
@@ -375,8 +396,8 @@ def test_a_video_is_decoded_once_and_a_kept_file_is_whole(tmp_path, small_frames
     write_ucf(tmp_path)
     part = data.load("ucf101", tmp_path).train
     calls = []
-    real = sets.decode
-    monkeypatch.setattr(sets, "decode", lambda path: calls.append(path) or real(path))
+    real = videos.decode
+    monkeypatch.setattr(videos, "decode", lambda path: calls.append(path) or real(path))
     first = part[0]
     assert torch.equal(part[0], first)
     assert len(calls) == 1
@@ -396,7 +417,7 @@ def test_a_video_is_decoded_once_and_a_kept_file_is_whole(tmp_path, small_frames
 def test_flow_of_a_video_is_that_of_its_frames(tmp_path, small_frames) -> None:
     frames = textured((1, 0)).repeat(1, 1, 1, 1)[:, :, :24, :32]
     packed = tmp_path / "made.flow.zip"
-    packed.write_bytes(sets._pack(frames, 20.0))
+    packed.write_bytes(videos._pack(frames, 20.0))
     with zipfile.ZipFile(packed) as opened:
         item = VideoFiles("x", tmp_path, (), torch.zeros(0, dtype=torch.int64), ("a",))._read(opened, [0, 1])
     direct = flow.tvl1(frames)[0]
@@ -423,11 +444,11 @@ def test_a_video_without_frames_is_named(tmp_path, small_frames) -> None:
 
 
 def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
-    lists, videos = tmp_path / "hmdb51" / "testTrainMulti_7030_splits", tmp_path / "hmdb51" / "hmdb51_org"
+    lists, folder = tmp_path / "hmdb51" / "testTrainMulti_7030_splits", tmp_path / "hmdb51" / "hmdb51_org"
     lists.mkdir(parents=True)
     for action in ("brush_hair", "cartwheel"):
         for k in range(4):
-            write_video(videos / action / f"{action}_{k}.avi", 13)
+            write_video(folder / action / f"{action}_{k}.avi", 13)
         for split in (1, 2, 3):
             part = [1, 2, 0, 1] if split == 1 else [2, 1, 1, 0]
             lines = [f"{action}_{k}.avi {p} " for k, p in enumerate(part)]

@@ -52,7 +52,9 @@ def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> N
     assert given["profile"] == "auto"
     assert "# auto (paper with a GPU, laptop without) | smoke" in first
     for name, value in given.items():
-        if name not in ("rows", "dataset"):  # data are of the modality that the table is about
+        if name == "dataset":
+            assert value in data.names()
+        elif name != "rows":
             assert value == notebook.PARAMETERS[name], name
 
 
@@ -198,3 +200,20 @@ def test_a_figure_without_printed_numbers_has_a_column_for_any_data() -> None:
     assert [(name, c.data, c.metric, c.published) for name, c in plan.select("shapes").items()] == [
         ("shapes", "shapes", "linear", "")
     ]
+
+
+def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monkeypatch) -> None:
+    given = {**GIVEN, "rows": "ir", "out_dir": str(tmp_path)}
+    nb = notebook.open("ring", 3, given)
+    shown = nb.run(accelerator="cpu", references_too=False, log=lambda line: None)
+    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path,))
+    stored = nb.stored("shapes", "smoke")
+    assert [each.name for each in stored.reports] == [each.name for each in shown.reports]
+    assert len(stored.reports) == 2
+    values = [[row.measured for row in each.rows if row.measured] for each in stored.reports]
+    assert values == [[row.measured for row in each.rows if row.measured] for each in shown.reports]
+    (gone,) = (path for path in tmp_path.rglob("*digits*.json") if "encoders" not in path.parts)
+    gone.unlink()
+    assert nb.stored("shapes", "smoke").name == stored.reports[1].name  # a column without a number is left out
+    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path / "nothing",))
+    assert nb.stored("shapes", "smoke").name == stored.reports[0].name

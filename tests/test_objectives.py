@@ -487,3 +487,11 @@ def test_without_negatives_several_keys_cost_nothing() -> None:
     own, negatives, _ = draw(torch.float64, 1.0)
     assert torch.equal(multi_key_info_nce(torch.stack([own, own], 1), negatives[:, :0]), torch.zeros_like(own))
     assert torch.equal(multi_key_info_nce(own, negatives[:, :0]), torch.zeros_like(own))
+
+
+@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=lambda o: type(o).__name__)
+def test_a_mean_over_pairs_knows_no_neighbours(objective) -> None:
+    own, negatives = torch.zeros(3), torch.zeros(3, 4)
+    assert objective(Scores(own, negatives)).isfinite().all()
+    with pytest.raises(ArgumentError, match=rf"neighbours=\(3, 2\): accepted is None with {type(objective).__name__}"):
+        objective(Scores(own, negatives, torch.zeros(3, 2)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from contrastlab import data, papers
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import Settings
+from contrastlab.views import Split
 
 PLANS = papers.plans()
 ALL = [papers.plan(*key) for key in PLANS]
@@ -104,11 +106,16 @@ def test_unknown_names(call, words) -> None:
         call()
 
 
+DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
+"""Table, column and row where the paper prints a dash."""
+
+
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: papers.TablePlan) -> None:
     for (name, column), method in product(plan.columns.items(), plan.methods):
         row = plan.rows[method]
         printed = row != "" and column.printed and (column.published != "" or " / " in row)
+        printed = printed and (plan.name, name, method) not in DASHES
         assert (plan.published_value(name, method) is not None) == printed, (name, method)
     for dataset, method, profile in product(data.names(), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
@@ -133,27 +140,43 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
     else:
         methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
         printed = set(frame[frame[datasets].isin(headings)][methods])
-    assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
+    ends = {column.suffix for column in plan.columns.values()} or {""}
+    assert printed == ({name + end for name in plan.rows.values() if name for end in ends} | set(plan.others))
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
     from contrastlab import methods
+    from contrastlab.data.clips.sources import VIDEOS
     from contrastlab.data.images.augmentations import AUGMENTATIONS
+    from contrastlab.data.scenes.sources import NAMES as SCENES
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
         # a table may print a shorter or longer name than another table has for the same method
-        assert recipe.label.split("-")[0].split(" ")[0] == plan.label(name).split("-")[0].split(" ")[0]
+        first = re.split(r"[-\s^,(]", recipe.label)[0].casefold()
+        assert first in plan.label(name).casefold() or name in papers.REFERENCES
         recipe.override(settings.overrides)
-        assert settings.augmentation in AUGMENTATIONS
+        if dataset not in {*SCENES, *VIDEOS, "clips"}:
+            assert settings.augmentation in AUGMENTATIONS
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> None:
+    from contrastlab import methods
+
+    # the papers' own: longer training of decoders on encoders that were not trained; what makes MoCo v2 of MoCo
+    stated = {"cmc_table3": {"segmentation"}, "jcl_table2": {"augmentation", "head"}}.get(plan.name, set())
     for method, base in plan.pairs.items():
-        assert plan.settings("plain_shapes", method, "first") == plan.settings("plain_shapes", base, "first")
+        pair = [plan.settings("plain_shapes", name, "first") for name in (method, base)]
+        one, two = (settings.model_dump(exclude={"overrides"} | stated) for settings in pair)
+        assert one == two
+        # a change may be of the one choice in which the recipes differ
+        left, right = (methods.get(name).choices() for name in (method, base))
+        same = [name for name in left if left[name] == right[name]]
+        one, two = ({k: v for k, v in s.overrides.items() if k.partition(".")[0] in same} for s in pair)
+        assert one == two
 
 
 def test_settings_of_first_are_those_that_were_searched() -> None:
@@ -176,11 +199,18 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
+    from contrastlab import methods
+    from contrastlab.data.images.augmentations import augmentation
+
+    split = 0
     for plan in ALL:
         for method in plan.methods:
-            if "cmc" in method or "_lab" in method:
+            views = methods.get(method).views
+            if isinstance(views, Split) or getattr(views, "space", None) is not None:
+                split += 1
                 for profile in plan.profiles:
-                    assert plan.settings("cifar10", method, profile).augmentation.startswith("cmc")
+                    assert augmentation(plan.settings("cifar10", method, profile).augmentation, 32).grayscale == 0
+    assert split > 30
 
 
 def test_ring_table1_is_the_papers_protocol() -> None:

@@ -19,14 +19,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from contrastlab import files, methods
+from contrastlab import files, methods, reproduce
 from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError, StorageError
 from contrastlab.keys import InBatch
 from contrastlab.pretrain import Speed, Trained, checkpoint, loop, pretrain, progress
 from contrastlab.pretrain.learner import Learner, Step
 from contrastlab.pretrain.progress import bottleneck
-from contrastlab.pretrain.schedule import learning_rate, plateau_drops
+from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
 from contrastlab.settings import Settings
 from contrastlab.tasks import linear, representations
 
@@ -87,7 +87,7 @@ def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, 
 SCRIPT = """
 import sys, torch
 torch.set_num_threads(1)
-from contrastlab import files, methods
+from contrastlab import files, methods, reproduce
 from contrastlab.pretrain import checkpoint
 from contrastlab.data import ImageSet
 from contrastlab.pretrain import pretrain
@@ -532,3 +532,28 @@ def test_nothing_is_written_without_a_folder(pictures, tiny, shrink, tmp_path, m
     monkeypatch.chdir(tmp_path)
     pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), log=quiet)
     assert list(Path().iterdir()) == []
+
+
+def test_fabric_warns_and_says_nothing_else(capfd, caplog, monkeypatch) -> None:
+    import logging
+
+    import lightning_fabric
+
+    said = logging.StreamHandler(sys.stderr)
+    logger = logging.getLogger("lightning_fabric")
+    monkeypatch.setattr(logger, "handlers", [said])
+    monkeypatch.setattr(said, "stream", sys.stderr)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        lightning_fabric.Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+        assert "Automatic Mixed Precision" in capfd.readouterr().err  # what it says by itself
+        cpu_fabric("bf16-mixed")
+        reproduce.Where(accelerator="cpu").fabric(Settings(precision="bf16-mixed"))
+        assert "Mixed" not in "".join(capfd.readouterr())
+        assert logger.level == logging.INFO
+        with warnings_only():
+            logging.getLogger("lightning_fabric.utilities.rank_zero").warning("look here")
+        assert "look here" in capfd.readouterr().err
+    finally:
+        logger.setLevel(level)

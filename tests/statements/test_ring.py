@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from draws import above, lively, many, one_by_one, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastlab import candidates, negatives, objectives
+from contrastlab import candidates, negatives, objectives, papers, studies
 from contrastlab.theory import exact
 
 EXACT = 1e-10
@@ -316,3 +317,25 @@ def test_algorithm_1_by_ranks(seed, queue):
     by_hand = torch.logsumexp(torch.cat([own[:, None], ranked], 1), 1) - own
     assert torch.allclose(loss, by_hand, rtol=0, atol=EXACT)
     assert (loss >= 0).all()
+
+
+def nearest_pixels() -> dict[str, float]:
+    """Percent of test frames of each split whose nearest training pixels have their label, as measured and stored."""
+    (path,) = (Path(__file__).parents[2] / "results" / "trafficsign_leak").glob("*.json")
+    return {str(row["data"]): float(row["1-NN, euclidean"]) for row in studies.read(path).rows}
+
+
+def test_traffic_signs_by_track_are_not_copied(stated):
+    right = nearest_pixels()
+    assert right["trafficsign_tracks"] < 50
+    assert right["gtsrb32"] < 50
+    stated("ring/traffic-signs", by_track=right["trafficsign_tracks"], official=right["gtsrb32"])
+
+
+def test_traffic_signs_at_random_are_copied(stated):
+    right = nearest_pixels()["trafficsign"]
+    frame = papers.published("ring", 3)
+    printed = frame[(frame["column"] == "TrafficSign") & ~frame["row"].str.contains("minus")]["value"]
+    assert right > 90
+    assert right > printed.min() - 1
+    stated("ring/traffic-signs", at_random=right, least=float(printed.min()), most=float(printed.max()))

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from contrastlab import objectives
+from contrastlab import encoders, objectives, papers
+from contrastlab.tasks.dense import detectors
 from contrastlab.theory import exact
 from contrastlab.theory.toys import JointGaussian
 
@@ -546,3 +547,49 @@ def test_neighbours_less_log_c_stay_below_the_value_without(problem, draws):
     value = exact.contrastive(joint, f, draws, q) + float((joint.table * ratio).sum())
     assert value <= joint.mutual_information + SLACK
     assert value <= one_by_one(joint, f, draws, q) + 1e-8
+
+
+RGB_MEAN, RGB_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet, as torchvision's pre-trained networks have them."""
+
+
+def printed_pixels() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    masks = papers.plan("vince", "2b").settings("imagenet", "ir_nce", "paper").masks
+    assert masks.pixel_mean is not None
+    assert masks.pixel_std is not None
+    return masks.pixel_mean, masks.pixel_std
+
+
+def test_appendix_c_4_pixel_mean():
+    mean, std = printed_pixels()
+    red, green, blue = mean
+    assert (red, blue, green) == pytest.approx([255 * value for value in RGB_MEAN], abs=0.01)
+    assert std == pytest.approx([255 * value for value in RGB_STD], abs=0.01)
+
+
+def test_appendix_c_4_pixel_mean_as_printed(stated):
+    mean, std = printed_pixels()
+    off = [abs(a - 255 * b) for a, b in zip(mean, RGB_MEAN, strict=True)]
+    assert off == pytest.approx([0, 12.75, 12.75], abs=0.01)
+    stated("vince/appendix-c-4-pixel-mean", levels=off[1], green=off[1] / std[1], blue=off[2] / std[2])
+
+
+def region_head(arch: str):
+    network = detectors.residual_network(encoders.build(arch))
+    return network, detectors.fifth_stage(network, "published")
+
+
+def test_table_4_region_head_of_resnet_50():
+    network, head = region_head("resnet50")
+    assert head is network.layer4
+
+
+def test_table_4_region_head_of_resnet_18(stated):
+    network, head = region_head("resnet18")
+    filled = detectors.filled_by_loader(network.layer4, head)
+    tensors = {name: t.numel() for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
+    weights = {name: n for name, n in tensors.items() if head.state_dict()[name].ndim == 4}
+    share = sum(n for name, n in weights.items() if name in filled) / sum(weights.values())
+    assert 0 < share < 1
+    assert not [name for name in filled if head.state_dict()[name].shape[-1:] == (1,) and "downsample" not in name]
+    stated("vince/table-4-region-head", filled=len(filled), tensors=len(tensors), share=share)

@@ -1,4 +1,7 @@
-"""Pictures with annotated objects: from files or in memory, published, copied, generated, or a user's own."""
+"""Pictures with annotated objects: from files or in memory, published, copied, generated, or a user's own.
+
+The file is long because every set has a layout of its own.
+"""
 
 from __future__ import annotations
 

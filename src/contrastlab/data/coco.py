@@ -2,6 +2,8 @@
 
 An :class:`Annotations` holds what the evaluators read: pictures, objects and categories. An object has a box
 ``(left, top, width, height)`` in pixels, and may have a mask (polygons or run lengths), keypoints, and be a crowd.
+
+The file is long because three forms are read, and every object that cannot be is named.
 """
 
 from __future__ import annotations

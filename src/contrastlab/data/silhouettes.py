@@ -57,6 +57,7 @@ class Scene:
         kinds: name of the silhouette of each object.
         textures: of each object.
         corners: ``[6, 3]`` x, y and visibility (2 seen, 1 hidden, 0 outside) of each ``ell``, else ``None``.
+        places: x and y of each centroid, radius of the disc of equal area, and turn in radians.
     """
 
     pixels: Tensor
@@ -64,6 +65,7 @@ class Scene:
     kinds: tuple[str, ...]
     textures: tuple[str, ...]
     corners: tuple[Tensor | None, ...]
+    places: tuple[tuple[float, float, float, float], ...]
 
 
 def _uniform(low: float, high: float, rng: torch.Generator) -> float:
@@ -119,8 +121,10 @@ def render(
     owner = torch.full((side, side), -1, dtype=torch.int64)
     corners: list[Tensor | None] = []
     probes: list[Tensor] = []
+    places = []
     for k, (name, (cx, cy, radius)) in enumerate(zip(names, placed, strict=True)):
         turn = _uniform(0, 2 * math.pi, rng)
+        places.append((cx, cy, radius, turn))
         cos, sin = math.cos(turn), math.sin(turn)
         u, v = (cos * (x - cx) + sin * (y - cy)) / radius, (cos * (y - cy) - sin * (x - cx)) / radius
         distance = shapes.silhouette(name, u, v) * radius
@@ -145,7 +149,7 @@ def render(
         None if points is None else torch.cat([points, _visibility(owner, points, probes[k], k)[:, None]], 1)
         for k, points in enumerate(corners)
     )
-    return Scene(image, owner, tuple(names), tuple(texture for _, texture in drawn), seen)
+    return Scene(image, owner, tuple(names), tuple(texture for _, texture in drawn), seen, tuple(places))
 
 
 def _inset(corners: Tensor, radius: float) -> Tensor:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +16,20 @@ from contrastlab.settings import Settings
 
 def cpu_fabric(asked: str = "32-true") -> Fabric:
     """One process on the CPU."""
-    return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
+    with warnings_only():
+        return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
+
+
+@contextmanager
+def warnings_only() -> Iterator[None]:
+    """Fabric warns as ever and does not say which precision it was asked for, line by line into every notebook."""
+    logger = logging.getLogger("lightning_fabric")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def precision(asked: str, accelerator: str = "auto") -> Any:

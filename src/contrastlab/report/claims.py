@@ -7,8 +7,10 @@ verdicts are reached is that of :mod:`contrastlab.report.inference`. The lines a
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +30,7 @@ from contrastlab.report.numbers import signed
 from contrastlab.report.rows import Scores, scores
 from contrastlab.results import Result, unpack
 
-__all__ = ["COLUMNS", "PROFILES", "forest", "frame", "sentence", "write"]
+__all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "sentence", "write"]
 
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Those of ``pilot`` were picked on test accuracy and decide nothing."""
@@ -230,6 +232,59 @@ def forest(lines: pd.DataFrame) -> Figure:
     return figure
 
 
+def html(lines: pd.DataFrame) -> str:
+    """The measured claims as a table for a page; everything escaped.
+
+    Args:
+        lines: of :func:`frame`; those that were not run are counted below it, by table.
+    """
+    shown = lines[lines["gain"].notna()]
+    texts = pd.DataFrame(
+        {
+            "claim": [f"{r.paper} {r.table}: {r.claim}, {r.column}" for r in shown.itertuples()],
+            "published": [signed(g, 2 if round(g, 1) != g else 1, sign=True) for g in shown["published"]],
+            "measured": [signed(g, sign=True) for g in shown["gain"]],
+            "95 % interval": [_ends(r.low, r.high) for r in shown.itertuples()],
+            "after eight seeds": [_ends(r.low_8, r.high_8) for r in shown.itertuples()],
+            "unpaired": [_ends(r.low_unpaired, r.high_unpaired) for r in shown.itertuples()],
+            "seeds": [f"{r.used}" if r.used == r.seeds else f"{r.used} of {r.seeds}" for r in shown.itertuples()],
+            "profile": shown["profile"],
+            "verdict": [sentence(line) for _, line in shown.iterrows()],
+        }
+    )
+    body = texts.to_html(classes="published-measured", border=0, index=False)
+    left = lines[lines["verdict"] == "not run"].groupby(["paper", "table"], sort=False).size()
+    missing = "; ".join(f"{paper} {table}: {count}" for (paper, table), count in left.items())
+    return (
+        f'<figure class="published-measured"><figcaption>Claims with a run: {len(shown)} lines.</figcaption>'
+        f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'
+        + (f"<p>Not run, by table: {escape(missing)}.</p>" if missing else "")
+    )
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "–" if low is None or pd.isna(low) else f"{signed(low, sign=True)} to {signed(float(high or 0), sign=True)}"
+
+
+def links(lines: pd.DataFrame) -> str:
+    """The lines as files inside the page, for others to load: CSV, parquet, and what the columns mean."""
+    meanings = dictionary().to_csv(index=False).encode()
+    files = {
+        "claims.csv": ("text/csv", lines.to_csv(index=False).encode()),
+        "claims.parquet": ("application/vnd.apache.parquet", lines.to_parquet(index=False)),
+        "claims-columns.csv": ("text/csv", meanings),
+    }
+    return " · ".join(
+        f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(content).decode()}">{name}</a>'
+        for name, (kind, content) in files.items()
+    )
+
+
+def dictionary() -> pd.DataFrame:
+    """:data:`COLUMNS` as a frame."""
+    return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
+
+
 def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
     """Store lines for others to load, and the data dictionary beside them.
 
@@ -250,5 +305,4 @@ def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
     make_folder(path.parent)
     text = lines.to_csv(index=False)
     write_whole(path, text if path.suffix == ".csv" else lines.to_parquet(index=False))
-    meanings = pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
-    return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), meanings.to_csv(index=False))
+    return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), dictionary().to_csv(index=False))

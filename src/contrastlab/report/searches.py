@@ -18,11 +18,11 @@ from typing import Any
 import pandas as pd
 
 from contrastlab import methods, papers
-from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
 
-__all__ = ["LONGER", "read", "section", "strangers", "table", "winner"]
+__all__ = ["LONGER", "read", "section", "sentence", "strangers", "table", "winner"]
 
 LONGER = 3
 """Epochs of a run in the profile for each epoch of a run in the search."""
@@ -132,6 +132,9 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     Args:
         stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
         folder: of the searches.
+
+    Raises:
+        MissingDataError: a search that a profile names is not stored.
     """
     out = []
     for result in stored:
@@ -147,9 +150,33 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
             out.append(f"{name}: no search chose its settings")
         elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
-        elif search and not (Path(folder) / f"{search}.json").exists():
-            out.append(f"{name}: search {search} is not stored")
+        elif search:
+            chosen = section(Path(folder) / f"{search}.json", printed=result.profile == "laptop")
+            wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
+            inner = result.settings["overrides"]
+            wanted += [(key, value, inner.get(key)) for key, value in chosen["overrides"].items()]
+            differ = [f"{key} = {was!r} instead of {value!r}" for key, value, was in wanted if was != value]
+            if differ:
+                out.append(f"{name}: search {search} chose otherwise: {', '.join(differ)}")
     return out
+
+
+def sentence(path: Path | str) -> str:
+    """How much a random search ran and what won, in words.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+    """
+    runs = read(path)["runs"]
+    minutes = math.fsum(run.get("train_cpu_s", 0.0) + run.get("probe_cpu_s", 0.0) for run in runs) / 60
+    won = []
+    for profile in ("laptop", "tuned"):
+        try:
+            won.append(f"{profile}: trial {winner(path, printed=profile == 'laptop')[0]}")
+        except ArgumentError:
+            won.append(f"{profile}: no trial has finished")
+    return f"{len(runs)} runs, {minutes:.0f} core-minutes; highest mean so far, {', '.join(won)}."
 
 
 def _changes(settings: dict[str, Any]) -> set[str]:

@@ -23,7 +23,7 @@ from contrastlab.errors import CorruptFileError, DeviceError, NotApplicableError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
-from contrastlab.pretrain.schedule import precision
+from contrastlab.pretrain.schedule import precision, warnings_only
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.run import Run, fingerprint, on_device
 from contrastlab.results import Result, slug
@@ -82,11 +82,12 @@ class Where:
             DeviceError: devices or strategy that this machine does not have.
         """
         try:
-            fabric = Fabric(
-                accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes, strategy=self.strategy,
-                precision=precision(settings.precision, self.accelerator),
-            )  # fmt: skip
-            fabric.launch()
+            with warnings_only():
+                fabric = Fabric(
+                    accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes,
+                    strategy=self.strategy, precision=precision(settings.precision, self.accelerator),
+                )  # fmt: skip
+                fabric.launch()
         except (ValueError, RuntimeError, ImportError) as error:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"

@@ -189,18 +189,25 @@ class Notebook(Study):
         plan, rows, p = self.plan(number), self.rows(number), self.parameters
         if not rows:
             found = find_results(self.folders, plan, self.dataset, self.profile)
-            return report.table(plan, found, self.dataset, self.profile)
+            return self._read(plan, found, self.dataset, self.profile)
         arguments = {key: p[key] for key in ("columns", "profile", "seeds", "jobs")}
         made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.where, **changes})
         self.shown.append(made)
         return made
 
-    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> report.Report | report.Several:
-        """A table from results that are kept with the project, all columns that the data set fills."""
+    def stored(
+        self, dataset: str, profile: str, number: int | str | None = None
+    ) -> report.Report | report.Several:  # fmt: skip
+        """A table from results that are kept with the project: its columns with a number, or the first without any."""
         plan = self.plan(number)
-        found = find_results(self.read_also, plan, dataset, profile)
-        made = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
-        return made[0] if len(made) == 1 else report.Several(tuple(made))
+        return self._read(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+
+    def _read(
+        self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str
+    ) -> report.Report | report.Several:  # fmt: skip
+        every = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
+        filled = tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)
+        return filled[0] if len(filled) == 1 else report.Several(filled)
 
     def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.

@@ -78,7 +78,7 @@ def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 
 
 def _digits() -> tuple[Tensor, Tensor]:
     splits = data.load("digits")
-    pictures = torch.cat([splits.train.images, splits.test.images]).double().flatten(1)  # type: ignore[union-attr]
+    pictures = torch.cat([splits.train.images, splits.test.images]).double().flatten(1)
     labels = torch.cat([splits.train.labels, splits.test.labels])
     return (pictures - pictures.mean(0)) / pictures.std(), labels
 

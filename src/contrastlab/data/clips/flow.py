@@ -18,6 +18,8 @@ from contrastlab import files
 from contrastlab.errors import MissingDataError, reject
 
 ZERO, _STEPS = 128, 127
+ATTACHMENT = 0.15 * 255
+"""Weight of the data against that of smoothness in :func:`tvl1`."""
 
 
 def quantise(flow: Tensor, bound: float) -> Tensor:
@@ -52,7 +54,10 @@ def restore(levels: Tensor, bound: float = 1.0) -> Tensor:
 
 
 def tvl1(frames: Tensor) -> Tensor:
-    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next, by scikit-image with its parameters.
+    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next, by scikit-image.
+
+    Its parameters are its own but the weight of the data, which is OpenCV's, as two-stream networks are fed it: 0.15 on
+    grey levels to 255, and so :data:`ATTACHMENT` on levels to 1.
 
     Args:
         frames: uint8 ``[T, C, H, W]``, C 1 or 3; colours are weighted to grey as television does (BT.601).
@@ -76,7 +81,7 @@ def tvl1(frames: Tensor) -> Tensor:
     weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
     grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
     # the displacement of a pixel of the first image to where it is in the second; rows come first
-    pairs = (optical_flow_tvl1(now, following)[::-1].copy() for now, following in pairwise(grey))
+    pairs = (optical_flow_tvl1(now, following, attachment=ATTACHMENT)[::-1].copy() for now, following in pairwise(grey))
     flows = [torch.from_numpy(pair.astype(np.float32)) for pair in pairs]
     return torch.stack(flows) if flows else torch.empty(0, 2, *frames.shape[2:])
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from contrastlab.data.clips.flow import cached_tvl1
-from contrastlab.data.clips.sets import ClipSet, ClipSplits, VideoFiles
+from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.clips.videos import VideoFiles
 from contrastlab.data.images.tables import read_parquet
 from contrastlab.data.images.transfer import hold_out_groups
 from contrastlab.errors import CorruptFileError, MissingDataError, unknown

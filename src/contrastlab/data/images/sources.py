@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -98,9 +99,14 @@ def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -
             raise MissingDataError(
                 f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it, or allow download=True."
             ) from absent
+        folder = root / entry.folder
+        absent_before = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             first, second = read(fetch=True)
         except (RuntimeError, OSError) as error:
+            for path in absent_before:  # the deepest first; only what the failed download made and left empty
+                with suppress(OSError):
+                    path.rmdir()
             raise MissingDataError(
                 f"{looked}, and the download failed: {error}. "
                 "Put it there by hand, or set CONTRASTLAB_DATA (or root=) to the folder that has it."

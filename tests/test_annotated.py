@@ -1,0 +1,342 @@
+"""Annotated pictures: each published form, a user's own, the generated ones, and what is said of damage."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contrastlab import data
+from contrastlab.data import annotated, coco, silhouettes
+from contrastlab.data.images import shapes
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+
+
+def picture(path: Path, size: tuple[int, int] = (20, 16)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.zeros((size[1], size[0], 3), np.uint8)).save(path)
+
+
+def raw(**changes) -> dict:
+    """Two pictures, three categories with holes in their ids, three objects."""
+    made = {
+        "images": [{"id": 7, "file_name": "a.png", "width": 20, "height": 16},
+                   {"id": 3, "file_name": "b.png", "width": 20, "height": 16}],
+        "categories": [{"id": 90, "name": "z"}, {"id": 2, "name": "b"}, {"id": 5, "name": "c"}],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 90, "bbox": [2, 3, 5, 4], "area": 20, "iscrowd": 0,
+             "segmentation": [[2, 3, 7, 3, 7, 7, 2, 7]]},
+            {"id": 2, "image_id": 7, "category_id": 2, "bbox": [0, 0, 20, 16], "area": 300, "iscrowd": 1,
+             "segmentation": {"size": [16, 20], "counts": [0, 320]}},
+            {"id": 3, "image_id": 3, "category_id": 5, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0,
+             "segmentation": {"size": [16, 20], "counts": [17, 2, 14, 2, 285]}},
+        ],
+    }  # fmt: skip
+    return made | changes
+
+
+def with_object(**changes) -> dict:
+    made = raw()
+    made["annotations"][0] |= changes
+    return made
+
+
+def own(folder: Path, content: dict) -> Path:
+    for part in ("train", "test"):
+        for image in content["images"]:
+            picture(folder / part / image["file_name"])
+        (folder / f"{part}.json").write_text(json.dumps(content))
+    return folder
+
+
+# Forms
+
+
+def test_coco_s_form_is_read_with_holes_in_the_ids(tmp_path) -> None:
+    splits = data.load(f"annotated:{own(tmp_path, raw())}")
+    part = splits.train
+    assert part.classes == ("b", "c", "z")
+    first, second = (part.target(k, masks=True) for k in range(2))
+    assert first["labels"].tolist() == [3]  # the crowd is not trained on
+    assert first["boxes"].tolist() == [[2, 3, 7, 7]]
+    expected = torch.zeros(16, 20, dtype=torch.uint8)
+    expected[3:7, 2:7] = 1
+    assert torch.equal(first["masks"][0], expected)
+    expected = torch.zeros(16, 20, dtype=torch.uint8)
+    expected[1:3, 1:3] = 1
+    assert second["labels"].tolist() == [2]
+    assert torch.equal(second["masks"][0], expected)
+    assert part[0].shape == (3, 16, 20)
+
+
+def test_json_is_written_and_read_back(tmp_path) -> None:
+    once = coco.parse(raw(), "made")
+    path = coco.write(once, tmp_path / "a.json")
+    again = coco.read_coco(path)
+    assert again.plain() == once.plain()
+    assert again.fingerprint == once.fingerprint
+    assert coco.parse(with_object(bbox=[2, 3, 5, 5]), "made").fingerprint != once.fingerprint
+
+
+def voc(folder: Path, difficult: int = 0, xmin: int = 1) -> Path:
+    body = "<annotation><size><width>20</width><height>16</height></size>{}</annotation>"
+    one = "<object><name>{}</name><difficult>{}</difficult><bndbox><xmin>{}</xmin><ymin>3</ymin><xmax>{}</xmax>"
+    one += "<ymax>6</ymax></bndbox></object>"
+    (folder / "Annotations").mkdir(parents=True)
+    (folder / "ImageSets" / "Main").mkdir(parents=True)
+    objects = (one.format("dog", 0, xmin, 20) + one.format("cat", difficult, 5, 40), one.format("cat", 0, 2, 4))
+    for name, text in zip("ab", objects, strict=True):
+        (folder / "Annotations" / f"{name}.xml").write_text(body.format(text))
+        picture(folder / "JPEGImages" / f"{name}.jpg")
+    for part, stem in (("train", "a"), ("val", "b")):
+        (folder / "ImageSets" / "Main" / f"{part}.txt").write_text(f"{stem}\n")
+    return folder
+
+
+def test_voc_s_form_counts_pixels_from_one_and_both_ends_inside(tmp_path) -> None:
+    splits = data.load(f"annotated:{voc(tmp_path, difficult=1)}")
+    assert splits.train.classes == splits.test.classes == ("cat", "dog")
+    assert splits.train.target(0)["boxes"].tolist() == [[0, 2, 20, 6], [4, 2, 20, 6]]  # 40 is cut at the border
+    assert splits.train.target(0)["labels"].tolist() == [2, 1]
+    assert [each["difficult"] for each in splits.train.annotations.objects] == [0, 1]
+    assert splits.test.target(0)["boxes"].tolist() == [[1, 2, 4, 6]]
+    assert splits.train.annotations.rule == "voc12"
+
+
+def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
+    made = raw()
+    del made["images"][0]["file_name"]
+    made["images"][0] |= {"coco_url": "http://images.org/val2017/000000000007.jpg", "neg_category_ids": [5]}
+    made["images"][1] |= {"file_name": "COCO_val2014_000000000003.jpg"}
+    found = coco.parse(made, "lvis")
+    assert found.rule == "lvis"
+    assert [image["file_name"] for image in found.images.values()] == ["val2017/000000000007.jpg", "000000000003.jpg"]
+
+
+def test_crops_of_objects_are_read_by_the_same_reader() -> None:
+    from contrastlab.data.images import transfer
+
+    assert not hasattr(transfer, "_coco_json")
+    assert transfer.coco is coco
+
+
+@pytest.mark.parametrize("name", ["bccd", "bccd_val", "coco200_persons", "coco200_things", "lsp"])
+def test_a_copy_that_is_not_there_is_named(name, tmp_path) -> None:
+    with pytest.raises(MissingDataError, match=f"{tmp_path}.*CONTRASTLAB_DATA"):
+        data.load(name, tmp_path)
+
+
+def test_every_published_set_says_what_is_missing(tmp_path) -> None:
+    for name in ("coco_instances", "coco_keypoints", "voc07", "lvis"):
+        with pytest.raises(MissingDataError, match=str(tmp_path)):
+            data.load(name, tmp_path)
+        assert name in data.names()
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (with_object(bbox=[2, 3, 0, 4]), r"train.json, annotation 1: bbox=\[2, 3, 0, 4\].*a box with area"),
+        (with_object(bbox=[2, 3, -1, 4]), "annotation 1: bbox=.*four finite numbers"),
+        (with_object(bbox=[2, 3, 1]), "annotation 1: bbox=.*four finite numbers"),
+        (with_object(segmentation=[[2, 3, 27, 3, 7, 7]]), "annotation 1: segmentation=.*inside its 20x16 picture"),
+        (with_object(segmentation=[[2, 3, 7, 3]]), "annotation 1: segmentation=.*three corners"),
+        (with_object(segmentation={"size": [20, 16], "counts": [320]}), r"segmentation size=\[20, 16\].*\[16, 20\]"),
+        (with_object(category_id=1), "annotation 1: category_id=1.*one of the file's categories"),
+        (with_object(image_id=1), "annotation 1: image_id=1.*one of the file's images"),
+        (with_object(keypoints=[1, 2, 2]), "annotation 1: keypoints='3 numbers'"),
+    ],
+    ids=["zero area", "negative", "three numbers", "outside", "line", "other size", "category", "image", "keypoints"],
+)
+def test_an_object_that_cannot_be_is_named_with_its_file(content, words, tmp_path) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        data.load(f"annotated:{own(tmp_path, content)}")
+
+
+def test_a_published_set_leaves_boxes_without_area_out_and_counts_them() -> None:
+    found = coco.parse(with_object(bbox=[2, 3, 0, 4]), "made", strict=False)
+    assert [each["id"] for each in found.objects] == [2, 3]
+    assert found.left_out == 1
+
+
+def test_keypoints_of_the_wrong_count() -> None:
+    made = with_object(keypoints=[1, 2, 2] * 3)
+    made["categories"][0]["keypoints"] = ["left_a", "right_a"]
+    with pytest.raises(ArgumentError, match="'9 numbers': accepted is 6: x, y and visibility of each of 2 points"):
+        coco.parse(made, "made")
+    made["annotations"][0]["keypoints"] = [1, 2, 2, 3, 4, 0]
+    found = coco.parse(made, "made")
+    assert found.keypoints is not None
+    assert (found.keypoints.flip, found.objects[0]["num_keypoints"]) == (((0, 1),), 1)
+    with pytest.raises(ArgumentError, match="sigmas"):
+        coco.KeypointKind(("a",), (), ())
+    with pytest.raises(ArgumentError, match="flip"):
+        coco.KeypointKind(("a",), ((0, 1),), (0.1,))
+
+
+def test_files_that_are_missing_or_damaged_are_named(tmp_path) -> None:
+    folder = own(tmp_path / "a", raw())
+    (folder / "test" / "b.png").unlink()
+    with pytest.raises(MissingDataError, match=r"1 of 2 annotated pictures are not there, first .*b\.png"):
+        data.load(f"annotated:{folder}")
+    picture(folder / "test" / "b.png", (21, 16))
+    with pytest.raises(CorruptFileError, match="b.png has 21x16 pixels; its annotations say 20x16"):
+        _ = data.load(f"annotated:{folder}").test[1]
+    (folder / "test.json").write_text("{")
+    with pytest.raises(CorruptFileError, match=r"test\.json is not JSON"):
+        data.load(f"annotated:{folder}")
+    (folder / "test.json").write_text('{"images": []}')
+    with pytest.raises(CorruptFileError, match="the lists images, annotations, categories"):
+        data.load(f"annotated:{folder}")
+    with pytest.raises(MissingDataError, match="is no set of annotated pictures"):
+        data.load(f"annotated:{tmp_path}")
+    voc(tmp_path / "v")
+    (tmp_path / "v" / "Annotations" / "a.xml").write_text("<annotation/>")
+    with pytest.raises(CorruptFileError, match="a.xml is no annotation in PASCAL VOC's form: it has no size/width"):
+        data.load(f"annotated:{tmp_path / 'v'}")
+
+
+def test_what_is_not_annotated_is_refused() -> None:
+    made = raw()
+    for each in made["annotations"]:
+        del each["segmentation"]
+    part = annotated.AnnotatedImages("made", coco.parse(made, "made"), None, (torch.zeros(3, 16, 20),) * 2)
+    with pytest.raises(NotApplicableError, match="made has no masks"):
+        part.target(0, masks=True)
+    with pytest.raises(NotApplicableError, match="made has no keypoints"):
+        part.target(0, keypoints=True)
+    with pytest.raises(ArgumentError, match="pictures=1: accepted is 2"):
+        annotated.AnnotatedImages("made", part.annotations, None, (torch.zeros(3, 16, 20),))
+
+
+# Generated
+
+
+def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
+    parts = silhouettes.make(silhouettes.Twin((3, 1)))
+    pictures, known = parts["train"]
+    assert len(pictures) == 3
+    for number, image in enumerate(known.images):
+        scene = silhouettes.render(number)
+        # the silhouette on top is the last that is painted: alone it must be whole
+        top = len(scene.kinds) - 1
+        assert int((scene.owner == top).sum()) > 0
+        for k, each in enumerate(known.of_image[image]):
+            pixels = [
+                (row, column)
+                for row in range(silhouettes.SIDE)
+                for column in range(silhouettes.SIDE)
+                if int(scene.owner[row, column]) == k
+            ]
+            rows, columns = zip(*pixels, strict=True)
+            box = [min(columns), min(rows), max(columns) + 1 - min(columns), max(rows) + 1 - min(rows)]
+            assert each["bbox"] == box
+            assert each["area"] == len(pixels)
+            mask = annotated.draw(each["segmentation"], silhouettes.SIDE, silhouettes.SIDE)
+            assert {(r, c) for r, c in mask.nonzero().tolist()} == set(pixels)
+            assert known.classes[known.number[each["category_id"]]] == scene.kinds[k]
+
+
+def test_the_owner_of_a_pixel_is_the_last_silhouette_painted_on_it() -> None:
+    for index in range(3):
+        scene = silhouettes.render(index, side=32)
+        for row in range(32):
+            for column in range(32):
+                owner = -1
+                for k, (kind, (cx, cy, radius, turn)) in enumerate(zip(scene.kinds, scene.places, strict=True)):
+                    dx, dy = column + 0.5 - cx, row + 0.5 - cy
+                    u = (math.cos(turn) * dx + math.sin(turn) * dy) / radius
+                    v = (math.cos(turn) * dy - math.sin(turn) * dx) / radius
+                    one = (torch.tensor([value], dtype=torch.float64) for value in (u, v))
+                    if float(shapes.silhouette(kind, *one)) < 0:
+                        owner = k
+                assert int(scene.owner[row, column]) == owner, (index, row, column)
+
+
+def test_corners_of_an_ell_lie_at_the_edge_of_its_mask() -> None:
+    seen = 0
+    for index in range(12):
+        scene = silhouettes.render(index, kinds=("disc", "ell"))
+        assert scene.corners[0] is None
+        corners = scene.corners[1]
+        mask = scene.owner == 1
+        pixels = mask.nonzero().flip(1).double() + 0.5
+        for x, y, v in corners.tolist():
+            if v == 2:
+                seen += 1
+                nearest = (pixels - torch.tensor([x, y])).norm(dim=1).min()
+                assert nearest < 1.6  # pixels
+        # the two tips are as far apart as arms of length 2 at a right angle have it: 2·sqrt(2)
+        corner, left, right = corners[0, :2], corners[2, :2], corners[3, :2]
+        assert (left - corner).norm() == pytest.approx(float((right - corner).norm()), rel=1e-9)
+        assert ((left - corner) @ (right - corner)).abs() < 1e-6
+    assert seen > 40
+
+
+def test_a_covered_corner_is_hidden() -> None:
+    scenes = (silhouettes.render(index, kinds=("ell", "disc", "disc")) for index in range(60))
+    states = [v for scene in scenes for v in scene.corners[0][:, 2].tolist()]
+    assert states.count(1.0) > 5
+    assert states.count(2.0) > states.count(1.0)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_test_pictures_are_others() -> None:
+    twin = silhouettes.Twin((4, 4))
+    once, again = silhouettes.make(twin), silhouettes.make(twin)
+    assert all(torch.equal(a, b) for a, b in zip(once["train"][0], again["train"][0], strict=True))
+    assert once["train"][1].fingerprint == again["train"][1].fingerprint
+    assert not any(torch.equal(a, b) for a, b in zip(once["train"][0], once["test"][0], strict=True))
+    assert silhouettes.make(twin, seed=1)["train"][1].fingerprint != once["train"][1].fingerprint
+
+
+def test_the_lvis_twin_has_zipf_s_classes_and_federated_lists() -> None:
+    parts = silhouettes.make(silhouettes.TWINS["silhouettes_lvis"])
+    known = parts["train"][1]
+    assert len(known.classes) == 40
+    assert known.rule == "lvis"
+    count = [0] * 40
+    for each in known.objects:
+        count[known.number[each["category_id"]]] += 1
+    assert sum(count[:4]) > sum(count[20:])
+    assert {c["frequency"] for c in known.categories} == {"r", "c"}
+    assert known.categories == parts["test"][1].categories
+    partly = 0
+    for image, about in known.images.items():
+        present = {each["category_id"] for each in known.of_image[image]}
+        assert not present & set(about["neg_category_ids"])
+        assert set(about["not_exhaustive_category_ids"]) <= present
+        partly += bool(about["not_exhaustive_category_ids"])
+    assert partly > 10
+
+
+def test_keypoint_pictures_show_one_annotated_kind() -> None:
+    splits = data.load("silhouettes_keypoints")
+    part = splits.train
+    assert part.classes == ("ell",)
+    assert all(len(part.target(k, keypoints=True)["labels"]) for k in range(len(part)))
+    assert part.target(0, keypoints=True)["keypoints"].shape[1:] == (6, 3)
+
+
+def test_generated_sets_are_written_as_a_user_s_own(tmp_path) -> None:
+    silhouettes.write(tmp_path, "silhouettes_keypoints", pictures=(3, 2))
+    read = data.load(f"annotated:{tmp_path}")
+    pictures, known = silhouettes.make(silhouettes.Twin((3, 2), only=("ell",), points=True))["train"]
+    assert read.train.annotations.plain() == known.plain()
+    assert all(torch.equal(read.train[k], pictures[k]) for k in range(3))
+    assert len(read.test) == 2
+
+
+def test_a_subset_keeps_pictures_and_objects_together() -> None:
+    part = data.load("silhouettes", n_train=5).train
+    chosen = part.subset([3, 1])
+    assert torch.equal(chosen[0], part[3])
+    assert torch.equal(chosen.target(1)["boxes"], part.target(1)["boxes"])
+    assert len(data.load("silhouettes", n_test=4).test) == 4

@@ -1,0 +1,707 @@
+"""Detectors on our encoders: the same as torchvision's, frozen, resumable; average precision against hand and loop."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torchvision.models import resnet18
+from torchvision.models.detection import FasterRCNN, MaskRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+
+from contrastlab import data, encoders, errors, methods, papers, reproduce, tasks
+from contrastlab.data import Splits, coco
+from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.errors import NotApplicableError
+from contrastlab.reproduce import Run
+from contrastlab.settings import Detector, Settings
+from contrastlab.tasks.dense import detectors, scores, training
+from contrastlab.views import Augmented, Split
+
+VIEW = augmentation("instdisc", 32)
+SMALL = Detector(
+    channels=16, box_features=32, mask_layers=(16,), keypoint_layers=(16,), shorter=(48, 64), test_shorter=64,
+    longest=128, anchors=(8, 16, 32, 64, 128), before_nms=(100, 50), proposals=(50, 20), region_sample=16, steps=4,
+    batch_size=2, lr=0.01, milestones=(3,), warmup_steps=2, draws=20, test_pictures=4, anchor_sample=32,
+)  # fmt: skip
+
+
+def networks(part: Augmented | Split = Augmented(1), seed: int = 0, **options) -> nn.ModuleList:  # noqa: B008
+    """Half-trained encoders: their batch-norms have seen something."""
+    torch.manual_seed(seed)
+    channels = options.pop("channels", 3)
+    made = encoders.build_for(part, channels, **{"arch": "resnet18", "width": 0.125, "dim": 8, **options})
+    for module in made.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias)
+    return made
+
+
+@pytest.fixture(scope="module")
+def scenes() -> AnnotatedSplits:
+    return data.load("silhouettes", n_train=12, n_test=6)
+
+
+@pytest.fixture(scope="module")
+def corners() -> AnnotatedSplits:
+    return data.load("silhouettes_keypoints", n_train=12, n_test=6)
+
+
+def setting(data_: Splits, part: Augmented | Split = Augmented(1), **options) -> tasks.Setting:  # noqa: B008
+    return tasks.Setting(part, VIEW, data_, **options)
+
+
+# Networks
+
+
+@pytest.mark.parametrize("kind", ["boxes", "masks"])
+def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, tmp_path) -> None:
+    nets = networks(width=1.0)
+    made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)
+    made.transform.min_size, made.transform.max_size = (64,), 128
+    training.store(made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "settings": Detector()})
+    stored = torch_names = training.files.read_tensors(tmp_path / training.FILE)[0]
+    body = resnet18(norm_layer=detectors.FrozenBatchNorm2d)
+    levels = {f"layer{k}": str(k - 1) for k in range(1, 5)}
+    pyramid = BackboneWithFPN(body, levels, [64, 128, 256, 512], 256)
+    anchors = AnchorGenerator(tuple((a,) for a in Detector().anchors), ((0.5, 1.0, 2.0),) * 5)
+    theirs = {"boxes": FasterRCNN, "masks": MaskRCNN}[kind](
+        pyramid, 4, min_size=64, max_size=128, rpn_anchor_generator=anchors, image_mean=VIEW.mean, image_std=VIEW.std,
+        rpn_post_nms_top_n_train=1000,
+    )  # fmt: skip
+    theirs.load_state_dict(torch_names)  # strict: no tensor is missing, and none is left over
+    assert len(stored) == len(theirs.state_dict())
+    made.eval(), theirs.eval()
+    made.roi_heads.score_thresh = theirs.roi_heads.score_thresh = 0.0
+    picture = torch.rand(3, 60, 80, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        (own,), (their,) = made([picture]), theirs([picture])
+    assert len(own["boxes"]) > 10
+    for name in their:
+        assert torch.allclose(own[name], their[name], rtol=1e-4, atol=1e-4), name
+
+
+def test_batch_norm_becomes_constants_that_are_the_checkpoint_s() -> None:
+    network = networks()[0].backbone
+    frozen = detectors.freeze_batch_norm(detectors.residual_network(network))
+    pairs = 0
+    for name, module in network.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            fixed = frozen.get_submodule(name)
+            assert isinstance(fixed, detectors.FrozenBatchNorm2d)
+            assert fixed.eps == module.eps
+            for key in ("weight", "bias", "running_mean", "running_var"):
+                assert torch.equal(getattr(fixed, key), getattr(module, key))
+                assert getattr(fixed, key).data_ptr() != getattr(module, key).data_ptr()
+            pairs += 1
+    assert pairs == 21
+    x = torch.rand(2, 3, 64, 64)
+    network.eval()
+    with torch.no_grad():
+        assert torch.allclose(frozen.train()(x), network(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("backbone", ["fpn", "c4"])
+def test_frozen_means_that_no_tensor_of_the_encoder_changes(backbone, scenes) -> None:
+    nets = networks()
+    before = {name: tensor.clone() for name, tensor in nets.state_dict().items()}
+    settings = SMALL.model_copy(update={"backbone": backbone, "lr": 0.05, "weight_decay": 0.1})
+    model = detectors.build("masks", nets, Augmented(1), VIEW, settings, classes=10)
+    body = {name: tensor.clone() for name, tensor in model.backbone.body.state_dict().items()}
+    heads = {name: tensor.clone() for name, tensor in model.rpn.state_dict().items()}
+    training.fit(model, scenes.train, "masks", settings, seed=0)
+    assert [name for name, t in nets.state_dict().items() if not torch.equal(t, before[name])] == []
+    assert [name for name, t in model.backbone.body.state_dict().items() if not torch.equal(t, body[name])] == []
+    assert any(not torch.equal(t, heads[name]) for name, t in model.rpn.state_dict().items())
+
+
+def test_trained_means_that_copies_of_the_encoder_learn_with_batch_norm_in_the_pyramid(scenes) -> None:
+    nets = networks()
+    before = {name: tensor.clone() for name, tensor in nets.state_dict().items()}
+    settings = SMALL.model_copy(update={"trained": True, "batch_norm": True})
+    model = detectors.build("boxes", nets, Augmented(1), VIEW, settings, classes=10)
+    body = {name: tensor.clone() for name, tensor in model.backbone.body.state_dict().items()}
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in model.backbone.fpn.modules()) == 8
+    training.fit(model, scenes.train, "boxes", settings, seed=0)
+    changed = [name for name, t in model.backbone.body.state_dict().items() if not torch.equal(t, body[name])]
+    assert len(changed) > 100
+    assert any("running_mean" in name for name in changed)
+    assert [name for name, t in nets.state_dict().items() if not torch.equal(t, before[name])] == []
+
+
+def outputs(kind: str, settings: Detector, nets: nn.ModuleList) -> dict[str, torch.Tensor]:
+    torch.manual_seed(7)
+    model = detectors.build(kind, nets, Augmented(1), VIEW, settings, classes=3).eval()
+    features = OrderedDict([("0", torch.rand(1, 32, 4, 4, generator=torch.Generator().manual_seed(1)))])
+    with torch.no_grad():
+        pooled = model.roi_heads.box_roi_pool(features, [torch.tensor([[0.0, 0, 40, 40]])], [(64, 64)])
+        return model.roi_heads.box_head(pooled)
+
+
+def test_the_published_c4_head_takes_from_the_last_stage_what_agrees_in_name_and_shape() -> None:
+    """Detectron2's loader compares endings of names, then shapes: middles, shortcut, and foreign batch-norms."""
+    full = encoders.build("resnet18").backbone
+    head = detectors.fifth_stage(full, "new")
+    filled = set(detectors.filled_by_loader(full.layer4, head))
+    convolutions = {name for name, p in head.named_parameters() if p.ndim == 4}
+    assert filled & convolutions == {"0.conv2.weight", "1.conv2.weight", "0.downsample.0.weight"}
+    assert not any(name.startswith("2.") for name in filled)
+    assert not any("conv1" in name or "conv3" in name or "bn3" in name for name in filled)
+    assert {name.rpartition(".")[0] for name in filled if name not in convolutions} == {
+        "0.bn1", "0.bn2", "1.bn1", "1.bn2", "0.downsample.1",
+    }  # fmt: skip
+    assert [tuple(head.get_submodule(f"{k}.conv1").weight.shape) for k in range(3)] == [
+        (512, 256, 1, 1), (512, 512, 1, 1), (512, 512, 1, 1),
+    ]  # fmt: skip
+    published = detectors.fifth_stage(full, "published").state_dict()
+    for name, tensor in published.items():
+        same = name in full.layer4.state_dict() and torch.equal(tensor, full.layer4.state_dict()[name])
+        # a new batch-norm has ones and zeros, as the encoder's untrained ones have
+        assert same == (name in filled) or "bn" in name or "downsample.1" in name or "tracked" in name, name
+
+
+@pytest.mark.parametrize(
+    ("head", "path", "matters"),
+    [
+        ("published", "layer4.0.conv1.weight", False),  # 3x3 in the encoder, 1x1 in the head: left behind
+        ("published", "layer4.1.conv1.weight", False),
+        ("published", "layer4.0.conv2.weight", True),
+        ("published", "layer4.1.bn1.running_mean", True),
+        ("new", "layer4.0.conv2.weight", False),
+        ("new", "layer4.1.bn1.running_mean", False),
+        ("layer4", "layer4.0.conv1.weight", True),
+        ("layer4", "layer4.1.conv2.weight", True),
+    ],
+)
+def test_which_tensors_of_the_last_stage_a_c4_detector_uses(head, path, matters) -> None:
+    settings = SMALL.model_copy(update={"backbone": "c4", "c4_head": head})
+    nets = networks()
+    one = outputs("boxes", settings, nets)
+    with torch.no_grad():
+        nets[0].backbone.state_dict()[path].add_(1.0)
+    assert torch.equal(one, outputs("boxes", settings, nets)) != matters
+
+
+def test_c4_of_a_network_of_bottlenecks_is_its_own_last_stage() -> None:
+    network = detectors.residual_network(networks(arch="resnet50")[0])
+    assert detectors.fifth_stage(network, "published") is network.layer4
+
+
+def test_two_streams_give_their_maps_side_by_side() -> None:
+    part = Split("lab")
+    nets = networks(part)
+    model = detectors.build("boxes", nets, part, VIEW, SMALL, classes=3).eval()
+    picture = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    images, _ = model.transform([picture])
+    maps = model.backbone.body(images.tensors)
+    halves = part.plain(torch.nn.functional.interpolate(picture[None], (64, 64)), detectors.AS_THEY_ARE)
+    with torch.no_grad():
+        alone = [net.eval().backbone(half) for net, half in zip(nets, halves, strict=True)]
+        assert torch.allclose(maps["3"], torch.cat(alone, 1), atol=1e-4)
+    assert [m.shape[1] for m in maps.values()] == [16, 32, 64, 128]
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: networks(arch="tiny", width=1.0), "four stages .a ResNet.; this one is a Sequential"),
+        (lambda: networks(arch="small", width=1.0), "four stages"),
+        (lambda: networks(channels=1), "a detector sees colours; the encoders read 1 channel"),
+    ],
+    ids=["tiny", "small", "grey"],
+)
+def test_other_encoders_get_a_reason(build, words, scenes) -> None:
+    with pytest.raises(NotApplicableError, match=words):
+        tasks.Boxes(SMALL).score(build(), setting(scenes))
+
+
+def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
+    nets = networks()
+    with pytest.raises(NotApplicableError, match="silhouettes/train has no keypoints"):
+        tasks.Keypoints(SMALL).score(nets, setting(scenes))
+    plain = [{k: v for k, v in o.items() if k != "segmentation"} for o in scenes.train.annotations.objects]
+    without = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=tuple(plain)))
+    with pytest.raises(NotApplicableError, match="has no masks"):
+        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits("x", without, without, "")))
+    corner, third = data.load("silhouettes_keypoints", n_train=2, n_test=2), SMALL.model_copy(update={"backbone": "c4"})
+    with pytest.raises(NotApplicableError, match="Detectron2 has no keypoint detector on the third stage"):
+        tasks.Keypoints(third).score(nets, setting(corner))
+    empty = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=()))
+    with pytest.raises(NotApplicableError, match="shows no object to train on"):
+        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits("x", empty, empty, "")))
+    shapes = data.load("shapes", n_train=4, n_test=4)
+    with pytest.raises(NotApplicableError, match="shapes has no annotated objects"):
+        tasks.Boxes(SMALL).score(nets, setting(shapes))
+
+
+def test_the_pixel_mean_of_the_settings_is_used_and_otherwise_that_of_pre_training() -> None:
+    nets = networks()
+    own = detectors.build("boxes", nets, Augmented(1), VIEW, SMALL, classes=3).transform
+    assert tuple(own.image_mean) == tuple(VIEW.mean)
+    for paper, table, kind in (("vince", "2b", "masks"), ("vince", "2d", "boxes"), ("ring", "4", "keypoints")):
+        plan = papers.plan(paper, table)
+        row = next(iter(plan.rows))
+        printed = getattr(plan.settings("imagenet", row, "paper"), kind)
+        # vince C.4 prints red, blue, green; Detectron2's own mean of RGB pictures is 123.675, 116.28, 103.53
+        assert printed.pixel_mean == (123.675, 103.53, 116.28)
+        made = detectors.build(
+            "boxes", nets, Augmented(1), VIEW, SMALL.model_copy(update={"pixel_mean": printed.pixel_mean}), classes=3
+        ).transform
+        shift = [255 * (a - b) for a, b in zip(made.image_mean, VIEW.mean, strict=True)]
+        assert shift == pytest.approx([0, -12.75, 12.75], abs=0.02)
+        assert getattr(plan.settings("imagenet", row, "laptop"), kind).pixel_mean is None
+
+
+# Training
+
+
+def test_the_learning_rate_warms_up_and_drops() -> None:
+    rates = [training.learning_rate(Detector(), step) for step in (0, 500, 1000, 59999, 60000, 80000)]
+    assert rates == pytest.approx([2e-5, 0.01001, 0.02, 0.02, 0.002, 2e-4])
+
+
+def test_an_epoch_shows_every_picture_and_rare_classes_more_often() -> None:
+    part = data.load("silhouettes_lvis").train
+    usable = training.usable_pictures(part, "masks")
+    settings = SMALL.model_copy(update={"repeat_threshold": 0.0})
+    shown = training.order(part, usable, settings, 0)
+    assert sorted(next(shown) for _ in usable) == usable
+    share: dict[int, float] = {}
+    for image in (part.ids[k] for k in usable):
+        for category in {o["category_id"] for o in part.annotations.of_image[image]}:
+            share[category] = share.get(category, 0) + 1 / len(usable)
+    slow = [
+        max(max(1, (0.05 / share[o["category_id"]]) ** 0.5) for o in part.annotations.of_image[part.ids[k]])
+        for k in usable
+    ]
+    assert training.repeats(part, usable, 0.05).tolist() == pytest.approx(slow)
+    assert max(slow) > 2
+    often = training.order(part, usable, settings.model_copy(update={"repeat_threshold": 0.05}), 0)
+    counts = np.bincount([next(often) for _ in range(40 * len(usable))], minlength=len(part))[usable]
+    expected = 40 * len(usable) * np.array(slow) / sum(slow)
+    assert np.corrcoef(counts, expected)[0, 1] > 0.98
+
+
+def test_a_mirrored_picture_has_mirrored_objects(corners) -> None:
+    picture, target = corners.train[0], corners.train.target(0, masks=True, keypoints=True)
+    points = corners.train.annotations.keypoints.mirrored
+    assert points == (0, 1, 3, 2, 5, 4)
+    turned, out = training.mirrored(picture, target, points)
+    assert torch.equal(turned, picture.flip(2))
+    for before, after in zip(target["masks"], out["masks"], strict=True):
+        columns = after.any(0).nonzero().flatten()
+        assert (columns[0], columns[-1] + 1) == (out["boxes"][0, 0], out["boxes"][0, 2])
+        assert torch.equal(after, before.flip(1))
+    # where the left tip was, mirrored, is now the right tip
+    assert out["keypoints"][0, 3, 0] == 96 - target["keypoints"][0, 2, 0] or target["keypoints"][0, 2, 2] == 0
+    again, twice = training.mirrored(turned, out, points)
+    assert torch.equal(again, picture)
+    for name in target:
+        assert torch.allclose(twice[name].float(), target[name].float(), atol=1e-4)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, monkeypatch) -> None:
+    settings = SMALL.model_copy(update={"trained": trained, "batch_norm": trained, "steps": 5})
+
+    def model() -> nn.Module:
+        torch.manual_seed(3)
+        return detectors.build("masks", networks(), Augmented(1), VIEW, settings, classes=10)
+
+    whole = model()
+    losses = training.fit(whole, scenes.train, "masks", settings, seed=1)
+    assert len(losses) == 5
+    monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
+    keep = training.checkpoint
+
+    def stop(made, learning, optimiser, losses, folder) -> None:
+        keep(made, learning, optimiser, losses, folder)
+        if len(losses) == 2:
+            raise Stopped
+
+    monkeypatch.setattr(training, "checkpoint", stop)
+    with pytest.raises(Stopped):
+        training.fit(model(), scenes.train, "masks", settings, seed=1, folder=tmp_path)
+    lines: list[str] = []
+    resumed = model()
+    torch.rand(7)  # torch's own generator is elsewhere than it was
+    assert training.fit(resumed, scenes.train, "masks", settings, seed=1, folder=tmp_path, log=lines.append) == losses
+    assert lines == ["detector of masks: resumed at step 2"]
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert not (tmp_path / training.CHECKPOINT).exists()
+    # the detector is an artefact: it is read, not trained
+    again = model()
+    assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses
+    assert all(torch.equal(t, whole.state_dict()[name]) for name, t in again.state_dict().items())
+    assert training.record(tmp_path)["classes"] == list(scenes.train.classes)
+
+
+def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(training, "_SPEAK_EVERY", -1.0)
+    lines: list[str] = []
+    model = detectors.build("boxes", networks(), Augmented(1), VIEW, SMALL, classes=10)
+    training.fit(model, scenes.train, "boxes", SMALL, seed=0, log=lines.append)
+    assert lines[-1].startswith("detector of boxes: step 4/4 loss ")
+    assert "eta 0:00" in lines[-1]
+    with torch.no_grad():
+        model.rpn.head.cls_logits.bias.fill_(float("nan"))
+    with pytest.raises((errors.NonFiniteLossError, AssertionError)):
+        training.fit(model, scenes.train, "boxes", SMALL, seed=0, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_score_is_the_same_for_the_same_seed(corners, tmp_path) -> None:
+    nets = networks()
+    one, two = (tasks.Keypoints(SMALL).score(nets, setting(corners, seed=4)) for _ in range(2))
+    assert one == two
+    assert set(one) == {"keypoint_ap", "keypoint_ap50", "keypoint_ap75"}
+    assert one["keypoint_ap"].items == 4
+
+
+# Average precision
+
+
+def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
+    """Two pictures, two classes; squares of 40 pixels."""
+    objects = [(1, 1, [10, 10, 40, 40]), (1, 2, [60, 60, 40, 40]), (2, 1, [20, 20, 40, 40])]
+    return coco.parse(
+        {
+            "images": [{"id": i, "file_name": f"{i}.png", "width": 120, "height": 120, **of_image.get(f"i{i}", {})}
+                       for i in (1, 2)],
+            "categories": [{"id": k, "name": str(k), "frequency": "f"} for k in (1, 2)],
+            "annotations": [
+                {"id": n, "image_id": i, "category_id": c, "bbox": b, "area": 1600, "iscrowd": 0,
+                 "segmentation": [[b[0], b[1], b[0] + 40, b[1], b[0] + 40, b[1] + 40, b[0], b[1] + 40]]}
+                for n, (i, c, b) in enumerate(objects, 1)
+            ],
+        },
+        "made", rule=rule,
+    )  # fmt: skip
+
+
+def found(annotations: coco.Annotations, shift: float = 0, score: float = 0.9) -> list[dict]:
+    return [
+        {"image_id": o["image_id"], "category_id": o["category_id"], "score": score,
+         "bbox": [o["bbox"][0] + shift, *o["bbox"][1:]]}
+        for o in annotations.objects
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["coco", "voc07", "voc12"])
+def test_a_perfect_an_empty_and_a_shifted_prediction(rule) -> None:
+    known = truth(rule)
+
+    def ap(detections: list[dict]) -> list[float]:
+        if rule == "coco":
+            got = scores.coco(known, detections, "bbox", draws=5)
+        else:
+            got = scores.voc(known, detections, eleven=rule == "voc07", draws=5)
+        return [got[key].value for key in ("", "50", "75")]
+
+    assert ap(found(known)) == pytest.approx([100, 100, 100])
+    assert ap([]) == [0, 0, 0]
+    # 6 of 40 pixels aside: an overlap of 34/46 = 0.739, right at 0.5 to 0.7
+    assert ap(found(known, shift=6)) == pytest.approx([50, 100, 0])
+
+
+def test_masks_are_compared_by_their_pixels() -> None:
+    known = truth()
+    masks = []
+    for o in known.objects:
+        x, y, w, h = map(int, o["bbox"])
+        mask = torch.zeros(1, 120, 120, dtype=torch.bool)
+        mask[0, y : y + h, x : x + w // 2 + 8] = True  # 28 of 40 columns: an overlap of 0.7
+        masks.append({"image_id": o["image_id"], "category_id": o["category_id"], "score": 0.5,
+                      "segmentation": training.encoded(mask)[0]})  # fmt: skip
+    got = scores.coco(known, masks, "segm", draws=5)
+    assert [got[key].value for key in ("", "50", "75")] == pytest.approx([50, 100, 0])
+
+
+def test_keypoints_are_compared_by_their_own_sigmas() -> None:
+    """Every point off by d pixels: a similarity of exp(−d²/(2·area·(2σ)²))."""
+    kind = coco.KeypointKind(("a", "b"), (), (0.05, 0.05))
+    known = truth()
+    objects = tuple(
+        {**o, "category_id": 1, "keypoints": [o["bbox"][0], o["bbox"][1], 2, o["bbox"][0] + 20, o["bbox"][1], 1],
+         "num_keypoints": 2} for o in known.objects
+    )  # fmt: skip
+    known = replace(known, objects=objects, categories=known.categories[:1], keypoints=kind)
+    off = (-np.log(0.72) * 2 * 1600 * 0.1**2) ** 0.5  # a similarity of 0.72: right at 0.5 to 0.7
+    guesses = [
+        {"image_id": o["image_id"], "category_id": 1, "score": 0.9,
+         "keypoints": [o["keypoints"][0] + off, o["keypoints"][1], 1, o["keypoints"][3], o["keypoints"][4] + off, 1]}
+        for o in objects
+    ]  # fmt: skip
+    got = scores.coco(known, guesses, "keypoints", draws=5)
+    assert [got[key].value for key in ("", "50", "75")] == pytest.approx([50, 100, 0])
+    wide = replace(known, keypoints=replace(kind, sigmas=(0.5, 0.5)))
+    assert scores.coco(wide, guesses, "keypoints", draws=5)[""].value == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("eleven", "expected"),
+    [
+        # right, wrong, right, of three objects: recalls 1/3, 1/3, 2/3 with precisions 1, 1/2, 2/3
+        (True, (4 * 1 + 3 * 2 / 3) / 11),  # recalls 0 to 0.3, then 0.4 to 0.6
+        (False, 1 / 3 * 1 + 1 / 3 * 2 / 3),
+    ],
+    ids=["eleven points", "whole area"],
+)
+def test_voc_s_area_by_hand(eleven, expected) -> None:
+    recall, precision = np.array([1, 1, 2]) / 3, np.array([1, 1 / 2, 2 / 3])
+    assert scores.voc_area(recall, precision, eleven=eleven) == pytest.approx(expected)
+    assert scores.voc_area(np.array([]), np.array([]), eleven=eleven) == 0
+
+
+def test_voc_takes_the_best_object_and_difficult_ones_count_neither_way() -> None:
+    known = truth("voc07")
+    twice = found(known) + found(known, score=0.5)  # the second of each is wrong: its object is taken
+    got = scores.voc(known, twice, eleven=False, draws=5)
+    assert got[""].value == pytest.approx(100)  # they come after all right ones
+    first = found(known, score=0.5) + found(known, shift=1, score=0.9)
+    assert scores.voc(known, first, eleven=False, draws=5)["50"].value == pytest.approx(100)
+    hard = replace(known, objects=tuple({**o, "difficult": int(o["id"] == 3)} for o in known.objects))
+    missed = [d for d in found(known) if d["image_id"] == 1]
+    assert scores.voc(known, missed, eleven=False, draws=5)["50"].value == pytest.approx(75)
+    assert scores.voc(hard, missed, eleven=False, draws=5)["50"].value == pytest.approx(100)
+    assert scores.voc(hard, found(known), eleven=False, draws=5)["50"].value == pytest.approx(100)
+
+
+def test_lvis_counts_only_what_was_looked_for() -> None:
+    """Class 1 is annotated in both pictures, class 2 in the first. A wrong detection of class 2 is in the second."""
+    extra = {"image_id": 2, "category_id": 2, "score": 0.99, "bbox": [70, 10, 30, 30]}
+
+    def ap(**lists) -> float:
+        known = truth("lvis", i2=lists)
+        return scores.coco(known, [*found(known), extra], "bbox", draws=5)["50"].value
+
+    assert ap() == pytest.approx(100)  # nobody looked for it there
+    # known to be absent: one wrong above the right one, so precision 1/2 for class 2
+    assert ap(neg_category_ids=[2], not_exhaustive_category_ids=[]) == pytest.approx(75)
+    again = {"image_id": 2, "category_id": 1, "score": 0.99, "bbox": [70, 10, 30, 30]}
+
+    def of_class_1(**lists) -> float:
+        known = truth("lvis", i2=lists)
+        return scores.coco(known, [*found(known), again], "bbox", draws=5)["50"].value
+
+    # two right ones of class 1 below one wrong: precision 1/2 then 2/3, so 2/3 at every recall
+    assert of_class_1(neg_category_ids=[]) == pytest.approx((100 * 2 / 3 + 100) / 2)
+    assert of_class_1(not_exhaustive_category_ids=[1]) == pytest.approx(100)
+
+
+def noisy(known: coco.Annotations, seed: int = 0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for o in known.objects:
+        for _ in range(int(rng.integers(0, 3))):
+            box = np.array(o["bbox"], float) + rng.normal(0, 4, 4)
+            kind = o["category_id"] if rng.random() < 0.8 else 1
+            made.append({"image_id": o["image_id"], "category_id": kind, "score": float(rng.random()),
+                         "bbox": [*box[:2], *box[2:].clip(5)]})  # fmt: skip
+    return made
+
+
+def test_the_value_is_the_evaluator_s_own_and_the_interval_that_of_pictures_drawn_anew(scenes) -> None:
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    known = scenes.train.annotations
+    detections = noisy(known)
+    got = scores.coco(known, detections, "bbox", draws=60)
+    whole = COCO(known.plain())
+    theirs = COCOeval_faster(whole, whole.loadRes([dict(d) for d in detections]), "bbox")
+    theirs.run()
+    expected = theirs.stats_as_dict
+    assert [got[k].value for k in ("", "50", "75")] == pytest.approx(
+        [100 * expected[k] for k in ("AP_all", "AP_50", "AP_75")]
+    )
+    assert 0 < got[""].half_width < 40
+
+    # one sample by hand: its pictures as a set of their own, each copy with an id of its own
+    draws, seen = [], []
+
+    def note(numbers: torch.Tensor) -> float:
+        draws.append(numbers.clone())
+        return 0.0
+
+    tasks.bootstrap(note, len(known.images), draws=1)
+    ids = list(known.images)
+    for rule, score in (("coco", scores.coco), ("voc", scores.voc)):
+        images, objects, moved = {}, [], []
+        for new, number in enumerate(draws[0].tolist(), 1):
+            images[new] = {**known.images[ids[number]], "id": new}
+            objects += [{**o, "image_id": new, "id": 1000 * new + k} for k, o in enumerate(known.of_image[ids[number]])]
+            moved += [{**d, "image_id": new} for d in detections if d["image_id"] == ids[number]]
+        sample = replace(known, images=images, objects=tuple(objects))
+        options = {"what": "bbox"} if rule == "coco" else {"eleven": False}
+        seen.append(score(sample, moved, draws=2, **options)[""].value)
+        kept = {}
+
+        def spy(statistic, items, *, draws_=draws[0], kept=kept, **_):
+            kept.setdefault("value", statistic(draws_))
+            return statistic(torch.arange(items)), 0.0
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scores, "bootstrap", spy)
+            score(known, detections, draws=2, **options)
+        assert kept["value"] == pytest.approx(seen[-1])
+
+
+def test_without_the_extra_its_name_is_said(monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "faster_coco_eval", None)
+    with pytest.raises(errors.ContrastLabError, match=r"pip install 'contrastlab\[dense\]'"):
+        scores.coco(truth(), found(truth()), "bbox")
+    with pytest.raises(errors.ContrastLabError, match=r"contrastlab\[dense\]"):
+        data.annotated.draw([[0, 0, 4, 0, 4, 4]], 8, 8)
+
+
+# Tables
+
+TABLES = [*(("vince", table) for table in ("2a", "2b", "2c", "2d", "2e", "4")), ("ring", "4"), ("jcl", "2")]
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_every_printed_cell_has_its_column_and_row(paper, table) -> None:
+    plan, printed = papers.plan(paper, table), papers.published(paper, table)
+    columns = {name: column for name, column in plan.columns.items() if column.published}
+    assert {c.published for c in columns.values()} == set(printed["column"])
+    assert set(plan.rows.values()) == set(printed["row"])
+    values = [plan.published_value(name, row) for name in columns for row in plan.rows]
+    assert None not in values
+    assert len(values) == len(printed)
+    assert {c.on for c in plan.columns.values()} <= {"", *data.names()}
+
+
+def test_tables_of_a_paper_share_their_encoders(pictures, tmp_path) -> None:
+    part = pictures(48)
+    own = Splits("pictures", part, part, part, "")
+
+    def hashes(paper: str, table: str, row: str, profile: str) -> str:
+        plan = papers.plan(paper, table)
+        settings = plan.settings("imagenet", row, profile)
+        return Run(methods.get(row).override(settings.overrides), settings, own, 0, tmp_path).hash
+
+    for profile in ("smoke", "laptop", "paper"):
+        for row in papers.plan("vince", "2b").rows:
+            assert len({hashes("vince", t, row, profile) for t in ("2a", "2b", "2c", "2d", "2e", "4")}) == 1
+    for row in ("ring/ir", "ring/moco"):
+        assert hashes("ring", "1", row, "paper") == hashes("ring", "4", row, "paper")
+    assert hashes("jcl", "1", "jcl/jcl", "paper") == hashes("jcl", "2", "jcl/jcl", "paper")
+
+
+def test_balls_of_imagenet_hold_a_third_of_a_percent_and_annealed_ones_end_there() -> None:
+    plan = papers.plan("vince", "2a")
+
+    def outer(row: str, profile: str):
+        settings = plan.settings("imagenet", row, profile)
+        return methods.get(f"vince/{row}").override(settings.overrides).negatives.outer
+
+    assert outer("ball", "paper") == outer("cave_lab", "paper") == 0.3
+    assert (outer("cave_anneal", "paper").start, outer("cave_anneal", "paper").end) == (100, 0.3)
+    assert outer("ball", "laptop") == 10
+    assert outer("ball_lab_anneal", "laptop").end == 10
+    with pytest.raises(errors.UnknownNameError, match="unknown recipe field 'negatives.outer.ende'"):
+        methods.get("vince/ball_anneal").override({"negatives.outer.ende": 1})
+
+
+def test_fine_tuned_and_frozen_are_as_the_papers_say() -> None:
+    for paper, table, trained in (("ring", "4", False), ("vince", "2b", False), ("jcl", "2", True)):
+        plan = papers.plan(paper, table)
+        for profile in ("smoke", "laptop", "paper"):
+            settings = plan.settings("imagenet", next(iter(plan.rows)), profile)
+            for kind in (settings.boxes, settings.masks, settings.keypoints):
+                assert (kind.trained, kind.batch_norm) == (trained, trained)
+    assert papers.plan("vince", "2e").settings("imagenet", "la", "paper").masks.repeat_threshold == 0.001
+    assert papers.plan("ring", "4").settings("imagenet", "ir", "paper").boxes.backbone == "c4"
+    assert papers.plan("ring", "4").settings("imagenet", "ir", "paper").masks.backbone == "fpn"
+
+
+@pytest.fixture
+def few(monkeypatch, pictures) -> None:
+    load = data.load
+
+    def some(name: str, root=None, **options) -> Splits:
+        if name in ("shapes", "four"):
+            train, test = pictures(64), pictures(32, seed=1)
+            return Splits(name, train, train, test, "random pictures")
+        return load(name, root, **options)
+
+    monkeypatch.setattr(data, "load", some)
+
+
+def test_one_detector_serves_two_columns_and_is_kept_beside_its_encoder(few, tmp_path) -> None:
+    lines: list[str] = []
+    options = {"rows": "random", "columns": "silhouettes_box,silhouettes_mask", "profile": "smoke", "jobs": 1,
+               "references_too": False, "out_dir": tmp_path, "read_also": (), "accelerator": "cpu"}  # fmt: skip
+    made = reproduce.table("ring", 4, "shapes", log=lines.append, **options)
+    assert sum("stored" in line and "mask AP" in line for line in lines) == 1
+    rows = [{row.method: row for row in report.rows}["ours/random"] for report in made.reports]
+    assert all(row.measured is not None for row in rows)
+    assert len(list(tmp_path.glob(f"encoders/*/masks-*/{training.FILE}"))) == 1
+    assert len(list(tmp_path.glob("cells/shapes/smoke/*masks*.json"))) == 1
+
+
+def tiny_encoders(settings):
+    return lambda plan, *given: settings(plan, *given).override(arch="tiny")
+
+
+def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, monkeypatch) -> None:
+    lines: list[str] = []
+    options = {"rows": "random", "jobs": 1, "references_too": False, "out_dir": tmp_path, "read_also": (),
+               "accelerator": "cpu", "data_root": tmp_path, "log": lines.append}  # fmt: skip
+    made = reproduce.table(
+        "ring", 4, "digits", columns="coco_box_ap,voc_ap,silhouettes_box", profile="smoke", **options
+    )
+    rows = [{row.method: row for row in report.rows}["ours/random"].status for report in made.reports]
+    assert rows[0].startswith("n/a: needs data: ")
+    assert "instances_train2017.json" in rows[0]
+    assert rows[1].startswith("n/a: needs data: ")
+    assert "a detector sees colours" in rows[2]
+    monkeypatch.setattr(papers.TablePlan, "settings", tiny_encoders(papers.TablePlan.settings))
+    made = reproduce.table("ring", 4, "shapes", columns="silhouettes_box", profile="smoke", **options)
+    assert "four stages" in {row.method: row for row in made.rows}["ours/random"].status
+
+
+def test_top_5_of_two_classes_is_not_applicable(few, tmp_path) -> None:
+    made = reproduce.table(
+        "vince", "2a", "shapes", rows="random", profile="smoke", jobs=1, references_too=False, out_dir=tmp_path,
+        read_also=(), accelerator="cpu", log=lambda line: None,
+    )  # fmt: skip
+    rows = [{row.method: row for row in report.rows}["ours/random"] for report in made.reports]
+    assert rows[0].measured is not None
+    assert rows[1].status == "n/a: top-5 accuracy needs more than five classes"
+
+
+def test_how_detectors_are_set_does_not_decide_the_encoders(pictures, tmp_path) -> None:
+    part = pictures(48)
+    own = Splits("pictures", part, part, part, "")
+    plain = Settings(image_size=16, arch="resnet18", width=0.125)
+    other = plain.override(masks={"steps": 7}, boxes={"backbone": "c4"}, keypoints={"trained": True})
+    one, two = (Run(methods.get("ring/ir"), settings, own, 0, tmp_path).hash for settings in (plain, other))
+    assert one == two
+    assert tasks.get("masks", plain).identity() != tasks.get("masks", other).identity()
+    assert tasks.get("masks", Settings()).identity() == {}
+
+
+def test_a_picture_set_without_objects_to_find_is_refused(scenes) -> None:
+    empty = replace(scenes.test.annotations, objects=())
+    with pytest.raises(NotApplicableError, match="nothing to find"):
+        scores.coco(empty, [], "bbox")
+    with pytest.raises(NotApplicableError, match="nothing to find"):
+        scores.voc(empty, [], eleven=True)
+    assert isinstance(scenes.test, AnnotatedImages)
