@@ -35,13 +35,14 @@ from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
+from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
 
 __all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
 
 OWN: Mapping[str, Callable[[str, str], Splits]] = MappingProxyType(
-    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences}
+    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences, "waves": load_waves}
 )
 """Kind of a user's own data, ``<kind>:<path>``, to a function of the whole name and the path."""
 
@@ -59,6 +60,7 @@ def names() -> tuple[str, ...]:
         *PUBLISHED,
         *TARGETS,
         *TEXTS,
+        *SPEECH,
         *_IMAGENETS,
         "clips",
         *VIDEOS,
@@ -70,9 +72,11 @@ def names() -> tuple[str, ...]:
 
 def modality_of(name: str) -> str:
     """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
-    kinds = {"sentence": TEXTS, "clip": ("clips", *VIDEOS), "scene": SCENES}
+    kinds = {"sentence": TEXTS, "waveform": SPEECH, "clip": ("clips", *VIDEOS), "scene": SCENES}
     if name.startswith("sentences:"):
         return "sentence"
+    if name.startswith("waves:"):
+        return "waveform"
     return next((kind for kind, known in kinds.items() if name in known), "image")
 
 
@@ -115,6 +119,8 @@ def load(
     - ``camvid``: street frames with classes of pixels
     - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
     - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
+    - ``librispeech``, ``fsdd``, ``voices`` and more: speech, see :mod:`contrastlab.data.speech.sources`
+    - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
     - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
@@ -169,6 +175,8 @@ def load(
         return own.limited(n_train, n_test, seed)
     elif name in TEXTS:
         splits = TEXTS[name](data_root(root))
+    elif name in SPEECH:
+        splits = SPEECH[name](data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
     elif name == "div2k":
