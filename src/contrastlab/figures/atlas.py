@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 
 import pandas as pd
 
 from contrastlab import methods, papers, report, results
+from contrastlab.errors import NotApplicableError
 from contrastlab.results import Result
 
 __all__ = ["anchor", "card", "commands", "grid", "neighbours", "numbers", "table"]
@@ -108,7 +110,8 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
             continue
         columns = dict(plan.columns)
         for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
-            columns |= plan.select(dataset)
+            with suppress(NotApplicableError):  # data of another modality than the table's
+                columns |= plan.select(dataset)
         for name, column in columns.items():
             printed = plan.published_value(name, recipe.name)
             row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": name, "metric": column.metric}
