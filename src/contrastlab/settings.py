@@ -236,9 +236,6 @@ _NOT_TRAINING = frozenset(
         "masks",
         "keypoints",
         "overrides",
-        "boxes",
-        "masks",
-        "keypoints",
     }
 )
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})
