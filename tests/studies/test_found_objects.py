@@ -75,7 +75,7 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     truth = figure.data[1]
     assert sum(value is None for value in truth.x) == len(test.annotations.of_image[test.ids[0]])
     pixels = np.asarray(figure.data[0].z)
-    mask = test.target(0, masks=True)["masks"].any(0).numpy()
+    mask = test.target(0, masks=True)["masks"].bool().any(0).numpy()
     assert (pixels[~mask] == test[0].permute(1, 2, 0).numpy()[~mask]).all()
     assert (pixels[mask] != test[0].permute(1, 2, 0).numpy()[mask]).any(1).mean() > 0.9
     with pytest.raises(ArgumentError, match="threshold"):
