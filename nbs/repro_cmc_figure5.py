@@ -73,8 +73,9 @@ draw.accuracy_against_information(found, accuracy, floor=accuracy.get("ours/rand
 
 # %% [markdown]
 # The panels share a vertical axis, but not a kind of encoder: on the left two networks of one and two channels, on the
-# right one network of three, trained on patches. And the horizontal axis is of small, averaged views. What the paper
-# calls a rule rests on eight points of one seed each, one of which it takes out.
+# right one network of three. And in a small picture distance and place are one: patches far apart lie in opposite
+# corners, always the same ones, and share the background. There information *grows* with the distance. The paper
+# takes pictures of 2,000 pixels for that reason; what it calls a rule rests on few points, one of which it takes out.
 
 # %% tags=["check", "nbval-ignore-output"]
 nb.check()

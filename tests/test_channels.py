@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import encoders, keys, methods, negatives, objectives
+from contrastlab import encoders, keys, methods, negatives, objectives, positives
 from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.data.scenes.sets import SceneSet
@@ -28,7 +28,7 @@ from contrastlab.views.channels import CODE, LAYOUT, labels, slices
 FOUR = ("L", "ab", "depth", "normal")
 SETTINGS = Settings(
     arch="scene", width=0.03125, dim=8, image_size=32, augmentation="cmc", batch_size=4, epochs=1, milestones=(),
-    optimiser="adam", lr=1e-3, knn_every=0,
+    optimiser={"name": "adam"}, lr=1e-3, knn_every=0,
 )  # fmt: skip
 
 
@@ -163,7 +163,9 @@ def test_impossible_channels_are_named() -> None:
 
 
 def patch_recipe(views: Channels, **parts: Any) -> Recipe:
-    return Recipe("x/patches", "patches", views, keys.Locations(), negatives.Every(), temperature=0.2, **parts)
+    return Recipe(
+        "x/patches", "patches", views, keys.Locations(), negatives.Every(), positives.Each(), temperature=0.2, **parts
+    )
 
 
 def learner_of(recipe: Recipe, channels: int = 10) -> Learner:
@@ -227,6 +229,10 @@ def test_the_full_graph_counts_every_edge_in_both_directions() -> None:
 
 
 def test_a_map_with_other_channels_than_the_embedding_is_refused() -> None:
+    with pytest.raises(NotApplicableError, match=r"positives must be Each\(\); given: One"):
+        replace(patch_recipe(Channels(("L",))), positives=positives.One())
+    with pytest.raises(NotApplicableError, match="one positive"):
+        replace(patch_recipe(Channels(("L",))), objective=objectives.BinaryNCE())
     recipe = replace(patch_recipe(Channels(("L",))), keys=keys.Locations("conv2"))
     views = recipe.views.make(scenes(3), SceneAugmentation("cmc", 32))
     with pytest.raises(ArgumentError, match="dim=8: accepted is 4, the channels of the map conv2"):
@@ -319,7 +325,7 @@ def test_rows_train_with_adam_and_resume(name: str, tmp_path) -> None:
 
 def test_adam_is_that_of_torch() -> None:
     recipe, items = methods.get("cmc/views_1"), rooms_of(8)
-    settings = SETTINGS.override(betas=(0.5, 0.9), weight_decay=0.0)
+    settings = SETTINGS.override(optimiser={"betas": (0.5, 0.9)}, weight_decay=0.0)
     done = pretrain(recipe, settings, items, seed=1, log=lambda line: None)
     slow = pretrain(replace(recipe, keys=None), settings, items, seed=1)
     state = Learner(recipe, settings, images=8, classes=3, seed=1, encoders=slow.encoders.train())

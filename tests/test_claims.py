@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +81,8 @@ def test_a_line_is_what_the_results_say() -> None:
 
 
 def test_fewer_than_eight_seeds_are_open_however_clear_they_look() -> None:
-    frame = claims.frame([*cells("ring/moco", [40.0, 40.1, 40.2]), *cells("ring/mocoring", [50.0, 50.1, 50.3])], [PLAN])
-    found = line(frame, "ring/mocoring", "ring/moco")
+    frame = claims.frame([*cells("ring/ir", [40.0, 40.1, 40.2]), *cells("ring/iring", [50.0, 50.1, 50.3])], [PLAN])
+    found = line(frame, "ring/iring", "ring/ir")
     assert found["low"] > 9
     assert claims.sentence(found) == "open (3 of 8 seeds)"
     assert found["p"] == 1
@@ -87,11 +90,18 @@ def test_fewer_than_eight_seeds_are_open_however_clear_they_look() -> None:
 
 
 def test_runs_picked_on_test_accuracy_decide_nothing() -> None:
-    arms = [cells(f"ring/{n}", [v + k / 10 for k in range(8)], "pilot") for n, v in (("ir", 40.0), ("iring", 50.0))]
-    arms[1][0] = result("ring/iring", 0, 50.3, profile="pilot", items=200)
-    found = line(claims.frame([*arms[0], *arms[1]], [PLAN]), "ring/iring", "ring/ir", "pilot")
-    assert found["p_holm"] < 0.05
-    assert claims.sentence(found) == "open (settings picked on test accuracy)"
+    def clear(profile: str) -> pd.Series:
+        arms = [cells(n, [v + k / 10 for k in range(8)], profile) for n, v in (("ring/ir", 40.0), ("ring/iring", 50.0))]
+        arms[1][0] = result("ring/iring", 0, 50.3, profile=profile, items=200)
+        found = line(claims.frame([*arms[0], *arms[1]], [PLAN]), "ring/iring", "ring/ir", profile)
+        assert found["p_holm"] < 0.05
+        return found
+
+    assert claims.sentence(clear("pilot")) == "open (settings picked on test accuracy)"
+    assert claims.sentence(clear("paper")) == "same sign"
+    assert clear("laptop")[["search", "verdict"]].tolist() == ["bank", "same sign"]
+    unsearched = clear("laptop").to_dict() | {"search": "", "verdict": "open"}
+    assert claims.sentence(unsearched) == "open (settings not searched)"
 
 
 def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
@@ -138,6 +148,19 @@ def test_others_load_the_same_lines(tmp_path: Path, suffix: str, capsys) -> None
     assert loaded["claim"].tolist() == expected["claim"].tolist()
     meanings = pd.read_csv(tmp_path / "claims-columns.csv")
     assert dict(meanings.to_numpy()) == dict(claims.COLUMNS)
+
+
+def test_the_page_has_a_line_for_each_claim_and_the_files(tmp_path: Path) -> None:
+    frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
+    texts = re.findall("<td>(.*?)</td>", claims.html(frame))
+    assert texts[:3] == ["ring 1: IRing − IR, cifar10", "+2.7", "+0.75"]
+    assert texts[3:] == ["+0.48 to +1.02", "+0.53 to +0.97", "+0.53 to +0.97", "8", "laptop", "same sign"]
+    assert f"ring 1: {len(frame) - 1}" in claims.html(frame)
+    content = re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', claims.links(frame))
+    files = {name: base64.b64decode(text) for name, text in content}
+    assert pd.read_csv(io.BytesIO(files["claims.csv"]))["claim"].tolist() == frame["claim"].tolist()
+    assert pd.read_parquet(io.BytesIO(files["claims.parquet"]))["claim"].tolist() == frame["claim"].tolist()
+    assert len(pd.read_csv(io.BytesIO(files["claims-columns.csv"]))) == len(claims.COLUMNS)
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

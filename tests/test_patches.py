@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import encoders, errors, keys, methods, negatives, objectives
+from contrastlab import data, encoders, errors, keys, methods, negatives, objectives
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import Crops
+from contrastlab.data.loading import Crops, batches
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
@@ -239,6 +240,46 @@ def test_a_run_of_patches_trains_and_its_encoders_have_no_second_head(views: Any
         torch.testing.assert_close(
             encoders.features(again, shown), encoders.features(trained.encoders.eval(), shown), rtol=1e-4, atol=1e-5
         )
+
+
+def test_an_embedding_is_told_from_places_of_the_other_half(pictures) -> None:
+    """CMC(Patch) of Table 7, which needs a network that names its blocks."""
+    recipe = methods.get("cmc/stl10_patch")
+    settings = Settings(
+        image_size=32, arch="half_alexnet64", stem="cifar", width=0.125, dim=12, epochs=1, batch_size=16,
+        milestones=(), knn_every=0, optimiser={"name": "adam", "betas": (0.5, 0.999)}, lr=1e-3,
+    )  # fmt: skip
+    done = pretrain(recipe, settings, pictures(48), seed=1)
+    start = pretrain(replace(recipe, keys=None), settings, pictures(48), seed=1)
+    blocks = [(a.backbone, b.backbone) for a, b in zip(done.encoders, start.encoders, strict=True)]
+    moved = [not torch.equal(p, q) for a, b in blocks for p, q in zip(a.parameters(), b.parameters(), strict=True)]
+    assert all(moved)
+    with pytest.raises(errors.ArgumentError, match="dim=16: accepted is 12"):
+        pretrain(recipe, settings.override(dim=16), pictures(48), seed=1)
+
+
+def test_div2k_is_read_as_it_is_unpacked(tmp_path) -> None:
+    with pytest.raises(errors.MissingDataError, match="DIV2K_train_HR does not exist; unpack"):
+        data.load("div2k", tmp_path)
+    folder = tmp_path / "DIV2K" / "DIV2K_train_HR"
+    folder.mkdir(parents=True)
+    with pytest.raises(errors.MissingDataError, match="holds no picture"):
+        data.load("div2k", tmp_path)
+    ramp = torch.arange(600)[None].expand(300, 600)
+    for k in range(3):
+        Image.fromarray((ramp % 200 + k).to(torch.uint8).numpy()).convert("RGB").save(folder / f"000{k + 1}.png")
+    splits = data.load("div2k", tmp_path)
+    assert len(splits.pretrain) == 3
+    assert not splits.labelled
+    with pytest.raises(errors.NotApplicableError, match="no labels"):
+        _ = splits.test
+    # patches 100 pixels apart are cut from the picture as it is, 600 by 300
+    part, a = Offset(100), replace(augmentation("cmc", 16), mean=(0.0,) * 3, std=(1 / 255,) * 3)
+    crop = Crops(a, seed=0, **crop_options(part, 16))
+    ((_, images),) = batches(splits.pretrain, torch.arange(3), 3, "cpu", drop_last=False, crop=crop, workers=0)
+    assert images.shape == (3, 1, 3, 116, 116)
+    first, second = part.make(images, a, rng())
+    torch.testing.assert_close(((second - first).round() + 200) % 200, torch.full_like(first, 100.0))
 
 
 # -- two patches at a distance --------------------------------------------------------------------------------------

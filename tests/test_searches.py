@@ -14,6 +14,7 @@ from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import shared_profiles
 from contrastlab.report import searches
 from contrastlab.settings import Settings
+from test_report import result
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/searches"
@@ -28,7 +29,7 @@ def made(folder: Path, accuracies: dict[str, tuple[float | None, ...]]) -> Path:
         overrides = {"negatives.k": 255} | ({} if trial.startswith("x") else {"temperature": 0.1 + k / 10})
         settings = {"train_images": 1000, "epochs": 4 + k, "lr": 0.1, "overrides": overrides}
         for row, value in zip(("ring/ir", "ring/iring"), values, strict=False):
-            runs.append({"trial": trial, "method": row, "accuracy": value, "settings": settings})
+            runs.append({"data": "cifar10", "trial": trial, "method": row, "accuracy": value, "settings": settings})
     path = folder / "made.json"
     head = {"held_out": 500, "rows": ["ring/ir", "ring/iring"], "ranges": {"lr": [0.1]}, "free": {"temperature": [1]}}
     path.write_text(json.dumps({**head, "runs": runs}))
@@ -54,6 +55,16 @@ def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> 
         searches.winner(made(tmp_path, {"x0": (40,)}))
     with pytest.raises(ArgumentError, match="random search"):
         searches.winner(FOLDER / "first.json")
+
+
+def test_a_search_says_what_it_cost_and_what_won(tmp_path: Path) -> None:
+    path = made(tmp_path, {"x0": (40, 41), "1": (50, 51)})
+    stored = json.loads(path.read_text())
+    for run in stored["runs"]:
+        run |= {"train_cpu_s": 80.0, "probe_cpu_s": 10.0}
+    path.write_text(json.dumps(stored))
+    assert searches.sentence(path) == "4 runs, 6 core-minutes; highest mean so far, laptop: trial x0, tuned: trial 1."
+    assert "laptop: no trial has finished" in searches.sentence(made(tmp_path, {"1": (50, 51)}))
 
 
 def test_what_is_no_search_is_named(tmp_path: Path) -> None:
@@ -84,7 +95,7 @@ def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[s
     _, won = searches.winner(path, printed=profile == "laptop")
     for method in searches.read(path)["rows"]:
         for plan in (papers.plan(*name) for name in papers.plans()):
-            if method not in plan.methods:
+            if method not in plan.methods or "cifar10" not in plan.datasets:
                 continue
             settings = plan.settings("cifar10", method, profile)
             tried = Settings(**won).override(epochs=settings.epochs, precision=settings.precision)
@@ -103,6 +114,19 @@ def test_a_result_with_other_settings_is_refused() -> None:
         (line,) = searches.strangers([pilot.model_copy(update={"profile": profile})], FOLDER)
         assert line.startswith(f"ring/iring seed {pilot.seed} on cifar10, {profile}, linear: ")
     assert searches.strangers([pilot], FOLDER) == []
+
+
+def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
+    ours = [result("ring/iring", seed, 50.0, profile="laptop") for seed in range(2)]
+    assert searches.strangers(ours, FOLDER) == []
+    stored = json.loads((FOLDER / "bank.json").read_text())
+    for run in stored["runs"]:
+        run["accuracy"] += 50 * (run["settings"].get("lr") == 0.24)
+    (tmp_path / "bank.json").write_text(json.dumps(stored))
+    for line in searches.strangers(ours, tmp_path):
+        assert "search bank chose otherwise: " in line
+        assert "lr = 0.06 instead of 0.24" in line
+    assert len(searches.strangers(ours, tmp_path)) == len(ours)
 
 
 def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made() -> None:

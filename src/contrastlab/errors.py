@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 
@@ -48,6 +49,10 @@ class DeviceError(ContrastLabError):
     """An accelerator, a number of devices or a cluster that is not there."""
 
 
+class MissingExtraError(ContrastLabError, ImportError):
+    """A library that an extra of this package installs is not there."""
+
+
 class NonFiniteLossError(ContrastLabError, FloatingPointError):
     """The loss became NaN or infinite during training."""
 
@@ -63,3 +68,16 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     near = get_close_matches(str(name), names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def library(name: str, extra: str) -> Any:
+    """The module ``name``, imported now: a library that only an extra brings.
+
+    Raises:
+        MissingExtraError: it cannot be imported; the message says which extra installs it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        reason = f"{name} cannot be imported ({error})"
+        raise MissingExtraError(f"{reason}; install it with: pip install 'contrastlab[{extra}]'") from error

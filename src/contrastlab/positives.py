@@ -197,6 +197,33 @@ class Many(Positives):
 
 
 @dataclass(frozen=True)
+class Each(Positives):
+    """Every key of the query's item that the keys give, each a positive by itself: the mean of their losses.
+
+    How many there are is up to the keys, such as the locations of a map (CMC, appendix B.2; DIM).
+    """
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Keys of the item only, all of them."""
+        return frozenset({choices.OWN_KEYS, choices.EACH_KEY})
+
+    @property
+    def bounds_information(self) -> bool:
+        """True: each key by itself gives a bound, and so does their mean."""
+        return True
+
+    def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
+        """``[B, M]`` logits as they are, and no lift."""
+        return own, None
+
+    @property
+    def latex(self) -> str:
+        """The set."""
+        return r"\mathcal P=\{\text{every key of the item}\}\text{, mean over }+\in\mathcal P"
+
+
+@dataclass(frozen=True)
 class Joint(Positives):
     """Infinitely many keys of the query's image in closed form, from the mean and covariance of a few (jcl Eq. 8).
 

@@ -147,6 +147,35 @@ class Detector(_Data):
     draws: int = Field(200, ge=2, description="samples of the test pictures behind an interval")
 
 
+class Speech(_Data):
+    """How waveforms become log-mel spectrograms, and how random views of these are made."""
+
+    rate: int = Field(16_000, ge=1000, description="samples a second")
+    window: int = Field(2048, ge=16, description="samples of a Fourier window")
+    hop: int = Field(2360, ge=1, description="samples between frames")
+    mels: int = Field(64, ge=1, description="bands")
+    mean: float = Field(-22.924, description="decibels that pre-training's views are centred by")
+    std: float = Field(12.587, gt=0, description="decibels that they are divided by")
+    frequency_mask: int = Field(39, ge=0, description="bands of the widest mask")
+    time_mask: int = Field(39, ge=0, description="frames of the widest mask")
+    noise: float = Field(0.25, ge=0, description="Gaussian noise, in deviations of the spectrogram")
+
+
+class Text(_Data):
+    """How sentences are read and embedded; without ``model``, by a small BERT from scratch over hashed words."""
+
+    model: str = Field("", description="folder of weights and tokenizer, by name below <data>/models, or a path")
+    layers: int | None = Field(None, ge=1, description="first layers that are kept; None is all, from scratch 2")
+    width: int = Field(64, ge=2, description="of the network from scratch")
+    heads: int = Field(2, ge=1, description="of the network from scratch")
+    vocabulary: int = Field(8192, ge=4, description="hashed words of the network from scratch, special ones included")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of hidden states and attention")
+    pooling: Literal["cls", "mean"] = Field("cls", description="first token, or mean over tokens")
+    length: int = Field(32, ge=3, description="tokens of a training view, special ones included")
+    plain_length: int = Field(128, ge=3, description="tokens of the view that evaluation sees")
+    deletion: float = Field(0.0, ge=0, lt=1, description="share of words that a random view leaves out")
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -161,6 +190,8 @@ class Settings(_Data):
     head: Literal["linear", "mlp"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
+    text: Text = Text()
+    speech: Speech = Speech()
     # optimiser
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
@@ -238,4 +269,4 @@ _NOT_TRAINING = frozenset(
         "overrides",
     }
 )
-_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width"})
+_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"})

@@ -7,11 +7,14 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import torch
 from draws import joints, many, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrastlab import encoders, papers
 from contrastlab.theory import exact
+from contrastlab.views import Split
 
 EXACT = 1e-10
 SLACK = 1e-9
@@ -309,3 +312,58 @@ def test_a_large_factor_of_two_views_weighs_more(stated):
     assert bits * pair > everyone
     assert weight((1, 2), 4, core=True) == 0
     stated("cmc/section-3-3-shared", bits=bits, pair=bits * pair, everyone=everyone)
+
+
+def layers_of(encoder) -> dict[str, int]:
+    """Weights of each layer, without those of one value a channel."""
+    named = {**encoders.named_layers(encoder), "fc8": encoder.head.fc8}
+    return {name: sum(p.numel() for p in layer.parameters() if p.dim() > 1) for name, layer in named.items()}
+
+
+def halves_and_whole() -> tuple[dict[str, int], dict[str, int]]:
+    pair = [layers_of(encoder) for encoder in encoders.build_for(Split(), 3, arch="half_alexnet")]
+    return {name: sum(one[name] for one in pair) for name in pair[0]}, layers_of(
+        encoders.build("half_alexnet", width=2.0)
+    )
+
+
+def test_weights_but_for_the_last_layer_halve():
+    both, whole = halves_and_whole()
+    # the three channels of the picture are shared out, too, 1 and 2
+    assert {name: 2 * count for name, count in both.items() if name != "fc8"} == {
+        name: count for name, count in whole.items() if name != "fc8"
+    }
+
+
+def test_the_last_layer_is_not_halved(stated):
+    both, whole = halves_and_whole()
+    assert both["fc8"] == whole["fc8"]
+    assert 2 * sum(both.values()) > sum(whole.values())
+    stated("cmc/half-parameters", last=both["fc8"])
+
+
+def test_sides_of_tables_10_and_11_follow(stated):
+    rows = 0
+    for table in ("10", "11"):
+        frame = papers.published("cmc", table)
+        wide = frame.assign(column=frame["column"].str[0]).pivot_table(index="row", columns="column", values="value")
+        wide = wide.loc[frame["row"].unique()]
+        before = wide["X"].shift()
+        inside = wide.drop(index="data")
+        sides = (before[inside.index] + 2 * inside["P"] - inside["K"]) // inside["S"] + 1
+        assert sides.equals(inside["X"])
+        rows += len(inside)
+    stated("cmc/tables-10-11", rows=rows)
+
+
+def test_two_half_widths_are_half_of_one(stated):
+    def millions(width, channels):
+        with torch.device("meta"):
+            networks = [encoders.ARCHITECTURES["resnet50"](c, "imagenet", width)[0] for c in channels]
+        return sum(p.numel() for network in networks for p in network.parameters()) / 1e6
+
+    pair, one = millions(0.5, (1, 2)), millions(1.0, (3,))
+    printed = papers.published("cmc", "9").query("column == 'params (M)'").set_index("row")["value"]
+    assert (round(pair), round(one)) == (printed["CMC"], printed["MoCo"])
+    assert pair / one == pytest.approx(0.5, abs=0.01)
+    stated("cmc/parameters-12-24", pair=pair, one=one)

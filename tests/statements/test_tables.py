@@ -458,6 +458,14 @@ def _(t: Table) -> Answer:
     return min(lead) > 0, True, {"least": round(min(lead), 6), "columns": len(lead)}
 
 
+@claim("cmc/table-7-classifier")
+def _(t: Table) -> Answer:
+    rows = papers.published("cmc", 7).drop_duplicates("row").set_index("row")["note"].drop(index="Supervised")
+    own = rows.filter(like="CMC")
+    linear, blank = own.str.contains("Linear").sum(), rows.str.contains("blank").sum()
+    return linear == 0, 0 < linear < len(own), {"linear": int(linear), "own": len(own), "blank": int(blank)}
+
+
 @claim("cmc/above-splitbrain")
 def _(t: Table) -> Answer:
     gain = gains(t(7), "CMC(Patch)_MLP-SplitBrain")

@@ -8,9 +8,11 @@ torch.Size([100, 3, 32, 32])
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -19,6 +21,7 @@ from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
 from contrastlab.data.images import shapes
+from contrastlab.data.images.div2k import load_div2k
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
     PUBLISHED,
@@ -32,22 +35,32 @@ from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
+from contrastlab.data.speech.sources import SPEECH, load_waves
+from contrastlab.data.text.sources import TEXTS, load_sentences
 from contrastlab.errors import reject, unknown
 
-__all__ = ["ImageSet", "Splits", "StreamedImages", "data_root", "load", "names"]
+__all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
+
+OWN: Mapping[str, Callable[[str, str], Splits]] = MappingProxyType(
+    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences, "waves": load_waves}
+)
+"""Kind of a user's own data, ``<kind>:<path>``, to a function of the whole name and the path."""
 
 _IMAGENETS = ("imagenet", "imagenet100")
 _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`load` knows, ascending; ``folder:<path>`` and ``parquet:<path>`` come on top."""
+    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
     known = (
         *_GENERATED,
         "digits",
         "tinyimagenet",
+        "div2k",
         *PUBLISHED,
         *TARGETS,
+        *TEXTS,
+        *SPEECH,
         *_IMAGENETS,
         "clips",
         *VIDEOS,
@@ -55,6 +68,16 @@ def names() -> tuple[str, ...]:
         *ANNOTATED,
     )
     return tuple(sorted(known))
+
+
+def modality_of(name: str) -> str:
+    """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
+    kinds = {"sentence": TEXTS, "waveform": SPEECH, "clip": ("clips", *VIDEOS), "scene": SCENES}
+    if name.startswith("sentences:"):
+        return "sentence"
+    if name.startswith("waves:"):
+        return "waveform"
+    return next((kind for kind, known in kinds.items() if name in known), "image")
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -81,6 +104,7 @@ def load(
     - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
     - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
     - ``tinyimagenet``: 3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
+    - ``div2k``: large pictures without labels, streamed, from ``DIV2K/DIV2K_train_HR``
     - ``imagenet``: ILSVRC 2012 image folders, streamed; ``test`` is its validation part
     - ``imagenet100``: the 100 synsets of CMC's Table 6 from the same folders
     - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
@@ -94,6 +118,10 @@ def load(
       ``rooms_validation`` scores on others, to choose settings by
     - ``camvid``: street frames with classes of pixels
     - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
+    - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
+    - ``librispeech``, ``fsdd``, ``voices`` and more: speech, see :mod:`contrastlab.data.speech.sources`
+    - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
+    - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
@@ -132,8 +160,8 @@ def load(
     if name in SCENES:
         return load_scenes(name, data_root(root), n_train, n_test, seed)
     kind, _, location = name.partition(":")
-    if kind in ("folder", "parquet") and location:
-        splits = (load_folder if kind == "folder" else load_parquet)(name, location)
+    if kind in OWN and location:
+        splits = OWN[kind](name, location)
     elif name == "digits":
         splits = load_digits()
     elif name in PUBLISHED:
@@ -145,12 +173,18 @@ def load(
     elif name in ANNOTATED or (kind == "annotated" and location):
         own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
         return own.limited(n_train, n_test, seed)
+    elif name in TEXTS:
+        splits = TEXTS[name](data_root(root))
+    elif name in SPEECH:
+        splits = SPEECH[name](data_root(root))
     elif name == "tinyimagenet":
         splits = load_tinyimagenet(data_root(root))
+    elif name == "div2k":
+        splits = load_div2k(data_root(root))
     elif name in _IMAGENETS:
         splits = load_imagenet(name, data_root(root))
     else:
-        raise unknown("data set", name, (*names(), "folder:<path>", "parquet:<path>", "annotated:<path>"))
+        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
     return _limit(splits, n_train, n_test, seed)
 
 

@@ -10,9 +10,12 @@ from typing import Any
 from torch import nn
 
 from contrastlab import encoders, errors
+from contrastlab.data import data_root
 from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.scenes.augment import SceneAugmentation
+from contrastlab.data.speech import spectrograms as speech
+from contrastlab.data.text import tokens as text
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 
@@ -57,6 +60,11 @@ def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleLi
     )  # fmt: skip
 
 
+def _wave_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
+    speech.check_rate(source, settings.speech)
+    return _image_encoders(views, source, settings)
+
+
 MODALITIES: Mapping[str, Modality] = MappingProxyType(
     {
         modality.name: modality
@@ -64,6 +72,12 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
             Modality(
                 "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
                 _image_build,
+            ),
+            Modality("waveform", speech.views_of, _wave_encoders, _image_build),
+            Modality(
+                "sentence", lambda settings: text.tokens(settings, data_root()),
+                lambda views, source, settings: text.encoders(views, source, settings, data_root()),
+                lambda settings: text.build_arguments(settings, data_root()),
             ),
             Modality("clip", clip_augmentation, _clip_encoders, _image_build),
             Modality(

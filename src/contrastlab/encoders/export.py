@@ -9,19 +9,24 @@ A single stream's backbone has its own names in the file, which for a ResNet are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import files
+from contrastlab.encoders import sentences
 from contrastlab.encoders.encoder import Encoder, build
 from contrastlab.encoders.shared import Shared
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
+
+BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "sentence": sentences.build})
+"""Kind of encoder, as a file says it, to the function that makes one; a file that says none has the first."""
 
 
 class HasFolder(Protocol):
@@ -45,6 +50,7 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
         folder: of the run.
         streams: their names.
         build_as: arguments of :func:`contrastlab.encoders.build` that all of them share; the rest is read from them.
+            With ``kind``, arguments of that one of :data:`BUILDERS`.
     """
     tensors: dict[str, Tensor] = {}
     channels = {}
@@ -79,7 +85,9 @@ def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.
     try:
         streams: dict[str, int] = values["streams"]
         same: dict[str, str] = values.get("same", {})
-        own = {name: build(in_channels=c, **values["build"]) for name, c in streams.items() if name not in same}
+        how = dict(values["build"])
+        make = BUILDERS[how.pop("kind", "image")]
+        own = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
         for name, encoder in own.items():
             prefix = f"{name}." if len(streams) > 1 else ""
             mine = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contrastlab import choices
+from contrastlab.choices import Choices, Need
 from contrastlab.errors import reject
 from contrastlab.keys import distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
@@ -35,6 +38,14 @@ class Locations(Keys):
     def bounds_information(self) -> bool:
         """False: the locations of one item come together, so they are no independent samples."""
         return False
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """One view, and positives that take all locations of the item."""
+        yield from super().needs(given)
+        yield Need(
+            choices.EACH_KEY,
+            f"{self!r} gives several keys of each item, so positives must be Each(); given: {given.positives!r}",
+        )
 
     def views_asked(self, streams: int, further: int) -> int:
         """One: query and key are layers of encoders of the same crop."""
@@ -86,7 +97,7 @@ class LocationsState(KeyState):
     """
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """A query for each location of its own item; nothing is left behind."""
+        """Each location of its own item is a query's positive; nothing is left behind."""
         count = len(network.encoders)
         made = embed(*batch.views)
         queries, maps = made[:count], made[count:]
@@ -98,10 +109,5 @@ class LocationsState(KeyState):
             mine, pool = maps[key], pools[key]
             places = mine.shape[1]
             same = items[:, None] * places + torch.arange(places, device=items.device)
-            directions.append(
-                Direction(
-                    queries[query].repeat_interleave(places, 0), mine.flatten(0, 1)[:, None], pool.flatten(0, 1),
-                    banned=same.repeat_interleave(places, 0),
-                )
-            )  # fmt: skip
+            directions.append(Direction(queries[query], mine, pool.flatten(0, 1), banned=same))
         return directions, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from contrastlab import keys, negatives, objectives
+from contrastlab import keys, negatives, objectives, positives
 from contrastlab.methods import vince
 from contrastlab.methods.recipe import Recipe
 from contrastlab.views import Augmented, Jigsaw, Offset, Split
@@ -58,7 +58,7 @@ def _stl10(nce: Recipe) -> Iterator[Recipe]:
     )  # fmt: skip
     yield Recipe(
         "cmc/stl10_patch", "CMC(Patch)", views=Split(), keys=keys.Locations("conv2"), negatives=negatives.Every(),
-        temperature=0.1,
+        positives=positives.Each(), temperature=0.1,
         note="B.2: features of the last layer against feature points of the first several conv layers; which layer, and"
         " what brings both to one dimension, is not said. Taken is conv2, and an embedding as long as it has channels.",
     )  # fmt: skip

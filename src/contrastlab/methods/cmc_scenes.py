@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from contrastlab import keys, negatives, objectives
+from contrastlab import keys, negatives, objectives, positives
 from contrastlab.methods.recipe import Recipe
 from contrastlab.views import Channels
 
@@ -27,7 +27,8 @@ SUPERVISED = replace(
 )  # fmt: skip
 VIEWS_1 = Recipe(
     "cmc/views_1", "CMC, 1 view (DIM)", views=Channels(ORDER[:1]), keys=keys.Locations(), negatives=negatives.Every(),
-    temperature=0.1, note="The last layer of the L encoder against its own map: local DIM.",
+    positives=positives.Each(), temperature=0.1,
+    note="The last layer of the L encoder against its own map: local DIM.",
 )  # fmt: skip
 VIEWS_2 = replace(VIEWS_1, name="cmc/views_2", label="CMC, 2 views", views=Channels(ORDER[:2]), note="")
 VIEWS_3 = replace(VIEWS_2, name="cmc/views_3", label="CMC, 3 views", views=Channels(ORDER[:3]))

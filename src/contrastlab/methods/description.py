@@ -71,7 +71,7 @@ def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     out = {name: plain(description[name]) for name in wanted[:2] if name in description}
     for name in CHOICES:
         part = description[name]
-        out[name] = None if part is None else plain(_build(name, part, types_of(name)))
+        out[name] = None if part is None else plain(build(name, part, types_of(name)))
     return out
 
 
@@ -79,7 +79,19 @@ def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _build(kind: str, described: Mapping[str, Any], types: Mapping[str, type]) -> Any:
+def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
+    """The part, schedule or the like that a description names.
+
+    Args:
+        kind: what it is, for errors.
+        described: ``type`` and fields.
+        types: name to type.
+        like: a part whose fields of the same names hold where ``described`` gives none.
+
+    Raises:
+        UnknownNameError: a type or field that does not exist.
+        ArgumentError: a value that the type does not accept.
+    """
     name = described.get("type", "")
     if name not in types:
         raise errors.unknown(f"type of {kind}", name, types)
@@ -88,6 +100,8 @@ def _build(kind: str, described: Mapping[str, Any], types: Mapping[str, type]) -
     for field in given:
         if field not in known:
             raise errors.unknown(f"field of {name}", field, known)
+    if like is not None:
+        given = {field.name: getattr(like, field.name) for field in fields(like) if field.name in known} | given
     return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
 
 
@@ -96,4 +110,4 @@ def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
     if "type" not in described:  # older descriptions have no type, but all fields
         written = [n for n, schedule in types.items() if {f.name for f in fields(schedule)} == set(described)]
         described = {"type": written[0] if written else "", **described}
-    return _build(kind, described, types)
+    return build(kind, described, types)

@@ -1,4 +1,4 @@
-"""Rows of fmicl Tables 2, 3, 4, 8 and 10.
+"""Rows of fmicl Tables 2, 3, 4, 8, 9 and 10.
 
 Algorithm 1: σ² = 1/2, μ = 1, α = 40; negatives within one view of the batch.
 """
@@ -11,7 +11,10 @@ from dataclasses import replace
 from contrastlab import keys, negatives, objectives
 from contrastlab.methods import ring
 from contrastlab.methods.recipe import Recipe
-from contrastlab.views import Augmented
+from contrastlab.views import Augmented, Dropout
+
+SENTENCES_VARIANCE = 1 / 40
+"""σ² where 1/2σ² = 20."""
 
 
 def rows() -> Iterator[Recipe]:
@@ -54,6 +57,20 @@ def rows() -> Iterator[Recipe]:
                 kl, name=f"fmicl/{divergence}_alpha{weight:g}", label=f"{named[divergence]}, α = {weight:g}",
                 objective=objectives.FMICL(divergence, weight=weight),
             )  # fmt: skip
+    # Table 9: sentences. Appendix D.1, Table 7: 1/2σ² = 20; positives differ in dropout, as SimCSE's.
+    sentences = replace(kl, views=Dropout(2), temperature=SENTENCES_VARIANCE)
+    for divergence in ("kl", "pearson"):
+        for weight in (1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 409600.0, 1e6):
+            yield replace(
+                sentences, name=f"fmicl/sentences_{divergence}_alpha{weight:.10g}",
+                label=f"{named[divergence]} on sentences, α = {weight:.10g}",
+                objective=objectives.FMICL(divergence, weight=weight),
+            )  # fmt: skip
+    yield replace(
+        kl, name="fmicl/sentences_infonce", label="InfoNCE on sentences (SimCSE)", views=Dropout(2),
+        keys=keys.InBatch("across", symmetric=False), objective=objectives.InfoNCE(), temperature=0.05,
+        note="SimCSE's released script: one direction, the other embedding of all sentences of the batch as keys.",
+    )  # fmt: skip
     yield replace(
         kl, name="fmicl/simclr", label="SimCLR", keys=keys.InBatch(), objective=objectives.InfoNCE(),
         note="The paper gives no temperature; taken is SimCLR's own for CIFAR-10.",

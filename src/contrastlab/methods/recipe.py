@@ -10,7 +10,7 @@ from contrastlab import errors, keys, negatives, objectives, positives
 from contrastlab.choices import Part, view_count
 from contrastlab.errors import reject
 from contrastlab.keys import Keys
-from contrastlab.methods.description import CHOICES, plain, types_of
+from contrastlab.methods.description import CHOICES, build, plain, types_of
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
@@ -86,11 +86,19 @@ class Recipe:
 
         A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
         ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
-        where a schedule ends; a constant is its own end.
+        where a schedule ends; a constant is its own end. A whole part is named by its type,
+        ``{"views": {"type": "Dropout"}}``; fields that the old part has, too, and that are not given stay as they were.
 
         Raises:
-            UnknownNameError: a choice or field that no part has.
+            UnknownNameError: a choice, type of part or field that does not exist.
         """
+        whole = {name: described for name, described in changes.items() if name in CHOICES}
+        if whole:
+            changed = {
+                name: build(name, described, types_of(name), getattr(self, name)) for name, described in whole.items()
+            }
+            rest = {name: value for name, value in changes.items() if name not in CHOICES}
+            return replace(self, **changed).override(rest)
         known = {"temperature"}
         known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
         direct: dict[str, Any] = {}

@@ -54,9 +54,10 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
     if "protocol_of" in source:
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
     rows = {*raw.get("rows", {}), *REFERENCES}
-    protocol = ("settings", "dataset", "method", "profile")
+    protocol = ("settings", "modality", "dataset", "method", "profile")
     shared: dict[str, Any] = {name: source[name] for name in protocol if name in source}
-    for holder in (shared, *shared.get("profile", {}).values()):
+    scopes = [shared, *shared.get("profile", {}).values()]
+    for holder in (*scopes, *(kind for scope in scopes for kind in scope.get("modality", {}).values())):
         holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
     return _merged(shared, raw)
 

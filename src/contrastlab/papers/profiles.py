@@ -40,23 +40,36 @@ Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _froz
 """The same, hashable: what a column changes."""
 
 
-class Profile(FrozenModel):
-    """A table's own part of a profile: changes for every cell, then for one data set, then for one method."""
+class Kind(FrozenModel):
+    """Changes for data of one modality: for every cell, then for one method."""
 
     settings: Changes = Field(default_factory=dict)
+    method: dict[str, Changes] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
+
+
+class Profile(FrozenModel):
+    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
+
+    settings: Changes = Field(default_factory=dict)
+    modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
     method: dict[str, Changes] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("dataset", "method")
+        scopes = ("modality", "dataset", "method")
         plain = {key: value for key, value in raw.items() if key not in scopes}
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(recipe.choices()[choice]).__name__ == kind
+    return type(getattr(recipe, choice)).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
@@ -103,7 +116,7 @@ class SharedProfile(FrozenModel):
     def search(self, recipe: recipes.Recipe) -> str:
         """Name of the search that the settings of a recipe were chosen by; empty where there was none."""
         inherited = shared_profiles()[self.extends].search(recipe) if self.extends else ""
-        mine = [name for kind, name in self.searches.items() if _is(recipe, *kind)]
+        mine = [self.searches.get(kind, "") for kind in self.kinds if _is(recipe, *kind)]
         return mine[-1] if mine else inherited
 
 

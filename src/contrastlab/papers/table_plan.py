@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.profiles import Changes, Fixed, Profile, shared_profiles, thawed
+from contrastlab.papers.profiles import Changes, Fixed, Kind, Profile, shared_profiles, thawed
 from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
@@ -59,9 +59,9 @@ class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
-    ``linear`` are merged inside): ``settings`` < ``dataset`` < ``method`` < the profile shared by all tables
-    (``profiles.toml``; there first what is for every row, then for rows with a kind of part) < ``profile`` <
-    ``profile.dataset`` < ``profile.method``. Profile ``paper`` is the protocol itself.
+    ``linear`` are merged inside): ``settings`` < ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the
+    profile shared by all tables (``profiles.toml``; there first what is for every row, then for rows with a kind of
+    part) < ``profile``, with the same five inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -80,6 +80,7 @@ class TablePlan(FrozenModel):
         default_factory=dict, description="method to further rows that the paper sets it against"
     )
     protocol: Changes = Field(alias="settings", description="the paper's protocol")
+    modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
     method: dict[str, Changes] = Field(default_factory=dict)
     profile: dict[str, Profile] = Field(default_factory=dict)
@@ -106,7 +107,9 @@ class TablePlan(FrozenModel):
                 own = name.partition(" / ")[0] if "" in headings else name
                 if own and not {own + end for end in ends or {""}} & set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
-        overridden = (*self.method, *(name for profile in self.profile.values() for name in profile.method))
+        holders = (self, *self.profile.values())
+        overridden = [name for holder in holders for name in holder.method]
+        overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
         further = (name for method, bases in self.claims.items() for name in (method, *bases))
         for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
             if name not in self.rows and name not in REFERENCES:
@@ -159,13 +162,18 @@ class TablePlan(FrozenModel):
 
         Raises:
             UnknownNameError: an unknown data set or column, with near matches.
+            NotApplicableError: the table has no column for such data.
         """
         self.dataset_key(dataset)
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         if not here:
-            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(self.columns.items())}
+            kind = data.modality_of(dataset)
+            alike = {name: c for name, c in self.columns.items() if data.modality_of(c.data) == kind}
+            if not alike:
+                raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
+            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
             here = {
                 name
                 if column.on or column.settings
@@ -252,26 +260,31 @@ class TablePlan(FrozenModel):
         return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
 
     def dataset_key(self, dataset: str) -> str:
-        """``dataset``, checked to be a registered data set or a ``folder:``/``parquet:`` path.
+        """``dataset``, checked to be a registered data set or ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.
 
         Raises:
             UnknownNameError: not registered, with near matches.
         """
-        if dataset not in data.names() and not dataset.startswith(("folder:", "parquet:")):
+        if dataset not in data.names() and dataset.partition(":")[0] not in data.OWN:
             raise errors.unknown("dataset", dataset, data.names())
         return dataset
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
+        kind, none = data.modality_of(dataset), Kind()
         yield self.protocol
+        yield self.modality.get(kind, none).settings
         yield self.dataset.get(dataset, {})
         yield self.method.get(method, {})
+        yield self.modality.get(kind, none).method.get(method, {})
         if profile in shared_profiles():
             yield from shared_profiles()[profile].layers(recipes.get(method))
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
+            yield chosen.modality.get(kind, none).settings
             yield chosen.dataset.get(dataset, {})
             yield chosen.method.get(method, {})
+            yield chosen.modality.get(kind, none).method.get(method, {})
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
-from contrastlab.report import claims, inference, searches
+from contrastlab.report import bound, claims, inference, searches
+from contrastlab.report.figure import image
 from contrastlab.report.matrix import Stored, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
@@ -29,8 +30,10 @@ __all__ = [
     "Several",
     "Stored",
     "Unavailable",
+    "bound",
     "claims",
     "evidence",
+    "image",
     "inference",
     "interval",
     "machine",

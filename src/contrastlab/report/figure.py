@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
+from html import escape
+from io import BytesIO
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -57,3 +60,11 @@ def dots(
     axes.tick_params(axis="y", length=0)
     figure.set_label(alt)
     return figure
+
+
+def image(figure: Figure) -> str:
+    """A figure as an ``<img>``; its label is the alternative text."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    picture = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{escape(str(figure.get_label()))}" src="data:image/png;base64,{picture}">'

@@ -18,11 +18,11 @@ from typing import Any
 import pandas as pd
 
 from contrastlab import methods, papers
-from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
 
-__all__ = ["LONGER", "read", "section", "strangers", "table", "winner"]
+__all__ = ["LONGER", "read", "section", "sentence", "strangers", "table", "winner"]
 
 LONGER = 3
 """Epochs of a run in the profile for each epoch of a run in the search."""
@@ -130,8 +130,12 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
     Args:
-        stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
+        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
+            row was made on.
         folder: of the searches.
+
+    Raises:
+        MissingDataError: a search that a profile names is not stored.
     """
     out = []
     for result in stored:
@@ -143,13 +147,40 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
         profile = papers.shared_profiles()[result.profile]
         columns = plan.select(result.dataset).values()
         search = profile.search(methods.get(result.method))
-        if result.method not in papers.REFERENCES and not search:
-            out.append(f"{name}: no search chose its settings")
-        elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
+        if not search:
+            continue
+        if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
-        elif search and not (Path(folder) / f"{search}.json").exists():
-            out.append(f"{name}: search {search} is not stored")
+        else:
+            path = Path(folder) / f"{search}.json"
+            if result.dataset not in {run["data"] for run in read(path)["runs"]}:
+                continue
+            chosen = section(path, printed=result.profile == "laptop")
+            wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
+            inner = result.settings["overrides"]
+            wanted += [(key, value, inner.get(key)) for key, value in chosen["overrides"].items()]
+            differ = [f"{key} = {was!r} instead of {value!r}" for key, value, was in wanted if was != value]
+            if differ:
+                out.append(f"{name}: search {search} chose otherwise: {', '.join(differ)}")
     return out
+
+
+def sentence(path: Path | str) -> str:
+    """How much a random search ran and what won, in words.
+
+    Raises:
+        MissingDataError: there is no such file.
+        CorruptFileError: it is not a search.
+    """
+    runs = read(path)["runs"]
+    minutes = math.fsum(run.get("train_cpu_s", 0.0) + run.get("probe_cpu_s", 0.0) for run in runs) / 60
+    won = []
+    for profile in ("laptop", "tuned"):
+        try:
+            won.append(f"{profile}: trial {winner(path, printed=profile == 'laptop')[0]}")
+        except ArgumentError:
+            won.append(f"{profile}: no trial has finished")
+    return f"{len(runs)} runs, {minutes:.0f} core-minutes; highest mean so far, {', '.join(won)}."
 
 
 def _changes(settings: dict[str, Any]) -> set[str]:

@@ -5,12 +5,10 @@ The file is long because every way of showing a table reads the same few texts.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from io import BytesIO
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -18,7 +16,7 @@ from matplotlib.figure import Figure
 from contrastlab import tasks
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report.figure import dots
+from contrastlab.report.figure import dots, image
 from contrastlab.report.numbers import signed
 from contrastlab.report.rows import Row, join
 from contrastlab.report.sentences import Sentences, agreement, effect, escape_markdown, listed
@@ -330,11 +328,7 @@ class Report:
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""
-        buffer = BytesIO()
-        self.figure().savefig(buffer, format="png", dpi=110)
-        return (
-            f'<img alt="{escape(self.alt)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
-        )
+        return image(self.figure())
 
 
 @dataclass(frozen=True, repr=False)

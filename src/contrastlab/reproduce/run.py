@@ -36,8 +36,9 @@ _SCHEMA = 1
 
 def fingerprint(splits: Splits) -> str:
     """Hash of the items and labels of all parts of a data set."""
+    there = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
     further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
-    parts = [getattr(s, "fingerprint", s.name) for s in (splits.pretrain, splits.train, splits.test, *further)]
+    parts = [getattr(s, "fingerprint", s.name) for s in (*there, *further)]
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
 
 
@@ -142,7 +143,9 @@ class Run:
         if resume and self.trained and self.finished:
             record = self.record()
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
-        test = self.data.test.take(min(self.settings.test_images or len(self.data.test), len(self.data.test)))
+        test = self.data.test if self.data.labelled else None
+        if test is not None:
+            test = test.take(min(self.settings.test_images or len(test), len(test)))
         trained = pretrain(
             self.recipe, self.settings, self.data.pretrain, test, seed=self.seed,
             folder=self.folder if self.trained else None, fabric=fabric, resume=resume, max_minutes=max_minutes,

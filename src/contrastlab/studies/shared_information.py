@@ -25,13 +25,14 @@ from torch.nn import functional as F
 
 from contrastlab import data, methods, papers
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import batches, generator, subset_order
+from contrastlab.data.loading import Crops, Pictures, batches, generator, subset_order
 from contrastlab.errors import NotApplicableError, reject, unknown
 from contrastlab.studies import Row, Study, measure
 from contrastlab.tasks import bootstrap
 from contrastlab.theory import bounds, critics
 from contrastlab.theory.toys import JointGaussian
 from contrastlab.views import Offset
+from contrastlab.views.base import crop_options
 
 __all__ = ["PROFILES", "Sizes", "control", "estimate", "study", "texture"]
 
@@ -241,14 +242,18 @@ def _row(name: str, source: Any, count: int, dataset: str, profile: str, sizes: 
     recipe, _, settings = _shown(name, dataset, profile)
     patches = isinstance(recipe.views, Offset)
     empty: Row = {
-        "row": name, "label": recipe.label, "kind": "patches" if patches else "colours", "seed": seed,
+        "row": name, "label": recipe.label if patches else " and ".join(recipe.views.streams),
+        "kind": "patches" if patches else "colours", "seed": seed,
         "distance": recipe.views.distance / settings.image_size if patches else None,
     }  # fmt: skip
     shown = replace(augmentation("none", settings.image_size), mean=(0.5,), std=(0.5,))
     order, draw = subset_order(source.labels, count, seed), generator(seed, "views for an estimate")
     parts: tuple[list[Tensor], list[Tensor]] = ([], [])
     try:
-        for _, images in batches(source, order, 500, "cpu", drop_last=False):
+        crop = None
+        if patches and isinstance(source, Pictures):  # whole pictures, of which evaluation sees a small square
+            crop = Crops(shown, seed=seed, **crop_options(recipe.views, settings.image_size))
+        for _, images in batches(source, order, 500, "cpu", drop_last=False, crop=crop):
             views = recipe.views.make(images, shown, draw) if patches else recipe.views.plain(images, shown)
             for part, view in zip(parts, views, strict=True):
                 part.append(F.adaptive_avg_pool2d(view, min(sizes.side, view.shape[-1])).flatten(1))

@@ -18,6 +18,7 @@ from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
 from contrastlab.tasks.one_view import OneView
 from contrastlab.tasks.representations import encode, frozen, represent
 from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmentation, confusion, mean_iou, pixel_accuracy
+from contrastlab.tasks.similarity import Similarity, spearman
 from contrastlab.tasks.transfer import Transfer
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "OneView",
     "Segmentation",
     "Setting",
+    "Similarity",
     "Task",
     "Transfer",
     "bootstrap",
@@ -50,29 +52,25 @@ __all__ = [
     "nearest_neighbour",
     "pixel_accuracy",
     "represent",
+    "spearman",
     "task_of",
 ]
 
-TASKS: Mapping[str, type[Task]] = MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            Linear,
-            Neighbours,
-            Transfer,
-            Layers,
-            Action,
-            OneView,
-            Boxes,
-            Masks,
-            Keypoints,
-            *SEGMENTATIONS.values(),
-            Boxes,
-            Masks,
-            Keypoints,
-        )
-    }
+_KINDS: tuple[type[Task], ...] = (
+    Linear,
+    Neighbours,
+    Transfer,
+    Layers,
+    Action,
+    OneView,
+    *SEGMENTATIONS.values(),
+    Boxes,
+    Masks,
+    Keypoints,
+    Similarity,
 )
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _KINDS})
 """Name to task."""
 
 

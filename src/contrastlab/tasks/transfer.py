@@ -56,7 +56,7 @@ class Transfer(Described):
     test_images: int | None = None
 
     name: ClassVar[str] = "transfer"
-    modality: ClassVar[str] = "image"
+    modality: ClassVar[str] = "any"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("transfer", "transfer accuracy"),)
 
     @classmethod
@@ -68,7 +68,7 @@ class Transfer(Described):
         """``transfer``, percent of the target's test images.
 
         Raises:
-            NotApplicableError: the encoders read grey images and the target has colours.
+            NotApplicableError: the encoders read grey images and the target has colours, or it has sentences.
         """
         linear = Linear(self.probe, self.test_images)
         return {"transfer": linear.score(encoders, self.adapt(encoders, setting))["linear"]}
@@ -80,6 +80,10 @@ class Transfer(Described):
         their place (:class:`contrastlab.views.Split`), which are the same for every data set.
         """
         train, test = setting.data.train, setting.data.test
+        if train.modality == "waveform":
+            return self._adapt_speech(setting)
+        if train.modality != "image":
+            raise NotApplicableError(f"transfer is for images and waveforms; {setting.data.name} has {train.modality}s")
         # the encoders of a split share the channels of one image
         if sum(encoder.in_channels for encoder in encoders) == 3:  # type: ignore[misc]
             train, test = train.coloured(), test.coloured()
@@ -94,6 +98,14 @@ class Transfer(Described):
             shown = replace(shown, mean=mean, std=std)
         data = replace(setting.data, train=train, test=test)
         return replace(setting, data=data, augmentation=shown)
+
+    def _adapt_speech(self, setting: Setting) -> Setting:
+        shown: Any = setting.augmentation
+        if self.view.normalise == "target":
+            train = setting.data.train
+            chosen = subset_order(train.labels, self.probe.train_images, setting.seed)
+            shown = shown.fitted(train, chosen, setting.device)
+        return replace(setting, augmentation=shown)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         """How the metric was taken."""

@@ -8,6 +8,7 @@ from contrastlab.views.augmented import Augmented
 from contrastlab.views.base import Augmentation, query_weights
 from contrastlab.views.channels import Channels
 from contrastlab.views.clips import Flow, Frames
+from contrastlab.views.dropout import Dropout
 from contrastlab.views.jigsaw import Jigsaw
 from contrastlab.views.offset import Offset
 from contrastlab.views.split import Split
@@ -16,6 +17,7 @@ __all__ = [
     "Augmentation",
     "Augmented",
     "Channels",
+    "Dropout",
     "Flow",
     "Frames",
     "Jigsaw",
@@ -33,5 +35,6 @@ Views = (
     | Channels
     | Frames
     | Flow
+    | Dropout
 )  # fmt: skip
 """Every kind of views; a new one is a file here and a member of this union."""

@@ -260,7 +260,7 @@ class StreamedImages:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The three parts of a data set.
+    """The three parts of a data set: sets of items of one modality.
 
     Attributes:
         name: the name it was loaded by.
@@ -300,7 +300,7 @@ class Splits:
 class UnlabelledSplits(Splits):
     """Images without labels: they can be pre-trained on, and asking for ``train`` or ``test`` is refused."""
 
-    def __init__(self, name: str, pretrain: ImageSet | StreamedImages, note: str) -> None:
+    def __init__(self, name: str, pretrain: Any, note: str) -> None:
         for attribute, value in (("name", name), ("pretrain", pretrain), ("note", note)):
             object.__setattr__(self, attribute, value)
 
@@ -335,3 +335,8 @@ class UnlabelledSplits(Splits):
     def labelled(self) -> bool:
         """False."""
         return False
+
+    def to(self, device: torch.device | str) -> UnlabelledSplits:
+        """The same items on ``device``; files stay files."""
+        pretrain = self.pretrain.to(device) if self.pretrain.resident else self.pretrain
+        return type(self)(self.name, pretrain, self.note)

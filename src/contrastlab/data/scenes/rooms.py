@@ -113,7 +113,8 @@ def _rotation(yaw: NDArray[np.float64], pitch: NDArray[np.float64], roll: NDArra
 def _hue(hue: NDArray[np.float64], saturation: NDArray[np.float64], value: NDArray[np.float64]) -> NDArray[np.float64]:
     """HSV to RGB, in the last axis."""
     k = (np.array([5.0, 3.0, 1.0]) + 6 * hue[..., None]) % 6
-    return value[..., None] * (1 - saturation[..., None] * np.clip(np.minimum(k, 4 - k), 0, 1))
+    rgb: NDArray[np.float64] = value[..., None] * (1 - saturation[..., None] * np.clip(np.minimum(k, 4 - k), 0, 1))
+    return rgb
 
 
 def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
@@ -176,7 +177,10 @@ def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
     paint = np.concatenate([rgb, waves, phase[..., None], amplitude[..., None], sharp[..., None]], -1)
     where = low + (high - low) * np.stack([u(0.1, 0.9), u(0.02, 0.2), u(0.1, 0.9)], -1)
     light = np.concatenate([where, u(0.25, 0.5)[:, None], u(0.8, 1.1)[:, None]], -1)
-    return Rooms(kind, *(a.astype(np.float32) for a in (low, high, spheres, boxes, paint, light)), cameras)
+    return Rooms(
+        kind, low.astype(np.float32), high.astype(np.float32), spheres.astype(np.float32), boxes.astype(np.float32),
+        paint.astype(np.float32), light.astype(np.float32), cameras,
+    )  # fmt: skip
 
 
 def rays(height: int, width: int) -> Array:
@@ -251,7 +255,8 @@ def _colours(rooms: Rooms, hits: Hits) -> Array:
     lambert = (hits.normal * to_light).sum(1) / np.sqrt((to_light**2).sum(1))
     ambient, strength = rooms.light[:, 3:4], rooms.light[:, 4:5]
     shade = strength * (ambient + (1 - ambient) * np.maximum(lambert, 0))
-    return np.clip(np.moveaxis(paint[..., :3], 2, 1) * (pattern * shade)[:, None], 0, 1)
+    colours: Array = np.clip(np.moveaxis(paint[..., :3], 2, 1) * (pattern * shade)[:, None], 0, 1)
+    return colours
 
 
 def flow(rooms: Rooms, hits: Hits, height: int, width: int) -> Array:
@@ -262,7 +267,8 @@ def flow(rooms: Rooms, hits: Hits, height: int, width: int) -> Array:
     start, turn = rooms.cameras[1]
     seen = np.swapaxes(turn, 1, 2) @ (hits.point - start[..., None])
     focal = _FOCAL * width
-    return focal * (seen[:, :2] / seen[:, 2:] - rays(height, width)[:2])
+    moved: Array = (focal * (seen[:, :2] / seen[:, 2:] - rays(height, width)[:2])).astype(np.float32)
+    return moved
 
 
 def render(

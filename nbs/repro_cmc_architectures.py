@@ -1,0 +1,47 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Do the printed networks fit together?
+#
+# **Table 12 of *Contrastive Multiview Coding*** (`cmc`) prints a network as rows of sizes, channels, kernels, strides
+# and padding. Here each row stands beside what the module of this package gives, read from the module itself.
+#
+# Place your bet: how many printed sizes are wrong?
+
+# %% tags=["parameters"]
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | paper
+
+# %% tags=["hide-cell"]
+import torch
+
+from contrastlab import encoders, papers
+from contrastlab.figures import architecture
+from contrastlab.reproduce import notebook
+from contrastlab.views import Channels
+
+nb = notebook.study("architectures", globals())
+
+# %% [markdown]
+# ## Table 12: one channel of a scene
+#
+# Five convolutions and two fully connected layers for patches of 128 px; the first layer has as many input channels as
+# the view: 1 for luminance, 2 for chrominance, 1 for depth, 3 for normals, 1 for a map of classes.
+
+# %%
+views = ("L", "ab", "depth", "normal", "label")
+built = {view: encoders.build_for(Channels((view,)), 8, arch="scene", dim=256)[0] for view in views}
+made = architecture.rows(built["L"], torch.zeros(1, 1, 128, 128))
+architecture.beside_published("cmc", 12, made)
+
+# %%
+{view: (encoder.in_channels, sum(p.numel() for p in encoder.parameters())) for view, encoder in built.items()}
+
+# %% tags=["check"]
+printed = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value").drop(index="data")
+assert (printed.loc[made.index, made.columns] == made).all(axis=None)

@@ -1,0 +1,87 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What does a fourth view add?
+#
+# **Figure 4 of *Contrastive Multiview Coding*** (`cmc`) lets colour, depth and normals join luminance in contrastive
+# training, one after the other, and reads classes of pixels from the luminance encoder each time.
+#
+# Place your bet: which of the three adds most?
+#
+# `papermill nbs/repro_cmc_figure4.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
+
+# %% tags=["parameters"]
+dataset: str = "rooms"  # of pre-training: rooms | nyu_depth_v2 | camvid (one and two views)
+columns: str = "all"  # all, or columns by name
+rows: str = "all"  # all, or rows by name: "views_1,core_4"
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
+seeds: str = "0"  # such as "0,1,2"
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
+data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
+out_dir: str = "runs"  # new results and encoders, from the project's root
+
+# %% tags=["hide-cell"]
+import torch
+
+from contrastlab import data, methods
+from contrastlab.data.modalities import modality
+from contrastlab.figures import scenes
+from contrastlab.reproduce import notebook
+from contrastlab.tasks import Setting
+from contrastlab.tasks.segmentation import predict, segment
+
+nb = notebook.open("cmc", "figure4", globals())
+
+# %%
+nb.claim
+
+# %% [markdown]
+# A scene is a picture with further channels, registered pixel by pixel. These are generated: rays meet floor, walls,
+# spheres and turned boxes, so depth, normals and classes are exact.
+
+# %%
+splits = data.load(dataset, nb.data_root)
+test = splits.test.subset(torch.arange(4))
+whole = torch.stack([test[k] for k in range(4)]).float()
+whole[:, :3] /= 255
+scenes.channels(whole, test.pixel_classes)
+
+# %% [markdown]
+# Each encoder's last layer is told its own room's places on the other encoder's map from those of other rooms. One
+# view alone is told its own map: that is local DIM. Information that all four views share is counted three times with
+# a core view and six times in the full graph; what only luminance and colour share, once in both.
+
+# %%
+methods.get("cmc/core_4")
+
+# %% tags=["nbval-ignore-output"]
+table = nb.run()
+table
+
+# %% [markdown]
+# What a decoder sees on a random, a contrasted and a supervised encoder of luminance:
+
+# %% tags=["nbval-ignore-output"]
+shown = {}
+for label, row in {"random": "scenes_random", "CMC, 4 views": "core_4", "supervised": "scenes_supervised"}.items():
+    run, encoders = nb.pretrained(row)
+    probe = nb.plan().settings(dataset, f"cmc/{row}", nb.profile).segmentation
+    setting = Setting(run.recipe.views, modality(test).augmentation(run.settings), splits)
+    shown[label] = predict(segment(encoders[0], "L", setting, probe), "L", setting, test)[0]
+scenes.segmentations(whole, shown, test.pixel_classes)
+
+# %% [markdown]
+# Results that are kept with the project:
+
+# %% tags=["nbval-ignore-output"]
+nb.stored("rooms", "laptop")
+
+# %% tags=["check"]
+nb.check()

@@ -1,0 +1,148 @@
+"""Transformers that embed sentences: BERT and its kin from a model folder, or a small one from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import errors
+
+EXTRA = "text"
+"""Extra of the package that installs ``transformers`` and ``tokenizers``."""
+
+
+class SentenceEncoder(nn.Module):
+    """A transformer, a pooling over tokens, a head and a unit norm.
+
+    Args:
+        backbone: of ``transformers``: token numbers and mask to ``last_hidden_state``.
+        feature_dim: F, its hidden size.
+        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE). Probes read what is before it.
+        dim: dimension of the embedding.
+        pooling: ``"cls"`` takes the first token, ``"mean"`` averages over tokens that are no padding.
+
+    Attributes:
+        in_channels: 1; sentences have no channels.
+    """
+
+    in_channels = 1
+
+    def __init__(
+        self, backbone: nn.Module, feature_dim: int, head: str = "linear", dim: int = 128,
+        pooling: Literal["cls", "mean"] = "cls",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.backbone, self.feature_dim, self.dim, self.pooling = backbone, feature_dim, dim, pooling
+        layer = nn.Linear(feature_dim, dim)
+        self.head: nn.Module = nn.Sequential(layer, nn.Tanh()) if head == "mlp" else layer
+
+    def features(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """What a task reads.
+
+        Args:
+            x: token numbers ``[B, T]`` int64, −1 behind the end of a sentence.
+            pooled: over tokens.
+
+        Returns:
+            ``[B, F]``.
+
+        Raises:
+            NotApplicableError: ``pooled=False``: sentences differ in length, so there is no map.
+        """
+        if not pooled:
+            raise errors.NotApplicableError("sentences differ in length: only pooled features can be compared")
+        there = x >= 0
+        if x.device.type == "cpu":  # no token of the batch is behind its longest sentence; a GPU would be waited for
+            longest = max(int(there.sum(1).max()), 1) if len(x) else 1
+            x, there = x[:, :longest], there[:, :longest]
+        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=there.long()).last_hidden_state
+        if self.pooling == "cls":
+            return states[:, 0]
+        weight = there.to(states.dtype)[..., None]
+        return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Unit embeddings ``[B, dim]`` of token numbers ``[B, T]``; float32 also under autocast."""
+        return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's report on weights that a shorter network leaves aside, and without progress bars."""
+    logging = errors.library("transformers", EXTRA).utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _read(library: Any, weights: Path, config: Any) -> nn.Module:
+    try:
+        with _quiet():
+            made: nn.Module = library.AutoModel.from_pretrained(weights, config=config, local_files_only=True)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
+    return made
+
+
+def build(
+    config: Mapping[str, Any], *, head: str = "linear", dim: int = 128, pooling: Literal["cls", "mean"] = "cls",
+    in_channels: int = 1, weights: Path | None = None,
+) -> SentenceEncoder:  # fmt: skip
+    """A new encoder of sentences, on the CPU, in training mode.
+
+    Args:
+        config: what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, ….
+        head: see :class:`SentenceEncoder`.
+        dim: see :class:`SentenceEncoder`.
+        pooling: see :class:`SentenceEncoder`.
+        in_channels: 1.
+        weights: folder to read the backbone's weights from; layers that ``config`` has not are left out. ``None`` draws
+            them from torch's default generator.
+
+    Raises:
+        MissingExtraError: ``transformers`` is not installed.
+        ArgumentError: the library knows no such model.
+        CorruptFileError: the weights cannot be read.
+    """
+    library = errors.library("transformers", EXTRA)
+    given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
+    try:
+        made = library.AutoConfig.for_model(config.get("model_type"), **given)
+        backbone = library.AutoModel.from_config(made) if weights is None else _read(library, weights, made)
+    except (ValueError, KeyError, TypeError) as error:
+        accepted = f"a model that transformers builds ({error})"
+        raise errors.reject("config", config.get("model_type"), accepted) from error
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None  # its head is for another task
+    hidden = cast(int, made.hidden_size)
+    return SentenceEncoder(backbone.float().train(), hidden, head, dim, pooling)
+
+
+def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, dropout: float) -> dict[str, Any]:
+    """Configuration of a small BERT.
+
+    Raises:
+        ArgumentError: ``width`` cannot be shared out among the heads.
+    """
+    if width % heads:
+        raise errors.reject("text.heads", heads, f"a divisor of text.width={width}")
+    return {
+        "model_type": "bert", "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
+        "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
+    }  # fmt: skip
+
+
+def build_for(streams: int, config: Mapping[str, Any], **how: Any) -> nn.ModuleList:
+    """One encoder per stream; see :func:`build`."""
+    return nn.ModuleList(build(config, **how) for _ in range(streams))

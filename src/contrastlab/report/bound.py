@@ -1,0 +1,98 @@
+"""Whether the bound of a run tells its accuracy (vince Figure 4): what each stored run says of both.
+
+Bounds of different recipes have different ceilings (the logarithm of the number of terms) and differ in how loose they
+are, so a correlation is taken among runs of one data set and profile and says what it says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+
+from contrastlab import methods
+from contrastlab.report.numbers import signed
+from contrastlab.results import Result
+
+__all__ = ["correlation", "frame", "scatter"]
+
+METRIC = "linear"
+_COLUMNS = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"]
+
+
+def frame(results: Iterable[Result]) -> pd.DataFrame:
+    """A line for each run with a bound and a linear probe on the data it was trained on.
+
+    Args:
+        results: stored results of any table.
+
+    Returns:
+        Data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
+    """
+    lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
+    for r in results:
+        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row]
+        if METRIC in r.metrics and bounds and not r.on:
+            key = (r.dataset, r.profile, r.method, r.seed, r.setup)
+            label = methods.get(r.method).label
+            lines.setdefault(key, (*key[:3], label, r.seed, bounds[-1], r.metrics[METRIC]))
+    return pd.DataFrame(list(lines.values()), columns=_COLUMNS)
+
+
+def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, float]:
+    """Spearman's rank correlation of bound and accuracy over methods, with a 95 % bootstrap interval over methods.
+
+    Seeds of a method are averaged first: they are no further methods.
+
+    Args:
+        lines: of :func:`frame`, one data set and profile.
+        draws: of the bootstrap, with a generator of its own.
+
+    Returns:
+        The correlation, and the ends of its interval; NaN for fewer than four methods.
+    """
+    means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
+    if len(means) < 4:
+        return (np.nan, np.nan, np.nan)
+    generator = np.random.default_rng(0)
+    picks = means[generator.integers(len(means), size=(draws, len(means)))]
+    ranks = stats.rankdata(picks, axis=1)
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        each = (centred[..., 0] * centred[..., 1]).sum(1) / np.sqrt((centred**2).sum(1).prod(1))
+    low, high = np.nanquantile(each, [0.025, 0.975])
+    return float(stats.spearmanr(means[:, 0], means[:, 1]).statistic), float(low), float(high)
+
+
+def scatter(lines: pd.DataFrame) -> Figure:
+    """Accuracy against the bound, a panel for each data set and profile, a dot for each run.
+
+    Args:
+        lines: of :func:`frame`.
+    """
+    groups = list(lines.groupby(["dataset", "profile"], sort=True))
+    count = max(len(groups), 1)
+    figure, panels = plt.subplots(1, count, figsize=(4.6 * count, 4.0), layout="constrained", squeeze=False)
+    plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+    words = []
+    for axes, ((dataset, profile), mine) in zip(panels[0], groups, strict=False):
+        for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
+            marker = "osD^v<>PX*hdp8"[k % 14]
+            axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
+        rho, low, high = correlation(mine)
+        said = "too few methods for a correlation"
+        if not np.isnan(rho):
+            ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
+            said = f"rank correlation over methods {signed(rho, sign=True)} ({ends})"
+        axes.set_title(f"{dataset}, {profile}\n{said}", fontsize="small", loc="left")
+        axes.set_xlabel("bound on the information, last epoch (nats)")
+        axes.set_ylabel("linear accuracy (% of test images)")
+        axes.legend(fontsize="x-small", ncols=2)
+        axes.spines[["top", "right"]].set_visible(False)
+        words.append(f"{dataset}, {profile}: {len(mine)} runs, {said}")
+    figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
+    return figure
