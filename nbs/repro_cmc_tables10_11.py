@@ -20,39 +20,33 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first
 
 # %% tags=["hide-cell"]
 import pandas as pd
+import torch
 
-from contrastlab import encoders, papers
+from contrastlab import encoders
+from contrastlab.figures import architecture
 from contrastlab.reproduce import notebook
 
 nb = notebook.study("cmc_tables10_11", globals(), profiles=("smoke", "first", "laptop", "paper"))
 
 # %%
-halves = {
-    "10": encoders.build("half_alexnet64", in_channels=1, dim=64).eval(),
-    "11": encoders.build("half_alexnet", in_channels=1, dim=128).eval(),
-}
-modules = {k: pd.DataFrame(encoders.architecture(e, {"10": 64, "11": 224}[k])) for k, e in halves.items()}
-printed = {}
-for k, rows in modules.items():
-    numbers = papers.published("cmc", k).assign(column=lambda t: t["column"].str[0])
-    wide = numbers.pivot_table(index="row", columns="column", values="value", sort=False)
-    printed[k] = wide.reindex(rows["layer"])[list("XCKSP")]
-pd.concat({"printed": printed["10"], "modules": modules["10"].set_index("layer")}, axis=1)
+small = encoders.build("half_alexnet64", in_channels=1, dim=64)
+table10 = architecture.beside_published("cmc", 10, architecture.rows(small, torch.zeros(1, 1, 64, 64)))
+table10
 
 # %%
-pd.concat({"printed": printed["11"], "modules": modules["11"].set_index("layer")}, axis=1)
+large = encoders.build("half_alexnet", in_channels=1, dim=128)
+table11 = architecture.beside_published("cmc", 11, architecture.rows(large, torch.zeros(1, 1, 224, 224)))
+table11
 
 # %% [markdown]
 # Parameters in millions. Nearly all are in fc6 and fc7, which are halved twice, in and out; the five blocks hold few.
 
 # %%
-pd.DataFrame(
-    {f"Table {k}": {n: sum(p.numel() for p in m.parameters()) / 1e6 for n, m in encoders.named_layers(e).items()}
-     for k, e in halves.items()}
-).round(2)  # fmt: skip
+layers = {"Table 10": encoders.named_layers(small), "Table 11": encoders.named_layers(large)}
+count = {k: {n: sum(p.numel() for p in m.parameters()) / 1e6 for n, m in named.items()} for k, named in layers.items()}
+pd.DataFrame(count).round(2)
 
 # %% tags=["check"]
-for k, rows in modules.items():
-    ours = rows.set_index("layer")[list("XCKSP")]
-    ours.loc["data", "C"] = float("nan")  # printed as *: 1 for L, 2 for ab
-    assert ours.astype(float).equals(printed[k].astype(float))
+for table in (table10, table11):
+    inside = table.drop(index="data")
+    assert inside.xs("code", axis=1, level=1).equals(inside.xs("printed", axis=1, level=1))

@@ -81,8 +81,8 @@ def test_a_line_is_what_the_results_say() -> None:
 
 
 def test_fewer_than_eight_seeds_are_open_however_clear_they_look() -> None:
-    frame = claims.frame([*cells("ring/moco", [40.0, 40.1, 40.2]), *cells("ring/mocoring", [50.0, 50.1, 50.3])], [PLAN])
-    found = line(frame, "ring/mocoring", "ring/moco")
+    frame = claims.frame([*cells("ring/ir", [40.0, 40.1, 40.2]), *cells("ring/iring", [50.0, 50.1, 50.3])], [PLAN])
+    found = line(frame, "ring/iring", "ring/ir")
     assert found["low"] > 9
     assert claims.sentence(found) == "open (3 of 8 seeds)"
     assert found["p"] == 1
@@ -90,11 +90,18 @@ def test_fewer_than_eight_seeds_are_open_however_clear_they_look() -> None:
 
 
 def test_runs_picked_on_test_accuracy_decide_nothing() -> None:
-    arms = [cells(f"ring/{n}", [v + k / 10 for k in range(8)], "pilot") for n, v in (("ir", 40.0), ("iring", 50.0))]
-    arms[1][0] = result("ring/iring", 0, 50.3, profile="pilot", items=200)
-    found = line(claims.frame([*arms[0], *arms[1]], [PLAN]), "ring/iring", "ring/ir", "pilot")
-    assert found["p_holm"] < 0.05
-    assert claims.sentence(found) == "open (settings picked on test accuracy)"
+    def clear(profile: str) -> pd.Series:
+        arms = [cells(n, [v + k / 10 for k in range(8)], profile) for n, v in (("ring/ir", 40.0), ("ring/iring", 50.0))]
+        arms[1][0] = result("ring/iring", 0, 50.3, profile=profile, items=200)
+        found = line(claims.frame([*arms[0], *arms[1]], [PLAN]), "ring/iring", "ring/ir", profile)
+        assert found["p_holm"] < 0.05
+        return found
+
+    assert claims.sentence(clear("pilot")) == "open (settings picked on test accuracy)"
+    assert claims.sentence(clear("paper")) == "same sign"
+    assert clear("laptop")[["search", "verdict"]].tolist() == ["bank", "same sign"]
+    unsearched = clear("laptop").to_dict() | {"search": "", "verdict": "open"}
+    assert claims.sentence(unsearched) == "open (settings not searched)"
 
 
 def test_bits_say_what_part_of_the_spread_is_wobble() -> None:

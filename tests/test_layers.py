@@ -13,6 +13,7 @@ from contrastlab import encoders, errors, papers, tasks
 from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.encoders import alexnet
+from contrastlab.figures import architecture
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
 from contrastlab.views import Split
@@ -25,23 +26,20 @@ TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128)}
 def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, channels: int) -> None:
     arch, pixels, dim = TABLES[table]
     encoder = encoders.build(arch, in_channels=channels, dim=dim).eval()
-    printed = papers.published("cmc", table)
-    ours = encoders.architecture(encoder, pixels)
-    assert len(ours) > 10
-    rows = {
-        (row["layer"], name): row[name] for row in ours for name in ("X", "C", "K", "S", "P") if row[name] is not None
-    }
-    expected = {(r["row"], r["column"].split()[0]): r["value"] for _, r in printed.iterrows()}
-    assert {key: value for key, value in rows.items() if key != ("data", "C")} == expected
-    assert rows["data", "C"] == channels
+    printed = papers.published("cmc", table).pivot_table(index="row", columns="column", values="value", sort=False)
+    ours = architecture.rows(encoder, torch.zeros(1, channels, pixels, pixels))
+    assert printed.loc["data", "X (spatial)"] == pixels
+    assert list(ours.index) == [name for name in printed.index if name != "data"]
+    assert ours.equals(printed.loc[ours.index, list(architecture.COLUMNS)])
 
 
 def test_a_layer_that_differs_from_the_print_is_seen() -> None:
     blocks = (alexnet.Block(48, 5, 1, 2, True), *alexnet.TABLE_10[1:])
     network = alexnet.HalfAlexNet(1, blocks, 1.0, 7, 64)
-    changed = encoders.architecture(encoders.Encoder(network, network.channels, dim=64, in_channels=1).eval(), 64)
-    whole = encoders.architecture(encoders.build("half_alexnet64", in_channels=1, dim=64).eval(), 64)
-    assert [a["layer"] for a, b in zip(changed, whole, strict=True) if a != b] == ["conv1"]
+    view = torch.zeros(1, 1, 64, 64)
+    changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
+    whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
+    assert list(whole.index[(changed != whole).any(axis=1)]) == ["conv1"]
 
 
 def test_the_two_halves_have_half_the_parameters() -> None:

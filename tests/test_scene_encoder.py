@@ -58,4 +58,4 @@ def test_rows_of_any_module() -> None:
     rows = architecture.rows(net, torch.zeros(1, 2, 8, 8))
     assert rows.loc["one"].tolist() == [4, 5, 3, 2, 1]
     assert rows.loc["pool"].tolist() == [2, 5, 3, 1, 0]
-    assert rows.loc["fc", ["X (spatial)", "C (channels)"]].tolist() == [1, 7]
+    assert rows.loc["fc"].tolist() == [1, 7, 2, 1, 0]

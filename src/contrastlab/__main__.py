@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _claims(args: argparse.Namespace) -> None:
     lines = report.claims.frame(results.find(args.results or FOLDERS))
-    for _, line in lines[lines["gain"].notna()].iterrows():
+    for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
         print(
             f"{line['paper']} {line['table']}, {line['column']}, {line['profile']}: {line['claim']}"

@@ -3,7 +3,7 @@
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.encoder import ARCHITECTURES, Encoder, Head, build, build_for, features, lay_out
 from contrastlab.encoders.export import load, save
-from contrastlab.encoders.layers import architecture, layer_outputs, named_layers, pooled_layers, side_within
+from contrastlab.encoders.layers import layer_outputs, named_layers, pooled_layers, side_within
 from contrastlab.encoders.shared import Shared
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Head",
     "Shared",
     "Stem",
-    "architecture",
     "build",
     "build_for",
     "features",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,51 +94,3 @@ def pooled_layers(
             maps = [F.adaptive_max_pool2d(m, side).flatten(1) for m in maps]
         out[name] = torch.cat(maps, 1)
     return out
-
-
-def architecture(encoder: Encoder, size: int) -> list[dict[str, Any]]:
-    """The layers of a half AlexNet as CMC prints them, read off the modules while they see a view.
-
-    Args:
-        encoder: with blocks conv1, … and fully connected layers fc6, ….
-        size: side of the view in pixels.
-
-    Returns:
-        For each layer its name, ``X`` the side of its output, ``C`` its channels, ``K`` kernel, ``S`` stride and ``P``
-        padding; a fully connected layer is a convolution as large as what it reads.
-    """
-    rows: list[dict[str, Any]] = []
-    heading = {"layer": "data", "X": size, "C": encoder.in_channels, "K": None, "S": None, "P": None}
-    side = size
-
-    def watch(name: str, module: nn.Module) -> object:
-        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
-            nonlocal side
-            if isinstance(module, nn.Linear):
-                rows.append({"layer": name, "X": 1, "C": module.out_features, "K": side, "S": 1, "P": 0})
-                side = 1
-                return
-            kernel, stride, padding = (_one(getattr(module, k)) for k in ("kernel_size", "stride", "padding"))
-            side = output.shape[-1]
-            rows.append({"layer": name, "X": side, "C": output.shape[1], "K": kernel, "S": stride, "P": padding})
-
-        return module.register_forward_hook(hook)
-
-    handles = []
-    for block, layer in (*encoder.backbone.named_children(), *encoder.head.named_children()):
-        for part in layer.modules():
-            if isinstance(part, nn.Conv2d | nn.Linear):
-                handles.append(watch(block, part))
-            elif isinstance(part, nn.MaxPool2d):
-                handles.append(watch(block.replace("conv", "pool"), part))
-    try:
-        with torch.no_grad():
-            encoder(torch.zeros(1, encoder.in_channels, size, size))
-    finally:
-        for handle in handles:
-            handle.remove()  # type: ignore[attr-defined]
-    return [heading, *rows]
-
-
-def _one(value: int | tuple[int, ...]) -> int:
-    return value if isinstance(value, int) else value[0]

@@ -13,8 +13,9 @@ from contrastlab.figures.geometry import composition, simplex
 from contrastlab.figures.information import GRAPHS, ceiling, collisions, looseness, view_table
 from contrastlab.figures.losses import joint, ring, temperature
 from contrastlab.figures.measurement import power
+from contrastlab.figures.multiview import kept_bits, more_views, shared_information
 
 __all__ = [
-    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "looseness", "power", "ring", "simplex",
-    "sliding", "temperature", "view_table",
+    "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "kept_bits", "looseness", "more_views",
+    "power", "ring", "shared_information", "simplex", "sliding", "temperature", "view_table",
 ]  # fmt: skip

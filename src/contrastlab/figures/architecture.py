@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -17,26 +16,30 @@ _LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Linear)
 
 
 def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
-    """Size and channels of what each named layer gives, and kernel, stride and padding of its convolution or pooling.
+    """Size and channels of what each layer gives, and kernel, stride and padding of its convolution or pooling.
 
-    A layer is a child of the network that has a convolution, a pooling or a linear map in it; an encoder's are those of
-    its backbone and its head.
+    A layer is a convolution, a pooling or a linear map, under the name of the network's child that it is in; an
+    encoder's children are those of its backbone and its head. A pooling within a block, say ``conv1``, is ``pool1``; a
+    linear map is a convolution as large as the map that it reads.
 
     Args:
         module: the network, or an :class:`contrastlab.encoders.Encoder`.
         x: views ``[B, C, H, W]`` to send through.
 
     Returns:
-        The columns :data:`COLUMNS`; NaN where a linear map has none.
+        The columns :data:`COLUMNS`, a row for each layer.
     """
     parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
     found: dict[str, list[float]] = {}
-    handles = [
-        child.register_forward_hook(_recorder(name, found, layer))
-        for name, child in named
-        if (layer := next((m for m in child.modules() if isinstance(m, _LAYERS)), None)) is not None
-    ]
+    handles, side = [], [float(x.shape[-1])]
+    for name, child in named:
+        first = True
+        for layer in child.modules():
+            if isinstance(layer, _LAYERS):
+                own = name if first else name.replace("conv", "pool")
+                handles.append(layer.register_forward_hook(_recorder(own, found, side)))
+                first = False
     training = module.training
     try:
         with torch.no_grad():
@@ -48,11 +51,13 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index", columns=list(COLUMNS))
 
 
-def _recorder(name: str, found: dict[str, list[float]], layer: nn.Module) -> Any:
-    def record(_: nn.Module, __: Any, out: Tensor) -> None:
-        size = float(out.shape[2]) if out.dim() == 4 else 1.0
-        how = [_first(getattr(layer, key, np.nan)) for key in ("kernel_size", "stride", "padding")]
-        found[name] = [size, float(out.shape[1]), *how]
+def _recorder(name: str, found: dict[str, list[float]], side: list[float]) -> Any:
+    def record(layer: nn.Module, _: Any, out: Tensor) -> None:
+        how = [side[0], 1.0, 0.0]
+        if not isinstance(layer, nn.Linear):
+            how = [_first(getattr(layer, key)) for key in ("kernel_size", "stride", "padding")]
+        side[0] = float(out.shape[2]) if out.dim() == 4 else 1.0
+        found[name] = [side[0], float(out.shape[1]), *how]
 
     return record
 
@@ -71,6 +76,7 @@ def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.Dat
     """
     printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
     columns = [column for column in COLUMNS if column in printed]
-    both = {(column, which): frame.get(column) for column in columns for which, frame in
-            (("printed", printed), ("code", made))}  # fmt: skip
+    both = {
+        (column, which): frame[column] for column in columns for which, frame in (("printed", printed), ("code", made))
+    }
     return pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))

@@ -33,7 +33,7 @@ def _panels(rows: Sequence[Sequence[Any]], titles: Sequence[str], alt: str) -> F
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
     for line, panels in zip(axes, rows, strict=True):
         for axis, picture in zip(line, panels, strict=True):
-            axis.imshow(picture, cmap="viridis" if picture.ndim == 2 else None, interpolation="nearest")
+            axis.imshow(picture, interpolation="nearest")
             axis.axis("off")
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize="small")
@@ -59,13 +59,14 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
         for name in there:
             view = Channels((name,)).read(scene[None])[0][0]
             if name == "ab":
-                panels.append(np.stack([np.full(view.shape[1:], 0.5), *(0.5 + 0.9 * view.numpy())], 2).clip(0, 1))
+                a, b = view.numpy()  # green to red, blue to yellow
+                panels.append((0.5 + np.stack([a + b / 2, b / 2 - a, -b], 2)).clip(0, 1))
             elif name == "normal":
                 panels.append((1 + view.movedim(0, 2).numpy()) / 2)
             elif name == "label":
                 panels.append(_classes(labels(scene[None])[0], len(classes)))
             else:
-                panels.append(view[0].numpy())
+                panels.append(plt.get_cmap("gray" if name == "L" else "viridis")((view[0].numpy() + 1) / 2)[..., :3])
         rows.append(panels)
     titles = ["picture", *("labels" if name == "label" else name for name in there)]
     return _panels(rows, titles, f"{len(scenes)} scenes, a row each, as {', '.join(titles)}")

@@ -23,10 +23,13 @@ __all__ = [
     "collisions",
     "composition",
     "joint",
+    "kept_bits",
     "live",
     "looseness",
+    "more_views",
     "power",
     "ring",
+    "shared_information",
     "simplex",
     "temperature",
 ]
@@ -144,4 +147,25 @@ def collisions(measured: Sequence[Sequence[float]] = ()) -> ipywidgets.VBox:
     return live(
         lambda step: figures.collisions(step, measured=measured),
         step=ipywidgets.IntSlider(3, min=0, max=last, description="step", continuous_update=False),
+    )
+
+
+def kept_bits() -> ipywidgets.VBox:
+    """Room of each view against the bits that four views keep."""
+    return live(
+        figures.kept_bits,
+        room=ipywidgets.IntSlider(3, min=0, max=5, description="room (bits)", continuous_update=False),
+    )
+
+
+def more_views() -> ipywidgets.VBox:
+    """How often the nuisance is seen wrong against what further views do."""
+    return live(figures.more_views, n_flip=_number("n seen wrong", 0.04, 0, 0.5, 0.01))
+
+
+def shared_information() -> ipywidgets.VBox:
+    """Numbers of an embedding against the curve of accuracy over information."""
+    return live(
+        figures.shared_information,
+        room=ipywidgets.IntSlider(8, min=1, max=16, description="room", continuous_update=False),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -21,6 +22,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
+from contrastlab import methods as recipes
 from contrastlab import papers, tasks
 from contrastlab.errors import reject
 from contrastlab.files import make_folder, write_whole
@@ -33,7 +35,7 @@ from contrastlab.results import Result, unpack
 __all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "sentence", "write"]
 
 PROFILES = ("paper", "laptop", "tuned", "pilot")
-"""Profiles whose runs may speak of a claim. Those of ``pilot`` were picked on test accuracy and decide nothing."""
+"""Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -50,6 +52,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "published": "the paper's difference",
         "published_from": "printed: the paper prints the difference; derived: from the two printed rows",
         "profile": "size and settings of the runs; empty: none is stored",
+        "search": "recorded search on held-out training images that chose the settings; empty: none did",
         "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
         "bound": "no difference larger than this; NaN for other verdicts",
         "seeds": "seeds that both rows have",
@@ -113,16 +116,15 @@ def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result
             if m is not None:
                 decision = m.pop("decision")
                 verdict, bound = inference.verdict(decision, p, claim[2])
-                if profile == "pilot":
+                search = _search(profile, claim[0], claim[1])
+                if not search and profile != "paper":
                     verdict, bound = "open", None
                 setups = {
                     "setup_method": plan.setup(column, claim[0], profile),
                     "setup_base": plan.setup(column, claim[1], profile),
                 }
-                out.append(
-                    _line(plan, name, column, claim)
-                    | m | setups | {"profile": profile, "p_holm": p, "verdict": verdict, "bound": bound}
-                )  # fmt: skip
+                said = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
+                out.append(_line(plan, name, column, claim) | m | setups | said)
     done = {(line["method"], line["base"]) for line in out}
     out += [_line(plan, name, column, claim) for claim in claimed if claim[:2] not in done]
     order = {claim[:2]: k for k, claim in enumerate(claimed)}
@@ -135,9 +137,16 @@ def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, flo
     return {
         "paper": plan.paper, "table": plan.table, "column": name, "dataset": column.data, "on": column.on,
         "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
-        "method": method, "base": base, "published": published, "published_from": source, "profile": "",
+        "method": method, "base": base, "published": published, "published_from": source, "profile": "", "search": "",
         "verdict": "not run", "seeds": 0, "used": 0,
     }  # fmt: skip
+
+
+def _search(profile: str, method: str, base: str) -> str:
+    """The search that chose the settings of both rows; of two searches, both names."""
+    shared = papers.shared_profiles().get(profile)
+    names = [shared.search(recipes.get(name)) for name in (method, base)] if shared is not None else [""]
+    return " and ".join(dict.fromkeys(names)) if all(names) else ""
 
 
 def _measured(high: Scores | None, low: Scores | None, published: float) -> dict[str, Any] | None:
@@ -186,13 +195,15 @@ def _bits(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float |
     }
 
 
-def sentence(line: Mapping[str, Any]) -> str:
+def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
     verdict, unit = str(line["verdict"]), line["unit"]
     if verdict == "no difference larger than":
         return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {unit}"
     if verdict == "open" and line["profile"] == "pilot":
         return "open (settings picked on test accuracy)"
+    if verdict == "open" and line["profile"] != "paper" and not line["search"]:
+        return "open (settings not searched)"
     if verdict == "open" and line["seeds"] < inference.LOOKS[0]:
         return f"open ({line['seeds']} of {inference.LOOKS[0]} seeds)"
     return verdict
@@ -206,10 +217,10 @@ def forest(lines: pd.DataFrame) -> Figure:
     Args:
         lines: of :func:`frame`; those without a measured gain are left out.
     """
-    shown = lines[lines["gain"].notna()].reset_index(drop=True)
+    shown = lines[lines["gain"].notna()].to_dict("records")
     figure, axes = plt.subplots(figsize=(8, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
-    for y, line in shown.iterrows():
+    for y, line in enumerate(shown):
         if pd.notna(line["low"]):
             axes.plot([line["low"], line["high"]], [y, y], color="#0072B2", linewidth=2, zorder=2)
         face = "white" if line["verdict"] == "open" else "#0072B2"
@@ -218,16 +229,17 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
     labels = [
         f"{line['paper']} {line['table']}  {line['claim']}, {line['column']}, {line['profile']} [{line['used']}]"
-        for _, line in shown.iterrows()
+        for line in shown
     ]
     axes.set_yticks(range(len(shown)), labels, fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
-    axes.set_xlabel(f"difference ({', '.join(sorted(set(shown['unit'])))})" if len(shown) else "nothing has been run")
+    units = ", ".join(sorted({line["unit"] for line in shown}))
+    axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
     axes.set_title("dot: measured, filled with a verdict   diamond: published   [seeds]", fontsize="small", loc="left")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    words = [f"{label}: {signed(g, sign=True)}" for label, g in zip(labels, shown["gain"], strict=True)]
+    words = [f"{label}: {signed(line['gain'], sign=True)}" for label, line in zip(labels, shown, strict=True)]
     figure.set_label(f"Forest plot of measured beside published differences. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
@@ -238,23 +250,28 @@ def html(lines: pd.DataFrame) -> str:
     Args:
         lines: of :func:`frame`; those that were not run are counted below it, by table.
     """
-    shown = lines[lines["gain"].notna()]
+    shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": [f"{r.paper} {r.table}: {r.claim}, {r.column}" for r in shown.itertuples()],
-            "published": [signed(g, 2 if round(g, 1) != g else 1, sign=True) for g in shown["published"]],
-            "measured": [signed(g, sign=True) for g in shown["gain"]],
-            "95 % interval": [_ends(r.low, r.high) for r in shown.itertuples()],
-            "after eight seeds": [_ends(r.low_8, r.high_8) for r in shown.itertuples()],
-            "unpaired": [_ends(r.low_unpaired, r.high_unpaired) for r in shown.itertuples()],
-            "seeds": [f"{r.used}" if r.used == r.seeds else f"{r.used} of {r.seeds}" for r in shown.itertuples()],
-            "profile": shown["profile"],
-            "verdict": [sentence(line) for _, line in shown.iterrows()],
+            "claim": f"{line['paper']} {line['table']}: {line['claim']}, {line['column']}",
+            "published": signed(
+                line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True
+            ),
+            "measured": signed(line["gain"], sign=True),
+            "95 % interval": _ends(line["low"], line["high"]),
+            "after eight seeds": _ends(line["low_8"], line["high_8"]),
+            "unpaired": _ends(line["low_unpaired"], line["high_unpaired"]),
+            "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
+            "profile": line["profile"],
+            "verdict": sentence(line),
         }
+        for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
-    left = lines[lines["verdict"] == "not run"].groupby(["paper", "table"], sort=False).size()
-    missing = "; ".join(f"{paper} {table}: {count}" for (paper, table), count in left.items())
+    left = Counter(
+        f"{line['paper']} {line['table']}" for line in lines[lines["verdict"] == "not run"].to_dict("records")
+    )
+    missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
         f'<figure class="published-measured"><figcaption>Claims with a run: {len(shown)} lines.</figcaption>'
         f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'

@@ -130,7 +130,8 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
     Args:
-        stored: results of any profile; those of ``laptop`` and ``tuned`` are looked at.
+        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
+            row was made on.
         folder: of the searches.
 
     Raises:
@@ -146,12 +147,15 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
         profile = papers.shared_profiles()[result.profile]
         columns = plan.select(result.dataset).values()
         search = profile.search(methods.get(result.method))
-        if result.method not in papers.REFERENCES and not search:
-            out.append(f"{name}: no search chose its settings")
-        elif result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
+        if not search:
+            continue
+        if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
-        elif search:
-            chosen = section(Path(folder) / f"{search}.json", printed=result.profile == "laptop")
+        else:
+            path = Path(folder) / f"{search}.json"
+            if result.dataset not in {run["data"] for run in read(path)["runs"]}:
+                continue
+            chosen = section(path, printed=result.profile == "laptop")
             wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
             inner = result.settings["overrides"]
             wanted += [(key, value, inner.get(key)) for key, value in chosen["overrides"].items()]

@@ -17,6 +17,7 @@ from contrastlab import errors
 from contrastlab.colour import check_images, standardise
 from contrastlab.data.images import photometry, randaugment
 from contrastlab.data.images.geometry import crop_resize, resize_center
+from contrastlab.data.images.randaugment import Space
 from contrastlab.data.images.sampling import ViewDraws, sample
 
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
@@ -81,7 +82,7 @@ class Augmentation:
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     blur_kernel: int | None = None
     randaugment: int = 0
-    randaugment_space: randaugment.Space = "geometry"
+    randaugment_space: Space = "geometry"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     resize: int | None = None

@@ -52,12 +52,15 @@ def _solarize_add(x: Tensor, level: float) -> Tensor:
 
 
 def _bits(x: Tensor, kept: int) -> Tensor:
-    eight = (x * 255).round().to(torch.uint8)
-    return v2.posterize(eight, kept).to(x.dtype) / 255 if kept else torch.zeros_like(x)
+    if not kept:
+        return torch.zeros_like(x)
+    left: Tensor = v2.posterize((x * 255).round().to(torch.uint8), kept)
+    return left.to(x.dtype) / 255
 
 
 def _equalized(x: Tensor) -> Tensor:
-    return v2.equalize((x * 255).round().to(torch.uint8)).to(x.dtype) / 255
+    level: Tensor = v2.equalize((x * 255).round().to(torch.uint8))
+    return level.to(x.dtype) / 255
 
 
 GEOMETRY: Mapping[str, Operation] = MappingProxyType(

@@ -1,0 +1,105 @@
+"""Figures of several views: which bits are kept, whether another view helps, what the best views share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import plotly.graph_objects as go
+
+from contrastlab.figures.base import COLOURS, canvas, require, require_integer
+from contrastlab.studies import multiview
+from contrastlab.studies.multiview import FOUR, PARTNERS, Graph
+
+_GRAPHS: tuple[Graph, ...] = ("core", "full")
+
+
+def kept_bits(room: int = 3) -> go.Figure:
+    """Which shared bits four views keep when each has room for a few, with a core view and in the full graph.
+
+    Args:
+        room: bits that each view can keep, at most 5.
+    """
+    require_integer("room", room, 0)
+    require("room", room, 0, 5)
+    words, places = [], {}
+    for side, graph in enumerate(_GRAPHS):
+        _, choices = multiview.kept(FOUR, graph, room)
+        choice = choices[0]
+        spots = [(bit, view, (view + 1 + 5 * side, row)) for row, bit in enumerate(FOUR) for view in FOUR[bit]]
+        places[graph] = [[at for bit, view, at in spots if (view in choice[bit]) == stays] for stays in (True, False)]
+        whole = [bit for bit in FOUR if choice[bit] == FOUR[bit]]
+        tie = f" (one of {len(choices)})" if len(choices) > 1 else ""
+        words.append(f"{graph} keeps {', '.join(whole) or 'nothing'}{tie}")
+    figure = canvas(
+        f"Room for {room} bit{'s' * (room != 1)}: {'; '.join(words)}", "view: core graph left, full graph right",
+        "bit, by the views that hold it",
+    )  # fmt: skip
+    for graph, colour in zip(_GRAPHS, ("truth", "negative"), strict=True):
+        price = multiview.prices(FOUR, graph)
+        for at, name, symbol in zip(places[graph], ("kept", "dropped"), ("square", "square-open"), strict=True):
+            figure.add_scatter(
+                x=[x for x, _ in at], y=[y for _, y in at], mode="markers+text", name=f"{graph}, {name}",
+                marker={"color": COLOURS[colour], "symbol": symbol, "size": 26},
+                text=[f"{price[list(FOUR)[y]]:.0f}" for _, y in at],
+                textfont={"color": "white" if name == "kept" else COLOURS["query"]},
+            )  # fmt: skip
+    names = [f"{bit}: {', '.join(f'V{v + 1}' for v in views)}" for bit, views in FOUR.items()]
+    figure.update_yaxes(tickvals=list(range(len(FOUR))), ticktext=names, range=[len(FOUR) - 0.4, -0.6])
+    ticks = [*range(1, 5), *range(6, 10)]
+    figure.update_xaxes(tickvals=ticks, ticktext=[f"V{1 + k % 4}" for k in range(8)], range=[0.3, 9.7])
+    return figure
+
+
+def more_views(n_flip: float = 0.04) -> go.Figure:
+    """Accuracy of the label from one number of the core view, against how many views it is compared with.
+
+    Args:
+        n_flip: how often a partner sees the wrong nuisance.
+    """
+    require("n_flip", n_flip, 0, 0.5)
+    orders = list(itertools.permutations(PARTNERS))
+    curves = {
+        order: [100 * multiview.best_code(order[:count], n_flip=n_flip)[0] for count in (1, 2, 3)] for order in orders
+    }  # fmt: skip
+    falls = sum(any(later < before for before, later in itertools.pairwise(curve)) for curve in curves.values())
+    figure = canvas(
+        f"Nuisance seen wrong in {100 * n_flip:g} %: in {falls} of {len(orders)} orders a further view lowers accuracy",
+        "views, the core view included", "accuracy of the label (%)",
+    )  # fmt: skip
+    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+    colours = ("truth", "negative", "positive", "other", "published", "query")
+    for shift, (order, curve) in enumerate(curves.items()):
+        figure.add_scatter(
+            x=[2, 3, 4], y=[value + 0.6 * shift for value in curve], mode="lines+markers", name=" → ".join(order),
+            line={"dash": dashes[shift], "color": COLOURS[colours[shift]]},
+        )  # fmt: skip
+    figure.update_yaxes(range=[45, 108])
+    figure.update_xaxes(tickvals=[2, 3, 4])
+    return figure
+
+
+def shared_information(room: int = 8) -> go.Figure:
+    """Accuracy of eight label bits against the information of two views that share the first bits of sixteen.
+
+    Args:
+        room: numbers of an embedding.
+    """
+    require_integer("room", room, 1)
+    shared = list(range(17))
+    curve = [100 * multiview.u_formula(s, room=room) for s in shared]
+    top = max(shared, key=lambda s: curve[s])
+    figure = canvas(
+        f"Room for {room} numbers: best where the views share {top} bits, eight of them labels",
+        "information of the two views (nats)", "accuracy of the labels (%)",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[s * math.log(2) for s in shared], y=curve, mode="lines+markers", name="formula",
+        line={"color": COLOURS["truth"]},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[8 * math.log(2)] * 2, y=[50, 100], mode="lines", name="all labels shared, nothing else",
+        line={"color": COLOURS["ignored"], "dash": "dot"},
+    )  # fmt: skip
+    figure.update_yaxes(range=[48, 101])
+    return figure

@@ -1,0 +1,385 @@
+"""Made worlds of several views: who pays for which bit, when another view helps, what untrained views know.
+
+The worlds are fair bits, of which each view holds some; so every information is counted, not estimated. An encoder is
+linear and gives a few numbers of mean power one, to which noise is added: room for so many bits, and no more. The loss
+is InfoNCE with the critic ``−scale·‖z − z′‖²`` (cmc, Equations 7 and 8), summed over the pairs of a graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastlab.errors import reject
+
+Graph = Literal["core", "full"]
+
+FOUR: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 1, 2), "d": (1, 2, 3), "e": (2, 3)}
+)
+"""Bit to the views (from 0) that hold it: four views; each has one private bit besides."""
+
+
+def pairs(views: int, graph: Graph) -> list[tuple[int, int]]:
+    """Unordered pairs of views whose information is summed: the first with each other, or all.
+
+    Raises:
+        ArgumentError: another graph, or fewer than two views.
+    """
+    if views < 2:
+        raise reject("views", views, "at least 2")
+    if graph not in ("core", "full"):
+        raise reject("graph", graph, "'core' or 'full'")
+    return [pair for pair in itertools.combinations(range(views), 2) if graph == "full" or 0 in pair]
+
+
+def information(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """Mutual information, in bits, of two codes of equally likely states: ``[S, p]`` and ``[S, q]``."""
+
+    def entropy(code: NDArray[np.int64]) -> float:
+        share = np.unique(code, axis=0, return_counts=True)[1] / len(code)
+        return float(-(share * np.log2(share)).sum())
+
+    return entropy(first) + entropy(second) - entropy(np.concatenate([first, second], 1))
+
+
+def _views_of(world: Mapping[str, Sequence[int]]) -> int:
+    return 1 + max(view for holders in world.values() for view in holders)
+
+
+def states(world: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.int64]]:
+    """All states of the world, equally likely: bits by name, ``private 0`` and so on among them; ``[2^bits]`` each."""
+    names = [*world, *(f"private {view}" for view in range(_views_of(world)))]
+    every = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
+    return dict(zip(names, every.T, strict=True))
+
+
+def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
+    """What each bit is worth to the objective: by how many bits the sum of informations falls without it.
+
+    Args:
+        world: bit to the views that hold it.
+        graph: which pairs are summed.
+
+    Returns:
+        Bits, by enumeration of all states; private bits are worth nothing.
+    """
+    known, count = states(world), _views_of(world)
+
+    def total(without: str) -> float:
+        codes = []
+        for view in range(count):
+            held = [known[bit] for bit, holders in world.items() if view in holders and bit != without]
+            own = known[f"private {view}"] if f"private {view}" != without else 0 * known["private 0"]
+            codes.append(np.stack([*held, own], 1))
+        return sum(information(codes[i], codes[j]) for i, j in pairs(count, graph))
+
+    whole = total("")
+    return {bit: whole - total(bit) for bit in known}
+
+
+def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
+    """What views with room for a few bits keep, if each keeps bits: the best of all choices.
+
+    Args:
+        world: bit to the views that hold it.
+        graph: which pairs are summed.
+        room: bits that a view can keep.
+
+    Returns:
+        The largest sum of informations, in bits; and every choice that reaches it with no more bits than it needs, as
+        bit to the views that keep it.
+    """
+    if room < 0:
+        raise reject("room", room, "an integer >= 0")
+    names, count = list(world), _views_of(world)
+    choices = [
+        [
+            sum(1 << names.index(bit) for bit in chosen)
+            for size in range(room + 1)
+            for chosen in itertools.combinations([bit for bit in names if view in world[bit]], size)
+        ]
+        for view in range(count)
+    ]
+    grid = np.meshgrid(*(np.array(each) for each in choices), indexing="ij")
+    value = sum(np.bitwise_count(grid[i] & grid[j]).astype(int) for i, j in pairs(count, graph))
+    used = sum(np.bitwise_count(each).astype(int) for each in grid)
+    best = np.argwhere((value == np.max(value)) & (used == used[value == np.max(value)].min()))
+    found = []
+    for place in best:
+        masks = [choices[view][k] for view, k in enumerate(place)]
+        found.append(
+            {bit: tuple(v for v in range(count) if masks[v] >> n & 1) for n, bit in enumerate(names)}
+        )  # fmt: skip
+    return float(np.max(value)), found
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """Linear encoders of views of bits.
+
+    Args:
+        weights: ``[n_v, m]`` for each view v, of its n_v bits.
+        noise: standard deviation of what is added to each number.
+    """
+
+    weights: tuple[Tensor, ...]
+    noise: float
+
+    def embed(self, views: Sequence[Tensor], generator: torch.Generator) -> list[Tensor]:
+        """``[B, m]`` of each view: numbers of mean power one over the batch, and noise."""
+        out = []
+        for view, weight in zip(views, self.weights, strict=True):
+            z = view @ weight
+            z = z / z.square().mean(0).sqrt().clamp(min=1e-6)
+            out.append(z + self.noise * torch.randn(z.shape, generator=generator))
+        return out
+
+
+def new(sizes: Sequence[int], room: int, noise: float, generator: torch.Generator) -> Encoders:
+    """Encoders as initialised: Gaussian weights."""
+    return Encoders(tuple(torch.randn(n, room, generator=generator) / math.sqrt(n) for n in sizes), noise)
+
+
+def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
+    """Mean InfoNCE of both directions, nats, with the critic ``−scale·‖z − z′‖²``: ``[B, m]`` twice."""
+    scores = -scale.exp() * torch.cdist(first, second).square()
+    target = torch.arange(len(first))
+    return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
+
+
+def train(
+    draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
+    batch: int = 128, noise: float = 0.4, lr: float = 0.03,
+) -> Encoders:  # fmt: skip
+    """Encoders of a world of fair bits, one a view, trained by CMC on fresh batches.
+
+    Args:
+        draw: numbers of the bits that each view holds.
+        bits: of the world.
+        graph: which pairs are contrasted.
+        room: numbers m of an embedding.
+        seed: of weights, batches and noise.
+        steps: of Adam.
+        batch: states a step; the others are negatives.
+        noise: see :class:`Encoders`.
+        lr: of Adam.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    made = new([len(held) for held in draw], room, noise, generator)
+    scale = torch.zeros(len(draw), len(draw), requires_grad=True)
+    weights = [weight.requires_grad_() for weight in made.weights]
+    optimiser = torch.optim.Adam([*weights, scale], lr=lr)
+    for _ in range(steps):
+        world = torch.randint(2, (batch, bits), generator=generator).float() * 2 - 1
+        z = made.embed([world[:, list(held)] for held in draw], generator)
+        losses = [infonce(z[i], z[j], scale[i, j]) for i, j in pairs(len(draw), graph)]
+        optimiser.zero_grad()
+        torch.stack(losses).sum().backward()
+        optimiser.step()
+    return Encoders(tuple(weight.detach() for weight in weights), noise)
+
+
+def read(
+    encoders: Encoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int, count: int = 4000
+) -> list[Tensor]:  # fmt: skip
+    """How well each bit of the world is read from each view's embedding.
+
+    Returns:
+        For each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many others.
+        A last one is read from all views together.
+    """
+    generator = torch.Generator().manual_seed(10_000 + seed)
+    world = torch.randint(2, (2 * count, bits), generator=generator).float() * 2 - 1
+    z = encoders.embed([world[:, list(held)] for held in draw], generator)
+    out = []
+    for seen in (*z, torch.cat(z, 1)):
+        fitted = torch.linalg.lstsq(seen[:count], world[:count]).solution
+        out.append(((seen[count:] @ fitted > 0) == (world[count:] > 0)).double().mean(0))
+    return out
+
+
+def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[str]]:
+    """The bits of each view, and their names: the world's, then a private one of each view."""
+    names = [*world, *(f"private {view}" for view in range(_views_of(world)))]
+    draw = [
+        [n for n, bit in enumerate(names) if bit == f"private {view}" or view in world.get(bit, ())]
+        for view in range(_views_of(world))
+    ]
+    return draw, names
+
+
+# Does another view help? ----------------------------------------------------------------------------------------------
+
+
+PARTNERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
+    {"sees both": (True, True), "sees y": (True, False), "sees n": (False, True)}
+)
+"""Views beside a core view (y, n) of two fair bits: whether they see the label y, and the nuisance n."""
+
+
+def _through(flip: float) -> NDArray[np.float64]:
+    return np.array([[1 - flip, flip], [flip, 1 - flip]])
+
+
+def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
+    """The one-bit code of (y, n) that shares most with some views, and what it says of y.
+
+    Args:
+        partners: names in :data:`PARTNERS`; their encoders have room for all they see.
+        y_flip: probability that a partner sees the other y.
+        n_flip: probability that a partner sees the other n.
+
+    Returns:
+        Accuracy of y from the best of all sixteen codes; and the sums of informations, in bits, of the two codes that
+        matter: ``y`` and ``n``.
+
+    Raises:
+        ArgumentError: a flip that is no probability up to a half.
+    """
+    for name, flip in (("y_flip", y_flip), ("n_flip", n_flip)):
+        if not 0 <= flip <= 0.5:
+            raise reject(name, flip, "a probability from 0 to 0.5")
+    y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
+
+    def shared(code: NDArray[np.int64], partner: str) -> float:
+        sees_y, sees_n = PARTNERS[partner]
+        joint = np.zeros((2, 2, 2))
+        for k in range(4):
+            seen_y = _through(y_flip if sees_y else 0.5)[y[k]]
+            seen_n = _through(n_flip if sees_n else 0.5)[n[k]]
+            joint[code[k]] += np.outer(seen_y, seen_n) / 4
+        flat = joint.reshape(2, 4)
+        independent = flat.sum(1, keepdims=True) * flat.sum(0, keepdims=True)
+        inside = flat > 0
+        return float((flat[inside] * np.log2(flat[inside] / independent[inside])).sum())
+
+    def total(code: NDArray[np.int64]) -> float:
+        return sum(shared(code, partner) for partner in partners)
+
+    codes = [np.array(code) for code in itertools.product((0, 1), repeat=4)]
+    best = max(codes, key=lambda code: round(total(code), 12))
+    right = sum(max(np.sum((best == c) & (y == label)) for label in (0, 1)) for c in (0, 1)) / 4
+    return float(right), {"y": total(y), "n": total(n)}
+
+
+# What do untrained views know, and why a U? ---------------------------------------------------------------------------
+
+
+def floors(
+    views: Sequence[int], *, labels: int = 8, room: int = 8, noise: float = 0.5, seed: int = 0
+) -> dict[int, float]:
+    """Accuracy of the label bits from M untrained encoders side by side.
+
+    Args:
+        views: numbers M; each view holds all label bits and as many bits of its own.
+        labels: label bits.
+        room: numbers of an embedding.
+        noise: see :class:`Encoders`.
+        seed: of weights and states.
+    """
+    out = {}
+    for count in views:
+        draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]
+        generator = torch.Generator().manual_seed(seed)
+        encoders = new([2 * labels] * count, room, noise, generator)
+        out[count] = float(read(encoders, draw, labels * (1 + count), seed=seed)[-1][:labels].mean())
+    return out
+
+
+def u_formula(shared: float, *, labels: int = 8, room: int = 8, noise: float = 0.5) -> float:
+    """Accuracy of label bits where two views share the first bits of a world and an encoder has room for a few.
+
+    An encoder of ``room`` numbers spreads its power evenly over the shared bits. Up to ``room`` of them each is read
+    behind noise that is less the fewer they are; beyond, each number holds several, and a linear reader gets a part of
+    the variance of each. Label bits come first, so the shared ones are labels until there are ``labels`` of them.
+
+    Args:
+        shared: bits that both views hold.
+        labels: label bits.
+        room: numbers of an embedding.
+        noise: standard deviation added to each number.
+    """
+    if not shared:
+        return 0.5
+    if shared <= room:
+        margin = math.sqrt(room / shared) / noise
+    else:
+        explained = (room / shared) / (1 + noise**2)
+        margin = math.sqrt(explained / (1 - explained))
+    right = 0.5 * (1 + math.erf(margin / math.sqrt(2)))
+    read_bits = min(shared, labels)
+    return (read_bits * right + (labels - read_bits) / 2) / labels
+
+
+def u_trained(
+    shared: int, *, seed: int, bits: int = 16, labels: int = 8, room: int = 8, noise: float = 0.5, steps: int = 300
+) -> float:  # fmt: skip
+    """The same by training: two views of ``bits`` bits share the first ones, each has the others for itself."""
+    own = [list(range(bits + (bits - shared) * v, bits + (bits - shared) * (v + 1))) for v in range(2)]
+    second = [*range(shared), *own[0]]
+    draw = [list(range(bits)), second]
+    world = 2 * bits - shared
+    encoders = train(draw, world, "full", room, seed=seed, steps=steps, batch=256, noise=noise)
+    return float(read(encoders, draw, world, seed=seed)[0][:labels].mean())
+
+
+# Predict or contrast? -------------------------------------------------------------------------------------------------
+
+
+def chosen_by(objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float]) -> int:
+    """Which of several independent factors a single number keeps, where views are Gaussian.
+
+    The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Predicting it by least squares
+    through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
+    largest correlation (canonical correlation analysis), which no scale changes.
+
+    Args:
+        objective: ``"predict"`` or ``"contrast"``.
+        rho: correlation of the two views, a value a factor.
+        scale: standard deviation of the factor in the second view.
+
+    Returns:
+        Number of the factor.
+    """
+    if objective not in ("predict", "contrast"):
+        raise reject("objective", objective, "'predict' or 'contrast'")
+    worth = np.abs(np.array(rho)) * (np.array(scale) if objective == "predict" else 1.0)
+    return int(worth.argmax())
+
+
+def sign_accuracy(
+    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000,
+    seed: int = 0,
+) -> float:  # fmt: skip
+    """Accuracy of the sign of the first factor from one number, found by linear algebra on samples.
+
+    Args:
+        objective: see :func:`chosen_by`.
+        rho: see :func:`chosen_by`.
+        scale: see :func:`chosen_by`.
+        count: samples.
+        seed: of the samples.
+    """
+    rng = np.random.default_rng(seed)
+    r, s = np.array(rho), np.array(scale)
+    first = rng.standard_normal((count, len(r)))
+    second = s * (r * first + np.sqrt(1 - r**2) * rng.standard_normal((count, len(r))))
+    # whitened first view; what the second is compared in: its own units, or whitened, too
+    white = first @ np.linalg.inv(np.linalg.cholesky(first.T @ first / count)).T
+    if objective == "contrast":
+        second = second @ np.linalg.inv(np.linalg.cholesky(second.T @ second / count)).T
+    left, _, _ = np.linalg.svd(white.T @ second / count)
+    number = white @ left[:, 0]
+    agree = float(((number > 0) == (first[:, 0] > 0)).mean())
+    return max(agree, 1 - agree)
