@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -235,10 +236,8 @@ def moving_ramp() -> Tensor:
 
 
 def drawn(box: list[int], flip: bool) -> ViewDraws:
-    idle = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    return ViewDraws(
-        torch.tensor([box]), torch.tensor([flip]), idle, torch.arange(4)[None], torch.tensor([False]), torch.zeros(1)
-    )
+    draws = ClipAugmentation(augmentation("cmc", 8)).draw(moving_ramp(), torch.Generator().manual_seed(0))
+    return replace(draws, boxes=torch.tensor([box]), flip=torch.tensor([flip]))
 
 
 def test_a_flip_turns_the_sign_of_x_and_a_resized_crop_scales_the_flow() -> None:
