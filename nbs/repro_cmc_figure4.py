@@ -57,6 +57,9 @@ scenes.channels(whole, test.pixel_classes)
 # Each encoder's last layer is told its own room's places on the other encoder's map from those of other rooms. One
 # view alone is told its own map: that is local DIM. Information that all four views share is counted three times with
 # a core view and six times in the full graph; what only luminance and colour share, once in both.
+#
+# Only the luminance encoder is read, so the floor, a random encoder of luminance, is the same for all rows: views that
+# are added can help by what they teach, and not by being looked at.
 
 # %%
 methods.get("cmc/core_4")

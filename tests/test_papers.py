@@ -140,8 +140,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
     else:
         methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
         printed = set(frame[frame[datasets].isin(headings)][methods])
-    ends = {column.suffix for column in plan.columns.values()} or {""}
-    assert printed == ({name + end for name in plan.rows.values() if name for end in ends} | set(plan.others))
+    assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
@@ -213,6 +212,27 @@ def test_two_stream_methods_never_lose_their_colours() -> None:
                 for profile in plan.profiles:
                     assert augmentation(plan.settings("cifar10", method, profile).augmentation, 32).grayscale == 0
     assert split > 30
+
+
+def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
+    plan = papers.plan("cmc", 1)
+    widths = {name: plan.settings("imagenet", "lab", "paper", column) for name, column in plan.columns.items()}
+    assert {name: s.width for name, s in widths.items()} == {
+        "half": 0.5, "one": 1.0, "two": 2.0, "half5": 0.5, "one5": 1.0, "two5": 2.0,
+    }  # fmt: skip
+    assert (widths["two"].linear.lr, widths["two"].linear.epochs, widths["one"].linear.lr) == (50.0, 100, 30.0)
+    # top-1 and top-5 of one width are one cell; another width is another one, which keeps its name on other data
+    hashes = {name: plan.setup(column, "lab") for name, column in plan.columns.items()}
+    assert len(set(hashes.values())) == 3
+    assert hashes["half"] == hashes["half5"]
+    assert list(plan.select("cifar10")) == ["half", "one", "two", "half5", "one5", "two5"]
+    assert (plan.published_value("two5", "ydbdr_ra"), plan.published_value("half", "lab")) == (89.7, 57.5)
+    seven = papers.plan("cmc", 7)
+    assert (seven.published_value("conv5", "stl10"), seven.published_value("conv5_mlp", "stl10")) == (83.28, 84.64)
+    with pytest.raises(ArgumentError, match="widht"):
+        papers.parse_plan(
+            LONG.replace('metric = "nn1"', 'metric = "nn1", settings = { widht = 2.0 }', 1), "ring_table1.toml"
+        )
 
 
 def test_ring_table1_is_the_papers_protocol() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from contrastlab import methods, papers, results
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
-from contrastlab.papers import shared_profiles
+from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.report import searches
 from contrastlab.settings import Settings
 from test_report import result
@@ -102,6 +103,38 @@ def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[s
             assert settings.identity() == tried.identity(), plan.name
             recipe = methods.get(method)
             assert recipe.override(settings.overrides).identity() == recipe.override(tried.overrides).identity()
+
+
+def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(monkeypatch) -> None:
+    base = SharedProfile.model_validate({"lr": 0.1, "epochs": 5, "keys": {"Queue": {"lr": 0.2, "search": "queue"}}})
+    more = {
+        "extends": "base", "epochs": 6, "views": {"Split": {"lr": 0.3}},
+        "method": {"jcl/jcl": {"lr": 0.4, "search": "jcl"}},
+    }  # fmt: skip
+    profiles = {"base": base, "more": SharedProfile.model_validate(more)}
+    monkeypatch.setattr("contrastlab.papers.profiles.shared_profiles", lambda: profiles)
+
+    def made(profile: str, method: str) -> tuple[float, int, str]:
+        recipe, settings = methods.get(method), Settings()
+        for changes in profiles[profile].layers(recipe):
+            settings = settings.override(**changes)
+        return settings.lr, settings.epochs, profiles[profile].search(recipe)
+
+    assert [made("base", m) for m in ("ring/ir", "ring/moco", "jcl/jcl")] == [
+        (0.1, 5, ""), (0.2, 5, "queue"), (0.2, 5, "queue")
+    ]  # fmt: skip
+    # what a profile extends comes first, all of it
+    assert [made("more", m) for m in ("ring/cmc", "ring/moco", "jcl/jcl")] == [
+        (0.3, 6, ""), (0.2, 6, "queue"), (0.4, 6, "jcl")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("choice", "kind"), [("keys", "Quue"), ("method", "jcl/jlc")])
+def test_a_shared_profile_names_kinds_and_methods_that_exist(choice: str, kind: str) -> None:
+    with pytest.raises(ValidationError, match="did you mean"):
+        SharedProfile.model_validate({choice: {kind: {"lr": 0.1}}})
+    with pytest.raises(ValidationError, match="lr"):
+        SharedProfile.model_validate({"keys": {"Queue": {"lr": -1}}})
 
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from contrastlab.data import coco, silhouettes
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import Splits
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, reject, unknown
+from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, library, reject, unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,11 +189,9 @@ def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width
         width: of the picture in pixels.
 
     Raises:
-        MissingDataError: the extra ``dense`` is not installed.
+        MissingExtraError: the extra ``dense`` is not installed.
     """
-    from contrastlab.data.dense_extra import mask_functions
-
-    functions = mask_functions()
+    functions = library("faster_coco_eval.mask", "dense")
     if isinstance(mask, Mapping):
         packed = functions.frPyObjects(dict(mask), height, width) if isinstance(mask["counts"], list) else dict(mask)
     else:

@@ -11,7 +11,7 @@ import torch
 
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
-from contrastlab.errors import MissingDataError, NotApplicableError, reject, unknown
+from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
@@ -21,7 +21,7 @@ from contrastlab.results import Result
 from contrastlab.views import Split
 
 PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
-_Loaded = tuple[Splits, Splits] | MissingDataError | NotApplicableError
+_Loaded = tuple[Splits, Splits] | MissingDataError | MissingExtraError | NotApplicableError
 
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
@@ -161,9 +161,10 @@ def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, R
         if (column.data, column.on) not in loaded:  # a download that fails is tried once
             loaded[column.data, column.on] = _load(cell, where)
         splits = loaded[column.data, column.on]
-        if isinstance(splits, MissingDataError):
-            log_once(f"[{column.on}] needs data: {splits}")
-            known[cell] = Unavailable(cell.method, f"needs data: {splits}")
+        if isinstance(splits, MissingDataError | MissingExtraError):
+            lacks = "data" if isinstance(splits, MissingDataError) else "a package"
+            log_once(f"[{column.on}] needs {lacks}: {splits}")
+            known[cell] = Unavailable(cell.method, f"needs {lacks}: {splits}")
             continue
         try:
             if isinstance(splits, NotApplicableError):
@@ -187,7 +188,7 @@ def _load(cell: Cell, where: Where) -> _Loaded:
         return cell.data(where)
     except NotApplicableError as reason:
         return reason
-    except MissingDataError as reason:
+    except (MissingDataError, MissingExtraError) as reason:
         if not cell.column.on:
             raise
         data.load(cell.column.data, where.data_root)

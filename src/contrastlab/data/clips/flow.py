@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import files
-from contrastlab.errors import MissingDataError, reject
+from contrastlab.errors import library, reject
 
 ZERO, _STEPS = 128, 127
 ATTACHMENT = 0.15 * 255
@@ -66,15 +66,10 @@ def tvl1(frames: Tensor) -> Tensor:
         float32 ``[T − 1, 2, H, W]``, (x, y) in pixels a frame.
 
     Raises:
-        MissingDataError: scikit-image is not installed; the message says which extra brings it.
+        MissingExtraError: scikit-image is not installed; the message says which extra brings it.
         ArgumentError: another shape or type.
     """
-    try:
-        from skimage.registration import optical_flow_tvl1
-    except ImportError as error:
-        raise MissingDataError(
-            "TV-L1 flow needs scikit-image: install the extra video, pip install 'contrastlab[video]'"
-        ) from error
+    optical_flow_tvl1 = library("skimage.registration", "video").optical_flow_tvl1
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
         given = f"{frames.dtype} of shape {tuple(frames.shape)}"
         raise reject("frames", given, "uint8 of shape [T, C, H, W] with C 1 or 3")

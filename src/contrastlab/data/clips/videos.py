@@ -21,7 +21,7 @@ from contrastlab.data.clips.flow import ZERO, cache_folder, quantise, tvl1
 from contrastlab.data.clips.sets import spread
 from contrastlab.data.images.sets import _check_labels
 from contrastlab.data.images.subsets import balanced_subset
-from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, library, reject
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +179,11 @@ def decode(path: Path) -> Tensor:
         uint8 ``[T, 3, 256, 340]``, T at least one.
 
     Raises:
-        MissingDataError: the file is not there, or PyAV is not installed; the message says which extra brings it.
+        MissingDataError: the file is not there.
+        MissingExtraError: PyAV is not installed; the message says which extra brings it.
         CorruptFileError: no frame can be decoded; the message names the file.
     """
-    try:
-        import av
-        from av.error import FFmpegError
-    except ImportError as error:
-        raise MissingDataError(
-            "video files need PyAV: install the extra video, pip install 'contrastlab[video]'"
-        ) from error
+    av = library("av", "video")
     if not path.exists():
         raise MissingDataError(f"{path} does not exist")
     frames, reason = [], "it has no video stream, or one without frames"
@@ -198,7 +193,7 @@ def decode(path: Path) -> Tensor:
                 for frame in container.decode(video=0):
                     shown = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
                     frames.append(torch.from_numpy(np.asarray(shown).copy()).permute(2, 0, 1))
-    except (FFmpegError, OSError, ValueError) as error:
+    except (av.error.FFmpegError, OSError, ValueError) as error:
         reason = str(error)
         frames = []
     if not frames:

@@ -17,7 +17,7 @@ from contrastlab.data.images.pictures import decode
 from contrastlab.data.images.sets import Splits
 from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
-from contrastlab.errors import CorruptFileError, MissingDataError, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, library, reject
 
 NAMES = ("rooms", "rooms_validation", "camvid", "nyu_depth_v2")
 
@@ -142,7 +142,7 @@ def load_nyu(root: Path) -> Splits:
                 f"nyu_depth_v2: {folder / name} does not exist; it is on the data set's page at"
                 " cs.nyu.edu/~silberman/datasets/nyu_depth_v2.html (2.8 GB and 2 kB)"
             )
-    h5py, path = _h5py(), folder / NYU_FILE
+    h5py, path = library("h5py", "scenes"), folder / NYU_FILE
     from scipy.io import loadmat
 
     try:
@@ -176,23 +176,13 @@ def load_nyu(root: Path) -> Splits:
 _PARTS = ("train", "test")
 
 
-def _h5py() -> Any:
-    try:
-        import h5py  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDataError(
-            "nyu_depth_v2: its file is HDF5, and the package h5py is not there: pip install 'contrastlab[scenes]'"
-        ) from error
-    return h5py
-
-
 def _strings(file: Any, name: str) -> tuple[str, ...]:
     """A MATLAB cell array of strings."""
     return tuple("".join(chr(c) for c in np.asarray(file[ref]).ravel()) for ref in np.asarray(file[name]).ravel())
 
 
 def _nyu_scene(path: Path, number: int, table: tuple[int, ...] | None) -> Tensor:
-    with _h5py().File(path, "r") as file:  # MATLAB's order is column by column
+    with library("h5py", "scenes").File(path, "r") as file:  # MATLAB's order is column by column
         rgb, depth, label = (np.asarray(file[name][number]).swapaxes(-1, -2) for name in ("images", "depths", "labels"))
     classes = label.astype(np.int64)
     if table is not None:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data.coco import Annotations
-from contrastlab.data.dense_extra import absent
-from contrastlab.errors import NotApplicableError
+from contrastlab.errors import NotApplicableError, library
 from contrastlab.tasks.base import Measured, bootstrap
 
 What = Literal["bbox", "segm", "keypoints"]
@@ -60,21 +59,18 @@ def coco(
         does not show is left out of that sample's mean.
 
     Raises:
-        ContrastLabError: the extra ``dense`` is not installed.
+        MissingExtraError: the extra ``dense`` is not installed.
         NotApplicableError: nothing is annotated.
     """
-    try:
-        from faster_coco_eval import COCO, COCOeval_faster
-    except ImportError as error:
-        raise absent() from error
+    scorer = library("faster_coco_eval", "dense")
     pictures = len(annotations.images)
     if not annotations.objects:
         raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")
     if not detections:
         return {name: Measured(0.0, pictures, 0.0) for name in _PLACES}
-    truth = COCO(annotations.plain())
+    truth = scorer.COCO(annotations.plain())
     kind = annotations.keypoints
-    evaluation = COCOeval_faster(
+    evaluation = scorer.COCOeval_faster(
         truth, truth.loadRes([dict(each) for each in detections]), what, separate_eval=True,
         lvis_style=annotations.rule == "lvis" and what != "keypoints",
         kpt_oks_sigmas=np.array(kind.sigmas) if what == "keypoints" and kind else None, rle_iou_max_workers=1,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from contrastlab import files
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import derive, generator
-from contrastlab.errors import MissingDataError, NonFiniteLossError, NotApplicableError
+from contrastlab.errors import MissingDataError, NonFiniteLossError, NotApplicableError, library
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log
 from contrastlab.tasks.dense.detectors import Kind
@@ -277,11 +277,10 @@ def predict(
 
 def encoded(masks: Tensor) -> list[dict[str, Any]]:
     """Packed run lengths of boolean masks ``[n, H, W]``."""
-    from contrastlab.data.dense_extra import mask_functions
-
     if not len(masks):
         return []
-    packed = mask_functions().encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
+    functions = library("faster_coco_eval.mask", "dense")
+    packed = functions.encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
     return [{**each, "counts": _text(each["counts"])} for each in packed]
 
 
