@@ -31,7 +31,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 import pandas as pd
 
 from contrastlab import methods
-from contrastlab.figures import shared_information as draw
+from contrastlab.figures import view_information as draw
 from contrastlab.reproduce import notebook
 from contrastlab.studies import shared_information
 
