@@ -18,6 +18,16 @@ def test_the_grid_has_every_method_once() -> None:
     assert list(atlas.grid("jcl").loc["jcl/jcl", ["keys", "positives", "objective"]]) == ["Queue", "Joint", "InfoNCE"]
 
 
+def test_the_grid_can_be_filtered_by_what_methods_are_trained_on() -> None:
+    shown = atlas.grid()["data"]
+    assert shown["fmicl/sentences_infonce"] == "sentence"
+    assert shown["fmicl/kl"] == "image, sentence"
+    assert shown["ring/mocoring"] == "image, waveform"
+    assert shown["jcl/jcl"].startswith("image")
+    assert shown["ours/random"] == "any"
+    assert '<th scope="col">data</th>' in atlas.table()
+
+
 @pytest.mark.parametrize("name", methods.names())
 def test_a_card_has_equation_parts_and_a_command_where_there_is_a_table(name) -> None:
     card = atlas.card(name, STORED)

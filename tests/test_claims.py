@@ -70,6 +70,9 @@ def test_a_line_is_what_the_results_say() -> None:
     assert found["gain"] == pytest.approx(differences.mean())
     assert (found["low"], found["high"]) == pytest.approx((decision.difference.low, decision.difference.high))
     assert (found["seeds"], found["used"]) == (8, 8)
+    each = dict(part.split(":") for part in found["differences"].split())
+    assert list(each) == [str(seed) for seed in range(8)]
+    assert [float(v) for v in each.values()] == pytest.approx(differences, rel=1e-5)
     eight = inference.paired(differences.tolist())
     assert (found["low_8"], found["high_8"]) == pytest.approx((eight.low, eight.high))
     welch = inference.unpaired(method.tolist(), base.tolist()[:8])
@@ -127,6 +130,8 @@ def test_the_stored_runs_have_lines_and_a_picture() -> None:
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
     axes = claims.forest(frame).axes[0]
     assert len(axes.get_yticks()) == len(shown)
+    ticks = [len(x.get_xdata()) for x in axes.lines if x.get_marker() == "|"]
+    assert ticks == shown["seeds"].tolist()
     diamonds = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "D"]
     assert diamonds == shown["published"].tolist()
     dots = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "o"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from contrastlab import methods, papers, results
+from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
-from contrastlab.papers import shared_profiles
+from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.report import searches
 from contrastlab.settings import Settings
 from test_report import result
@@ -104,6 +107,38 @@ def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[s
             assert recipe.override(settings.overrides).identity() == recipe.override(tried.overrides).identity()
 
 
+def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(monkeypatch) -> None:
+    base = SharedProfile.model_validate({"lr": 0.1, "epochs": 5, "keys": {"Queue": {"lr": 0.2, "search": "queue"}}})
+    more = {
+        "extends": "base", "epochs": 6, "views": {"Split": {"lr": 0.3}},
+        "method": {"jcl/jcl": {"lr": 0.4, "search": "jcl"}},
+    }  # fmt: skip
+    profiles = {"base": base, "more": SharedProfile.model_validate(more)}
+    monkeypatch.setattr("contrastlab.papers.profiles.shared_profiles", lambda: profiles)
+
+    def made(profile: str, method: str) -> tuple[float, int, str]:
+        recipe, settings = methods.get(method), Settings()
+        for changes in profiles[profile].layers(recipe):
+            settings = settings.override(**changes)
+        return settings.lr, settings.epochs, profiles[profile].search(recipe)
+
+    assert [made("base", m) for m in ("ring/ir", "ring/moco", "jcl/jcl")] == [
+        (0.1, 5, ""), (0.2, 5, "queue"), (0.2, 5, "queue")
+    ]  # fmt: skip
+    # what a profile extends comes first, all of it
+    assert [made("more", m) for m in ("ring/cmc", "ring/moco", "jcl/jcl")] == [
+        (0.3, 6, ""), (0.2, 6, "queue"), (0.4, 6, "jcl")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("choice", "kind"), [("keys", "Quue"), ("method", "jcl/jlc")])
+def test_a_shared_profile_names_kinds_and_methods_that_exist(choice: str, kind: str) -> None:
+    with pytest.raises(ValidationError, match="did you mean"):
+        SharedProfile.model_validate({choice: {kind: {"lr": 0.1}}})
+    with pytest.raises(ValidationError, match="lr"):
+        SharedProfile.model_validate({"keys": {"Queue": {"lr": -1}}})
+
+
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
     assert searches.strangers(STORED, FOLDER) == []
 
@@ -129,22 +164,61 @@ def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> 
     assert len(searches.strangers(ours, tmp_path)) == len(ours)
 
 
-def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made() -> None:
-    import sys
+@pytest.fixture
+def bench(monkeypatch):
+    """The modules of the search."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("search"), importlib.import_module("search_spaces")
 
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        from search import held_out
-        from search_spaces import SEARCHES
-    finally:
-        sys.path.pop(0)
+
+def test_a_search_reads_no_test_image_stores_each_run_and_repeats_none(bench, pictures, tmp_path, monkeypatch) -> None:
+    search, spaces = bench
+    made_of = pictures(120, 3, 16)
+    trained: list[int] = []
+    pretrain = search.pretrain
+
+    def watched(recipe, settings, images, **options):
+        trained.append(len(images))
+        return pretrain(recipe, settings, images, **options)
+
+    monkeypatch.setattr(search, "FOLDER", tmp_path)
+    monkeypatch.setattr(search, "pretrain", watched)
+    whole = object.__new__(Splits)  # there is no test part
+    object.__setattr__(whole, "train", made_of)
+    monkeypatch.setattr(search.data, "load", lambda name: whole)
+    start = {
+        "image_size": 16, "arch": "tiny", "stem": "cifar", "batch_size": 16, "schedule": "constant", "knn_every": 0,
+        "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {"negatives.k": 15},
+    }  # fmt: skip
+    tried = spaces.Search(
+        "made", "made", 30, start, rows=("ring/ir", "ours/random"), ranges={"lr": (0.1, 0.2)},
+        free={"temperature": (0.5,)}, lengths=((60, 1),), count=4,
+    )  # fmt: skip
+    search.complete(tried, [0], "as printed", [])
+    stored = searches.read(tmp_path / "made.json")
+    assert [(run["trial"], run["method"]) for run in stored["runs"]] == [
+        (f"{k} as printed", row) for k in range(2) for row in tried.rows
+    ]
+    assert sorted(run["settings"]["lr"] for run in stored["runs"]) == [0.1, 0.1, 0.2, 0.2]
+    assert set(trained) == {90}
+    before = (tmp_path / "made.json").read_text()
+    search.complete(tried, [0], "as printed", [])
+    assert (tmp_path / "made.json").read_text() == before
+    search.complete(tried, [0], "", [])
+    runs = searches.read(tmp_path / "made.json")["runs"]
+    assert len(runs) == 8
+    assert {run["settings"]["overrides"].get("temperature") for run in runs[4:]} == {0.5}
+
+
+def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made(bench) -> None:
+    held_out, searches_ = bench[0].held_out, bench[1].SEARCHES
     labels = torch.tensor([0, 1, 2] * 40)[torch.randperm(120, generator=torch.Generator().manual_seed(0))]
     mask = held_out(labels, 30)
     assert torch.bincount(labels[mask]).tolist() == [10, 10, 10]
     for label in range(3):
         mine = (labels == label).nonzero().flatten()
         assert mask[mine].tolist() == [False] * 30 + [True] * 10
-    for search in SEARCHES.values():
+    for search in searches_.values():
         drawn = list(search.trials())
         assert len({(trial, row) for trial, _, row, _ in drawn}) == len(drawn)
         for _, _, row, changes in drawn:

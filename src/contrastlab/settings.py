@@ -187,7 +187,7 @@ class Settings(_Data):
     # encoder
     arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES")
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    head: Literal["linear", "mlp"] = "linear"
+    head: Literal["linear", "mlp", "moco_v3"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     text: Text = Text()

@@ -356,6 +356,15 @@ def test_sides_of_tables_10_and_11_follow(stated):
     stated("cmc/tables-10-11", rows=rows)
 
 
+def test_sides_of_table_12_follow(stated):
+    wide = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value", sort=False)
+    before, inside = wide["X (spatial)"].shift(), wide.drop(index="data")
+    kernel, stride, padding = (inside[name] for name in ("K (kernel)", "S (stride)", "P (padding)"))
+    sides = (before[inside.index] + 2 * padding - kernel) // stride + 1
+    assert sides.tolist() == inside["X (spatial)"].tolist()
+    stated("cmc/table-12", rows=len(inside))
+
+
 def test_two_half_widths_are_half_of_one(stated):
     def millions(width, channels):
         with torch.device("meta"):

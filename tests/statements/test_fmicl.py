@@ -1113,3 +1113,18 @@ def test_the_conjugate_changes_at_most_mu_times_as_fast_as_the_score():
             rate = slope(divergence.conjugate, on(divergence.derivative, v))
             np.testing.assert_allclose(rate, np.exp(v), rtol=1e-8)
             assert rate.max() <= mu * (1 + 1e-8)
+
+
+def test_the_base_of_table_3_is_not_of_the_settings_of_table_7(stated):
+    """MoCo v3's repository has its 73.2 for ViT-S at 300 epochs and batch 4,096: the protocol of that row here."""
+    printed = papers.published("fmicl", 3).set_index("column")["value"]
+    settings = papers.published("fmicl", 7).query("row == 'ImageNet'").set_index("column")["value"]
+    plan = papers.plan("fmicl", 3)
+    base, row = (plan.settings("imagenet", f"fmicl/{name}") for name in ("moco_v3", "moco_v3_js"))
+    assert printed["MoCo v3"] == 73.2
+    assert (row.epochs, row.batch_size) == (settings["epoch"], settings["N batch"])
+    assert (base.epochs, base.batch_size, base.arch) != (row.epochs, row.batch_size, row.arch)
+    stated(
+        "fmicl/moco-v3-base", moco=float(printed["MoCo v3"]), epochs=int(settings["epoch"]),
+        batch=int(settings["N batch"]),
+    )  # fmt: skip

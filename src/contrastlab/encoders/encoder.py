@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import alexnet, caffenet, resnets, scene, small
+from contrastlab.encoders import alexnet, caffenet, resnets, scene, small, vit
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.decoder import Decoder
+from contrastlab.keys.predictor import normed_layers
 
-Head = Literal["linear", "mlp"]
+Head = Literal["linear", "mlp", "moco_v3"]
 
 
 class ViewsPart(Protocol):
@@ -40,6 +41,9 @@ def _initialise(module: nn.Module) -> None:
 def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     if kind == "linear":
         return nn.Linear(feature_dim, dim)
+    if kind == "moco_v3":
+        hidden = 4096 if feature_dim >= 384 else 4 * feature_dim
+        return normed_layers(feature_dim, hidden, hidden, dim)
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
@@ -53,6 +57,10 @@ ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]]
         "half_alexnet64": alexnet.half_alexnet64,
         "scene": scene.scene,
         "caffenet": caffenet.caffenet,
+        "vit_small": vit.vit_small,
+        "vit_small_6": vit.vit_small_6,
+        "vit_mini": vit.vit_mini,
+        "vit_nano": vit.vit_nano,
     }
 )
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
@@ -66,7 +74,8 @@ class Encoder(nn.Module):
     Args:
         backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
         feature_dim: its number of features F.
-        head: ``"linear"`` (one layer) or ``"mlp"`` (F to F, ReLU, F to dim), where the backbone brings none.
+        head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim) or ``"moco_v3"`` (three layers, each with
+            batch-norm; 4,096 wide, or four times as wide as F below 384), where the backbone brings none.
         dim: dimension of the embedding.
         in_channels: channels of its input.
         pieces: patches that a second head reads (PIRL); 0 for none.
@@ -104,7 +113,11 @@ class Encoder(nn.Module):
         Returns:
             ``[B, F]``, or before pooling ``[B, F, h, w]`` (512x7x7 for ResNet-18 at 224 px).
         """
-        features: Tensor = self.backbone(x.contiguous(memory_format=self.layout))
+        x = x.contiguous(memory_format=self.layout)
+        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)  # such as a class token
+        if pooled and own is not None:
+            return own(x)
+        features: Tensor = self.backbone(x)
         return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,6 +135,11 @@ class Encoder(nn.Module):
             each = self.patch_head(self.features(x.flatten(0, 1)))
             return F.normalize(self.puzzle_head(each.view(len(x), -1)).float(), dim=1, eps=1e-8)
         return self._embed(self.features(x, pooled=not self.head_reads_map))
+
+    def project(self, x: Tensor) -> Tensor:
+        """What the head gives ``[B, dim]``, before it is brought to length one; a predictor reads it (MoCo v3)."""
+        projected: Tensor = self.head(self.features(x, pooled=not self.head_reads_map))
+        return projected
 
     def _embed(self, features: Tensor) -> Tensor:
         return F.normalize(self.head(features).float(), dim=1, eps=1e-8)
@@ -204,15 +222,16 @@ def build(
         raise errors.unknown("architecture", arch, ARCHITECTURES)
     if stem not in ("imagenet", "cifar"):
         raise errors.reject("stem", stem, "'imagenet' or 'cifar'")
-    if head not in ("linear", "mlp"):
-        raise errors.reject("head", head, "'linear' or 'mlp'")
+    if head not in get_args(Head):
+        raise errors.reject("head", head, " or ".join(map(repr, get_args(Head))))
     for name, value in (("in_channels", in_channels), ("dim", dim)):
         if value < 1:
             raise errors.reject(name, value, "an integer >= 1")
     if not width > 0:
         raise errors.reject("width", width, "a number > 0")
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
-    _initialise(backbone)
+    if not getattr(backbone, "initialises_itself", False):
+        _initialise(backbone)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
     _initialise(encoder.head)
     return encoder.to(memory_format=torch.channels_last)

@@ -7,18 +7,33 @@ from html import escape
 
 import pandas as pd
 
-from contrastlab import methods, papers, report, results
+from contrastlab import data, methods, papers, report, results
 from contrastlab.results import Result
 
-__all__ = ["anchor", "card", "commands", "grid", "neighbours", "numbers", "table"]
+__all__ = ["anchor", "card", "commands", "grid", "modalities", "neighbours", "numbers", "table"]
 
 
 def _part(part: object) -> str:
     return "–" if part is None else type(part).__name__
 
 
+def modalities(method: str) -> str:
+    """What the tables that have a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it.
+
+    Raises:
+        UnknownNameError: no such method.
+    """
+    name = methods.get(method).name
+    if name in papers.REFERENCES:
+        return "any"
+    plans = [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
+    found = {data.modality_of(column.data) for plan in plans for column in plan.columns.values()}
+    found |= {"image"} if any(not plan.columns for plan in plans) else set()
+    return ", ".join(sorted(found)) or "–"
+
+
 def grid(paper: str | None = None) -> pd.DataFrame:
-    """One row per method: its label and the names of its five parts.
+    """One row per method: its label, what it is trained on, and the names of its five parts.
 
     Args:
         paper: short name; ``None`` is all.
@@ -28,7 +43,13 @@ def grid(paper: str | None = None) -> pd.DataFrame:
     """
     recipes = [methods.get(name) for name in methods.names(paper)]
     rows = [
-        {"method": r.name, "label": r.label, **{k: _part(v) for k, v in r.choices().items()}, "τ": r.temperature}
+        {
+            "method": r.name,
+            "label": r.label,
+            "data": modalities(r.name),
+            **{k: _part(v) for k, v in r.choices().items()},
+            "τ": r.temperature,
+        }
         for r in recipes
     ]
     return pd.DataFrame(rows).set_index("method")
@@ -107,8 +128,10 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
         if recipe.name not in plan.rows:
             continue
         columns = dict(plan.columns)
+        kinds = {data.modality_of(column.data) for column in plan.columns.values()} or {"image"}
         for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
-            columns |= plan.select(dataset)
+            if data.modality_of(dataset) in kinds:
+                columns |= plan.select(dataset)
         for name, column in columns.items():
             printed = plan.published_value(name, recipe.name)
             row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": name, "metric": column.metric}

@@ -22,28 +22,31 @@ def kept_bits(room: int = 3) -> go.Figure:
     """
     require_integer("room", room, 0)
     require("room", room, 0, 5)
-    words, places = [], {}
-    for side, graph in enumerate(_GRAPHS):
+    held = [(bit, view, row) for row, bit in enumerate(FOUR) for view in FOUR[bit]]
+    words, kept = [], {}
+    for graph in _GRAPHS:
         _, choices = multiview.kept(FOUR, graph, room)
-        choice = choices[0]
-        spots = [(bit, view, (view + 1 + 5 * side, row)) for row, bit in enumerate(FOUR) for view in FOUR[bit]]
-        places[graph] = [[at for bit, view, at in spots if (view in choice[bit]) == stays] for stays in (True, False)]
-        whole = [bit for bit in FOUR if choice[bit] == FOUR[bit]]
+        kept[graph] = choices[0]
+        whole = [bit for bit in FOUR if choices[0][bit] == FOUR[bit]]
         tie = f" (one of {len(choices)})" if len(choices) > 1 else ""
         words.append(f"{graph} keeps {', '.join(whole) or 'nothing'}{tie}")
     figure = canvas(
         f"Room for {room} bit{'s' * (room != 1)}: {'; '.join(words)}", "view: core graph left, full graph right",
         "bit, by the views that hold it",
     )  # fmt: skip
-    for graph, colour in zip(_GRAPHS, ("truth", "negative"), strict=True):
+    for side, (graph, colour) in enumerate(zip(_GRAPHS, ("truth", "negative"), strict=True)):
+        # the same points in every state: a page that slides keeps the words of points that are gone
+        stays = [view in kept[graph][bit] for bit, view, _ in held]
         price = multiview.prices(FOUR, graph)
-        for at, name, symbol in zip(places[graph], ("kept", "dropped"), ("square", "square-open"), strict=True):
-            figure.add_scatter(
-                x=[x for x, _ in at], y=[y for _, y in at], mode="markers+text", name=f"{graph}, {name}",
-                marker={"color": COLOURS[colour], "symbol": symbol, "size": 26},
-                text=[f"{price[list(FOUR)[y]]:.0f}" for _, y in at],
-                textfont={"color": "white" if name == "kept" else COLOURS["query"]},
-            )  # fmt: skip
+        figure.add_scatter(
+            x=[view + 1 + 5 * side for _, view, _ in held], y=[row for _, _, row in held], mode="markers+text",
+            name=f"{graph} graph: filled is kept, open is dropped", text=[f"{price[bit]:.0f}" for bit, _, _ in held],
+            marker={
+                "color": [COLOURS[colour] if s else "white" for s in stays], "size": 26, "symbol": "square",
+                "line": {"color": COLOURS[colour], "width": 1.5},
+            },
+            textfont={"color": ["white" if s else COLOURS["query"] for s in stays]},
+        )  # fmt: skip
     names = [f"{bit}: {', '.join(f'V{v + 1}' for v in views)}" for bit, views in FOUR.items()]
     figure.update_yaxes(tickvals=list(range(len(FOUR))), ticktext=names, range=[len(FOUR) - 0.4, -0.6])
     ticks = [*range(1, 5), *range(6, 10)]
@@ -65,7 +68,7 @@ def more_views(n_flip: float = 0.04) -> go.Figure:
     falls = sum(any(later < before for before, later in itertools.pairwise(curve)) for curve in curves.values())
     figure = canvas(
         f"Nuisance seen wrong in {100 * n_flip:g} %: in {falls} of {len(orders)} orders a further view lowers accuracy",
-        "views, the core view included", "accuracy of the label (%)",
+        "views, the core view included", "accuracy of the label (%), curves drawn apart",
     )  # fmt: skip
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
     colours = ("truth", "negative", "positive", "other", "published", "query")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contrastlab.choices import ONE_POSITIVE, Choices, Need
 from contrastlab.errors import reject
 from contrastlab.keys import base, distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import momentum_update
+from contrastlab.keys.predictor import Predicting, normed_layers
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,14 @@ class InBatch(Keys):
             (CMC) are compared ``"across"``: an encoder's embedding with those of another.
         symmetric: both views ask, and the loss is their mean; else only the first.
         momentum: ``None``, or the keys come from a momentum encoder, without gradient (MoCo v3; with ``"across"``).
+        predictor: ``None``, or queries go through two more layers of this width, which keys do not (MoCo v3; with a
+            momentum encoder).
     """
 
     against: Literal["both", "across", "within"] = "both"
     symmetric: bool = True
     momentum: float | None = None
+    predictor: int | None = None
 
     def __post_init__(self) -> None:
         if self.against not in ("both", "across", "within"):
@@ -40,6 +44,8 @@ class InBatch(Keys):
             raise reject("momentum", self.momentum, "None, or a number from 0 to 1")
         if self.momentum is not None and self.against != "across":
             raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
+        if self.predictor is not None and (self.momentum is None or self.predictor < 1):
+            raise reject("predictor", self.predictor, "None, or a width of at least 1 with a momentum encoder")
 
     def views_asked(self, streams: int, further: int) -> int:
         """See :func:`contrastlab.keys.base.views_of_other_keys`."""
@@ -51,6 +57,16 @@ class InBatch(Keys):
         if self.against == "within":
             yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
 
+    def network(
+        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
+    ) -> Network:
+        """The encoders, and the predictor where there is one."""
+        if self.predictor is None:
+            return super().network(encoders, views, classes, dim, generator)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+            return Predicting(encoders, normed_layers(dim, self.predictor, dim))
+
     def state(self, setup: Setup) -> InBatchState:
         """Nothing stored; a momentum encoder where the choice has one."""
         return InBatchState(setup, self)
@@ -61,7 +77,8 @@ class InBatch(Keys):
         which = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
         slow = "" if self.momentum is None else rf"\text{{, momentum encoder }}m={self.momentum:g}"
         one = "" if self.symmetric else r"\text{, one direction}"
-        return rf"\text{{the batch, {which}}}{slow}{one}"
+        ahead = "" if self.predictor is None else r"\text{, queries through a predictor}"
+        return rf"\text{{the batch, {which}}}{slow}{ahead}{one}"
 
 
 class InBatchState(KeyState):

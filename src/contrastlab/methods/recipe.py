@@ -92,12 +92,12 @@ class Recipe:
         Raises:
             UnknownNameError: a choice, type of part or field that does not exist.
         """
-        whole = {name: described for name, described in changes.items() if name in CHOICES}
+        whole = {k: described for k, described in changes.items() if k in CHOICES and isinstance(described, Mapping)}
         if whole:
             changed = {
                 name: build(name, described, types_of(name), getattr(self, name)) for name, described in whole.items()
             }
-            rest = {name: value for name, value in changes.items() if name not in CHOICES}
+            rest = {name: value for name, value in changes.items() if name not in whole}
             return replace(self, **changed).override(rest)
         known = {"temperature"}
         known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}

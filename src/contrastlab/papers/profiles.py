@@ -69,37 +69,41 @@ class Profile(FrozenModel):
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return type(getattr(recipe, choice)).__name__ == kind
+    return recipe.name == kind if choice == "method" else type(getattr(recipe, choice)).__name__ == kind
 
 
 class SharedProfile(FrozenModel):
-    """A small profile of all tables: changes for every row, then for rows with a part of some kind.
+    """A small profile of all tables: changes for every row, then for rows with a part of some kind, or by name.
 
     In TOML a section such as ``[laptop.keys.Queue]`` changes every recipe whose keys are a ``Queue``, whatever the
-    table; of several that apply, the later one in the file wins. Its ``search`` names the recorded search on held-out
-    training images that the values come from.
+    table, and ``[laptop.method."jcl/jcl"]`` that recipe. Of several that apply, those of the choice that the file names
+    last win. A section's ``search`` names the recorded search on held-out training images that its values come from.
     """
 
     extends: str = Field("", description="another shared profile, whose changes come first")
     settings: Changes = Field(default_factory=dict)
     kinds: dict[tuple[str, str], Changes] = Field(
-        default_factory=dict, description="(choice, type of its part) to changes"
+        default_factory=dict, description="(choice, type of its part) or (method, name) to changes"
     )
     searches: dict[tuple[str, str], str] = Field(
-        default_factory=dict, description="(choice, type of its part) to the search its changes were chosen by"
+        default_factory=dict, description="the same to the search its changes were chosen by"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        plain = {key: value for key, value in raw.items() if key not in recipes.CHOICES and key != "extends"}
+        scopes = (*recipes.CHOICES, "method")
+        plain = {key: value for key, value in raw.items() if key not in scopes and key != "extends"}
         kinds = {
             (choice, kind): changes
-            for choice in raw if choice in recipes.CHOICES for kind, changes in raw[choice].items()
+            for choice in raw if choice in scopes for kind, changes in raw[choice].items()
         }  # fmt: skip
         for choice, kind in kinds:
-            if kind not in types_of(choice):
-                raise ValueError(str(errors.unknown(f"type of {choice}", kind, types_of(choice))))
+            known = recipes.names() if choice == "method" else types_of(choice)
+            if kind not in known:
+                raise ValueError(
+                    str(errors.unknown("method" if choice == "method" else f"type of {choice}", kind, known))
+                )
         searches = {kind: changes["search"] for kind, changes in kinds.items() if "search" in changes}
         kinds = {kind: {k: v for k, v in changes.items() if k != "search"} for kind, changes in kinds.items()}
         return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds, "searches": searches}

@@ -107,7 +107,7 @@ class TablePlan(FrozenModel):
                 own = name.partition(" / ")[0] if "" in headings else name
                 if own and not {own + end for end in ends or {""}} & set(numbers[kind]):
                     raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
-        holders = (self, *self.profile.values())
+        holders: list[TablePlan | Profile] = [self, *self.profile.values()]
         overridden = [name for holder in holders for name in holder.method]
         overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
         further = (name for method, bases in self.claims.items() for name in (method, *bases))

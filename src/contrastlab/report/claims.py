@@ -56,6 +56,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
         "bound": "no difference larger than this; NaN for other verdicts",
         "seeds": "seeds that both rows have",
+        "differences": "difference of each seed, as seed:difference with blanks between",
         "used": "seeds in the interval: those up to the look that ended the claim",
         "gain": "mean difference over these, seed by seed",
         "low": "lower end of the interval, which pays for three looks once eight seeds are there; 95 %",
@@ -138,7 +139,7 @@ def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, flo
         "paper": plan.paper, "table": plan.table, "column": name, "dataset": column.data, "on": column.on,
         "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
         "method": method, "base": base, "published": published, "published_from": source, "profile": "", "search": "",
-        "verdict": "not run", "seeds": 0, "used": 0,
+        "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
     }  # fmt: skip
 
 
@@ -162,7 +163,9 @@ def _measured(high: Scores | None, low: Scores | None, published: float) -> dict
     welch = inference.unpaired(list(high.by_seed.values()), list(low.by_seed.values()))
     at = decision.difference
     return {
-        "decision": decision, "seeds": len(common), "used": decision.seeds, "gain": at.mean, "p": decision.p,
+        "decision": decision, "seeds": len(common),
+        "differences": " ".join(f"{seed}:{gain:.6g}" for seed, gain in zip(common, differences, strict=True)),
+        "used": decision.seeds, "gain": at.mean, "p": decision.p,
         "low": _finite(at.low), "high": _finite(at.high),
         "low_8": eight and eight.low, "high_8": eight and eight.high,
         "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
@@ -210,7 +213,7 @@ def sentence(line: Mapping[Any, Any]) -> str:
 
 
 def forest(lines: pd.DataFrame) -> Figure:
-    """Every measured claim: its gain with the interval, and the published gain as a diamond.
+    """Every measured claim: its gain with the interval, a tick for each seed, and the published gain as a diamond.
 
     Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed.
 
@@ -221,6 +224,8 @@ def forest(lines: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=(8, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
     for y, line in enumerate(shown):
+        each = [float(part.partition(":")[2]) for part in line["differences"].split()]
+        axes.plot(each, [y] * len(each), "|", color="0.3", markersize=9, zorder=2.5)
         if pd.notna(line["low"]):
             axes.plot([line["low"], line["high"]], [y, y], color="#0072B2", linewidth=2, zorder=2)
         face = "white" if line["verdict"] == "open" else "#0072B2"
@@ -235,7 +240,11 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
-    axes.set_title("dot: measured, filled with a verdict   diamond: published   [seeds]", fontsize="small", loc="left")
+    axes.set_title(
+        "dot: measured, filled with a verdict   tick: a seed   diamond: published   [seeds]",
+        fontsize="small",
+        loc="left",
+    )
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

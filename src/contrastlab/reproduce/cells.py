@@ -242,14 +242,9 @@ class Cell:
         )  # fmt: skip
         if not fabric.is_global_zero:
             return None
-        mine = results.digest({"task": self.task.identity(), "data": print_, "seed": self.seed})
-        kept = run.folder / f"{self.task.name}-{mine[:16]}"
-        if not where.resume:
-            shutil.rmtree(kept, ignore_errors=True)
-        setting = tasks.Setting(
-            run.recipe.views, modality(on.train).augmentation(run.settings), on,
-            seed=derive(self.seed, "probe") % 2**31, device=fabric.device, log=log, folder=kept,
-        )  # fmt: skip
+        setting = self.setting(run, on, device=fabric.device, log=log)
+        if not where.resume and setting.folder is not None:
+            shutil.rmtree(setting.folder, ignore_errors=True)
         measured = self.task.score(trained.encoders, setting)
         used, settings = {m.items for m in measured.values()}, run.settings
         protocol = {
@@ -275,6 +270,17 @@ class Cell:
                 finished=datetime.now(UTC), wall_s=time.monotonic() - clock, cpu_s=time.process_time() - cpu,
                 images_per_s=trained.images / trained.seconds if trained.seconds else None, peak_memory_bytes=peak,
             ),
+        )  # fmt: skip
+
+    def setting(
+        self, run: Run, on: Splits, *, device: torch.device | str = "cpu", log: Log = lambda line: None
+    ) -> tasks.Setting:
+        """What the task is given beside the encoders; what it trains itself is kept beside them."""
+        mine = results.digest({"task": self.task.identity(), "data": data_hash(run.data, on), "seed": self.seed})
+        return tasks.Setting(
+            run.recipe.views, modality(on.train).augmentation(run.settings), on,
+            seed=derive(self.seed, "probe") % 2**31, device=device, log=log,
+            folder=run.folder / f"{self.task.name}-{mine[:16]}",
         )  # fmt: skip
 
     def text(self, result: Result) -> str:

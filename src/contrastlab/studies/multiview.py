@@ -1,5 +1,7 @@
 """Made worlds of several views: who pays for which bit, when another view helps, what untrained views know.
 
+Long because the worlds of one chapter share their encoders.
+
 The worlds are fair bits, of which each view holds some; so every information is counted, not estimated. An encoder is
 linear and gives a few numbers of mean power one, to which noise is added: room for so many bits, and no more. The loss
 is InfoNCE with the critic ``−scale·‖z − z′‖²`` (cmc, Equations 7 and 8), summed over the pairs of a graph.

@@ -1,0 +1,41 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What was set, and what is set here?
+#
+# **Table 7 of *f-MICL*** (`fmicl`) prints no result but the settings behind all others: batch, dimension, learning rate,
+# $\mu$, $1/2\sigma^2$, $\alpha$, epochs, and the neighbours of the k-NN classifier.
+# Here each of its numbers stands beside the one that the protocol of this package has. A test compares them, too.
+#
+# Place your bet: is there a number in it that no run can have had?
+
+# %% tags=["parameters"]
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper; the settings are those of paper
+
+# %% tags=["hide-cell"]
+from contrastlab.reproduce import notebook
+from contrastlab.studies import printed_settings
+
+nb = notebook.study("fmicl_table7", globals())
+
+# %%
+cells = printed_settings.table()
+cells.pivot(index=["data", "encoder"], columns="setting", values="printed")
+
+# %%
+cells.pivot(index=["data", "encoder"], columns="setting", values="protocol")
+
+# %% [markdown]
+# Cells that differ, and why:
+
+# %%
+cells[~cells["equal"]]
+
+# %% tags=["check"]
+assert (cells["equal"] | cells["why"].ne("")).all()

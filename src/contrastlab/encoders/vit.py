@@ -1,0 +1,105 @@
+"""Vision transformers of MoCo v3 (Chen, Xie and He 2021): fixed positions, a patch projection that is not trained.
+
+The network is timm's, and so are its names: a stored one loads into ``timm.create_model`` of the same shape.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contrastlab import errors
+from contrastlab.encoders.base import Stem, scaled
+
+EXTRA = "vit"
+"""Extra of the package that installs ``timm``."""
+
+
+def positions(dim: int, grid: int) -> Tensor:
+    """Sines and cosines of the row and the column of each patch; the class token has zeros.
+
+    Args:
+        dim: features D, a multiple of four.
+        grid: patches a side.
+
+    Returns:
+        float32 ``[1, 1 + grid², D]``: for each patch sin and cos of its column, then of its row, over D/4 frequencies
+        from 1 down to 10⁻⁴.
+
+    Raises:
+        ArgumentError: ``dim`` is no multiple of four.
+    """
+    if dim % 4:
+        raise errors.reject("dim", dim, "a multiple of four")
+    frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    row, column = (axis.flatten()[:, None].double() * frequency for axis in torch.meshgrid(
+        torch.arange(grid), torch.arange(grid), indexing="ij"
+    ))  # fmt: skip
+    patches = torch.cat([column.sin(), column.cos(), row.sin(), row.cos()], 1)
+    return torch.cat([torch.zeros(1, dim), patches.float()])[None]
+
+
+@lru_cache(maxsize=1)
+def _class() -> type[nn.Module]:
+    timm = errors.library("timm.models.vision_transformer", EXTRA)
+
+    class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
+        """timm's, with MoCo v3's start; gives a map of patches, and the class token where a pooled feature is asked."""
+
+        initialises_itself = True
+
+        def __init__(self, in_channels: int, side: int, patch: int, dim: int, depth: int, heads: int) -> None:
+            super().__init__(
+                side, patch, in_channels, num_classes=0, embed_dim=dim, depth=depth, num_heads=heads,
+                dynamic_img_size=True, weight_init="moco",
+            )  # fmt: skip
+            self.patch = patch
+            bound = math.sqrt(6 / (in_channels * patch * patch + dim))
+            nn.init.uniform_(self.patch_embed.proj.weight, -bound, bound)
+            nn.init.zeros_(self.patch_embed.proj.bias)
+            nn.init.normal_(self.cls_token, std=1e-6)
+            self.pos_embed = nn.Parameter(positions(dim, side // patch), requires_grad=False)
+            for parameter in self.patch_embed.parameters():
+                parameter.requires_grad_(False)
+
+        def _tokens(self, x: Tensor) -> Tensor:
+            if x.shape[2] % self.patch or x.shape[3] % self.patch:
+                raise errors.reject("image_size", tuple(x.shape[2:]), f"sides that are multiples of {self.patch}")
+            tokens: Tensor = self.forward_features(x)
+            return tokens
+
+        def forward(self, x: Tensor) -> Tensor:
+            """Images ``[B, C, H, W]`` to the map of patches ``[B, D, H/p, W/p]``."""
+            tokens = self._tokens(x)[:, 1:].transpose(1, 2)
+            return tokens.reshape(len(x), -1, x.shape[2] // self.patch, x.shape[3] // self.patch)
+
+        def pooled(self, x: Tensor) -> Tensor:
+            """Images ``[B, C, H, W]`` to the class token ``[B, D]``."""
+            return self._tokens(x)[:, 0]
+
+    return ViT
+
+
+def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Any:
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        wide = 4 * heads * scaled(dim // (4 * heads), width)
+        return _class()(in_channels, side, patch, wide, depth, heads), wide
+
+    return build
+
+
+vit_small = _vit(224, 16, 384, 12, 12)
+"""MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels."""
+
+vit_small_6 = _vit(224, 16, 384, 6, 12)
+"""The same with 6 blocks, as fmicl has it."""
+
+vit_mini = _vit(32, 8, 192, 6, 6)
+"""16 tokens at 32 pixels, for minutes on a CPU."""
+
+vit_nano = _vit(32, 8, 64, 2, 4)
+"""The same, smaller, for tests and smoke runs."""

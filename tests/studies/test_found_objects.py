@@ -1,0 +1,84 @@
+"""Detections that are looked at: those of the table's own detectors, drawn where their score is high enough."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from contrastlab import data
+from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.figures import found, sliding
+from contrastlab.studies import Study, found_objects
+from contrastlab.tasks.dense import training
+
+ROWS = ("ours/random",)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Study, object]:
+    folder = tmp_path_factory.mktemp("runs")
+    study = found_objects.study("silhouettes_mask", "shapes", rows=ROWS, out_dir=folder, read_also=())
+    return study, folder
+
+
+def test_rows_are_the_best_detections_of_each_picture(made) -> None:
+    study, folder = made
+    assert study.rows
+    assert {row["picture"] for row in study.rows} <= {0, 1, 2}
+    classes = data.load("silhouettes").test.classes
+    for picture in range(3):
+        scores = [row["score"] for row in study.rows if row["picture"] == picture]
+        assert len(scores) <= 12
+        assert scores == sorted(scores, reverse=True)
+    for row in study.rows:
+        assert row["label"] in classes
+        assert set(json.loads(row["found"])) == {"bbox", "segmentation"}
+    # the detector is the table's, kept beside the encoder
+    assert len(list(folder.glob(f"encoders/*/masks-*/{training.FILE}"))) == 1
+    again = found_objects.study("silhouettes_mask", "shapes", rows=ROWS, out_dir=folder, read_also=())
+    assert again == study
+
+
+def test_what_is_stored_comes_with_its_pictures(made, tmp_path, monkeypatch) -> None:
+    _, folder = made
+    monkeypatch.setattr(found_objects, "ROWS", ROWS)
+    wanted = [("silhouettes_mask", "shapes", "smoke"), ("silhouettes_mask", "shapes", "laptop")]
+    ((study, test),) = found_objects.at_hand(wanted, [folder])
+    assert (study.profile, test.name) == ("smoke", "silhouettes/test")
+    assert found_objects.at_hand(wanted, [tmp_path]) == []
+
+
+def test_a_column_of_something_else_is_refused(tmp_path) -> None:
+    with pytest.raises(UnknownNameError, match="column of ring table 4"):
+        found_objects.study("aircraft", "shapes", out_dir=tmp_path)
+    plan = found_objects.papers.plan("ring", 4)
+    other = plan.model_copy(update={"columns": {"x": plan.columns["silhouettes_mask"].model_copy(
+        update={"metric": "linear", "on": ""})}})  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(found_objects.papers, "plan", lambda *_: other)
+        with pytest.raises(NotApplicableError, match="x is a column of linear, which finds no objects"):
+            found_objects.study("x", "shapes", out_dir=tmp_path)
+
+
+def test_a_detection_is_drawn_from_its_score_on(made) -> None:
+    study, _ = made
+    test = data.load("silhouettes").test
+    scores = [row["score"] for row in study.rows if row["picture"] == 0]
+    for threshold in (0.0, scores[0], min(scores[0] + 1e-6, 1.0)):
+        figure = found.objects(study, test, threshold=threshold, pictures=1)
+        outlines = figure.data[4]  # picture, outlines and points of the truth, then of the first encoder
+        boxes = sum(value is None for value in outlines.x)
+        assert boxes == sum(score >= threshold for score in scores)
+    # the truth stands first, whatever the threshold
+    truth = figure.data[1]
+    assert sum(value is None for value in truth.x) == len(test.annotations.of_image[test.ids[0]])
+    pixels = np.asarray(figure.data[0].z)
+    mask = test.target(0, masks=True)["masks"].bool().any(0).numpy()
+    assert (pixels[~mask] == test[0].permute(1, 2, 0).numpy()[~mask]).all()
+    assert (pixels[mask] != test[0].permute(1, 2, 0).numpy()[mask]).any(1).mean() > 0.9
+    with pytest.raises(ArgumentError, match="threshold"):
+        found.objects(study, test, threshold=2)
+    slider = sliding(found.objects, "threshold", [0.1, 0.5], found=study, test=test)
+    assert len(slider.frames) == 2
