@@ -16,6 +16,8 @@
 # patches are best, nor the farthest.
 #
 # Place your bet: of RGB, XYZ and YDbDr, which splits into parts that share least?
+#
+# `papermill nbs/repro_cmc_figure5.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | stl10 | folder:<path> | parquet:<path>
