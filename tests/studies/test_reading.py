@@ -1,0 +1,101 @@
+"""The page of other senses: nearest sentences against loops, what a view leaves of a sound, the two slopes."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from contrastlab import data
+from contrastlab.data.modalities import modality
+from contrastlab.data.speech.spectrograms import views_of
+from contrastlab.data.text.sets import Texts
+from contrastlab.errors import ArgumentError
+from contrastlab.figures import senses
+from contrastlab.settings import Settings
+from contrastlab.studies import reading
+
+needs_text = pytest.mark.skipif(find_spec("transformers") is None, reason="the extra text is not installed")
+SPEECH = {"rate": 8000, "window": 512, "hop": 128, "mean": -58.5, "std": 18.3, "noise": 0.0}
+
+
+@needs_text
+def test_training_from_scratch_makes_similarity_worse_and_nearest_sentences_are_those_of_loops() -> None:
+    made = reading.study(reading.settings(640))
+    assert made.similarity[1] < made.similarity[0]
+    assert made.similarity[0] > 30
+    others = ["The cook finds a cup.", "A ship.", "The cook finds a rug.", "By the sea."]
+    shown = reading.nearest(made, "The cook finds a mug.", others, count=2)
+    view = modality(data.load("grammar").pretrain).augmentation(made.settings)
+    for name, nets in (("before", made.before), ("after", made.after)):
+        with torch.no_grad():
+            query, *rows = (
+                nets[0].eval().features(view.plain(Texts([t])))[0] for t in ("The cook finds a mug.", *others)
+            )
+        cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in rows]
+        best = sorted(range(4), key=lambda k: -cosines[k])[:2]
+        assert shown[name].tolist() == [others[k] for k in best]
+        assert shown[f"cosine {name}"].tolist() == pytest.approx([cosines[k] for k in best], abs=1e-4)
+
+
+@needs_text
+def test_the_gap_of_dropout_is_nothing_without_it() -> None:
+    lines = Texts(["A ship.", "The cook finds a cup."])
+    state = torch.random.get_rng_state()
+    assert reading.dropout_gap(0.0, lines) < 1e-6 < reading.dropout_gap(0.2, lines)
+    assert reading.dropout_gap(0.2, lines) == reading.dropout_gap(0.2, lines)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def noise(length: int = 8192) -> torch.Tensor:
+    return torch.randint(-9000, 9000, (length,), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+
+
+def test_a_view_is_heard_without_what_it_does_not_show() -> None:
+    view = views_of(Settings(speech={**SPEECH, "frequency_mask": 0, "time_mask": 30}))
+    for seed in range(20):
+        shown, heard = senses.audible_view(noise(), view, torch.Generator().manual_seed(seed))
+        frames = (shown == view.mean).all(0).nonzero()[:, 0].tolist()
+        if len(frames) > 10:
+            break
+    first, last = frames[0] * 128 + 512, frames[-1] * 128 - 512  # where no window reaches that is not masked
+    assert np.abs(heard[first:last]).max() < 1e-6
+    assert np.abs(heard).max() > 0.1
+    whole = views_of(Settings(speech={**SPEECH, "frequency_mask": 0, "time_mask": 0}))
+    shown, heard = senses.audible_view(noise(), whole, torch.Generator().manual_seed(0))
+    assert torch.equal(shown, whole.plain(noise()[None])[0, 0])
+    assert np.abs(heard - noise().numpy() / 32768).max() < 1e-5
+
+
+def test_a_masked_band_is_not_heard() -> None:
+    view = views_of(Settings(speech={**SPEECH, "frequency_mask": 40, "time_mask": 0}))
+    for seed in range(20):
+        shown, heard = senses.audible_view(noise(), view, torch.Generator().manual_seed(seed))
+        bands = (shown == view.mean).all(1).nonzero()[:, 0].tolist()
+        if len(bands) > 20:
+            break
+    again = view.plain(torch.from_numpy(np.rint(heard * 32768).astype(np.int16))[None])[0, 0]
+    inside = bands[len(bands) // 2]
+    assert float((view.plain(noise()[None])[0, 0][inside] - again[inside]).median()) > 30
+
+
+@pytest.mark.parametrize(("weight", "spread"), [(409600.0, 20.0), (40.0, 1.0)])
+def test_push_and_pull_of_kl_are_those_of_the_formula(weight, spread) -> None:
+    pull, push = senses.push(weight, spread).data
+    for cosine, one, other in zip(pull.x, pull.y, push.y, strict=True):
+        assert one == pytest.approx(2 * spread)
+        assert other == pytest.approx(weight * 2 * spread * math.exp(2 * spread * (cosine - 1)))
+    at = senses.crossing(weight, spread)
+    assert weight * math.exp(2 * spread * (at - 1)) == pytest.approx(1)
+    with pytest.raises(ArgumentError, match="^weight=0"):
+        senses.push(0)
+
+
+def test_spectrograms_want_a_title_each() -> None:
+    view = torch.zeros(3, 4)
+    assert len(senses.spectrograms([view, view + 1], ["a", "b"]).data) == 2
+    with pytest.raises(ArgumentError, match="^titles="):
+        senses.spectrograms([view], ["a", "b"])
