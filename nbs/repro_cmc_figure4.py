@@ -31,11 +31,9 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 import torch
 
 from contrastlab import data, methods
-from contrastlab.data.modalities import modality
 from contrastlab.figures import scenes
 from contrastlab.reproduce import notebook
-from contrastlab.tasks import Setting
-from contrastlab.tasks.segmentation import predict, segment
+from contrastlab.studies import scene_pictures
 
 nb = notebook.open("cmc", "figure4", globals())
 
@@ -69,16 +67,12 @@ table = nb.run()
 table
 
 # %% [markdown]
-# What a decoder sees on a random, a contrasted and a supervised encoder of luminance:
+# What a decoder sees on a random, a contrasted and a supervised encoder of luminance, in profile `laptop` where such
+# pictures are kept with the project:
 
 # %% tags=["nbval-ignore-output"]
-shown = {}
-for label, row in {"random": "scenes_random", "CMC, 4 views": "core_4", "supervised": "scenes_supervised"}.items():
-    run, encoders = nb.pretrained(row)
-    probe = nb.plan().settings(dataset, f"cmc/{row}", nb.profile).segmentation
-    setting = Setting(run.recipe.views, modality(test).augmentation(run.settings), splits)
-    shown[label] = predict(segment(encoders[0], "L", setting, probe), "L", setting, test)[0]
-scenes.segmentations(whole, shown, test.pixel_classes)
+seen = scene_pictures.study(dataset, nb.profile, data_root=nb.data_root, out_dir=nb.out_dir, read_also=nb.read_also)
+scenes.segmentations(whole, scene_pictures.predictions(seen, (4, *whole.shape[2:])), test.pixel_classes)
 
 # %% [markdown]
 # Results that are kept with the project:

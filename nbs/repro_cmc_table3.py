@@ -48,8 +48,8 @@ table
 
 # %% [markdown]
 # The paper trains decoders for 200 epochs on contrasted encoders and for 1,000 on random and supervised ones, so its
-# rows differ in training as well as in method. Profile `laptop` gives all of them the same length. Results that are
-# kept with the project:
+# rows differ in training as well as in method. Profile `laptop` gives all of them the same length, and shows both
+# baselines with five times that length apart. Results that are kept with the project:
 
 # %% tags=["nbval-ignore-output"]
 nb.stored("rooms", "laptop")

@@ -100,7 +100,7 @@ table = nb.run()
 table
 
 # %% tags=["nbval-ignore-output"]
-table.figure()
+table.reports[0].figure()
 
 # %% tags=["nbval-ignore-output"]
 table.summary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from contrastlab import data
+from contrastlab import data, methods, tasks
+from contrastlab.data import loading
 from contrastlab.data.clips import actions, flow, sets, sources, videos
 from contrastlab.data.clips.augment import ClipAugmentation
 from contrastlab.data.clips.sets import ClipSet
 from contrastlab.data.clips.videos import VideoFiles
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.pretrain import Speed, pretrain
+from contrastlab.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -231,10 +236,8 @@ def moving_ramp() -> Tensor:
 
 
 def drawn(box: list[int], flip: bool) -> ViewDraws:
-    idle = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    return ViewDraws(
-        torch.tensor([box]), torch.tensor([flip]), idle, torch.arange(4)[None], torch.tensor([False]), torch.zeros(1)
-    )
+    draws = ClipAugmentation(augmentation("cmc", 8)).draw(moving_ramp(), torch.Generator().manual_seed(0))
+    return replace(draws, boxes=torch.tensor([box]), flip=torch.tensor([flip]))
 
 
 def test_a_flip_turns_the_sign_of_x_and_a_resized_crop_scales_the_flow() -> None:
@@ -476,3 +479,37 @@ def test_what_is_missing_of_a_set_of_videos_is_named(tmp_path, small_frames) -> 
     (tmp_path / "ucf101" / "ucfTrainTestlist" / "testlist02.txt").unlink()
     with pytest.raises(MissingDataError, match=r"testlist02.txt does not exist"):
         data.load("ucf101", tmp_path)
+
+
+def test_windows_of_files_are_the_same_for_any_number_of_workers(tmp_path, small_frames) -> None:
+    write_ucf(tmp_path, frames=20)
+    part = data.load("ucf101", tmp_path).train
+
+    def windows(before: int, workers: int) -> Tensor:
+        crop = loading.Crops(augmentation("cmc", 16), 1, seed=0, before=before)
+        order = torch.tensor([3, 1, 0, 2])
+        parts = loading.batches(part, order, 2, "cpu", drop_last=True, workers=workers, crop=crop)
+        return torch.cat([items for _, items in parts])
+
+    one = windows(0, 0)
+    assert one.shape == (4, 12, 5, 24, 32)
+    assert torch.equal(windows(0, 2), one)
+    assert not torch.equal(windows(4, 0), one)  # another epoch, other windows
+
+
+def test_rows_run_on_video_files_from_training_to_the_mean_of_three_splits(tmp_path, small_frames) -> None:
+    write_ucf(tmp_path)
+    splits = data.load("ucf101", tmp_path)
+    settings = Settings(
+        image_size=16, augmentation="cmc", arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=4, milestones=(),
+        knn_every=0, action={"epochs": 1, "batch_size": 4, "frames": 3, "crops": 10},
+    )  # fmt: skip
+    recipe = methods.get("cmc/video_vd").override({"views.stack": 4, "views.k": 2})
+    speed = Speed(workers=0)
+    trained = pretrain(recipe, settings, splits.pretrain, seed=0, speed=speed, log=lambda line: None)
+    assert [row["step"] for row in trained.history] == [1, 2]
+    setting = tasks.Setting(recipe.views, modality(splits.train).augmentation(settings), splits)
+    measured = tasks.Action.of(settings).score(trained.encoders, setting)["action"]
+    assert measured.items == 6  # two test videos in each of three splits
+    assert measured.value in {100 * k / 6 for k in range(7)}
+    assert tasks.Action.of(settings).protocol(setting)["splits"] == 3

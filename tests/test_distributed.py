@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from contrastlab import keys, methods, negatives
+from contrastlab import keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
@@ -53,6 +53,10 @@ RECIPES = {
         replace(methods.get("ring/iring"), name="x/five_bank", views=Sensors(5, "full")),
         replace(SIMCLR, name="x/three_batch", views=Sensors(3, "core")),
         replace(SIMCLR, name="x/five_batch", views=Sensors(5, "full")),
+        replace(
+            SIMCLR, name="x/three_places", views=Sensors(3, "core"), keys=keys.Locations("map"),
+            positives=positives.Each(),
+        ),
         replace(methods.get("ring/moco"), name="x/three_queue", views=Sensors(3, "full")),
         replace(methods.get("jcl/jcl"), name="x/five_queue", views=Sensors(5, "core", 6)),
         replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
@@ -74,6 +78,10 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.normalize(self.norm(self.linear(x)), dim=1)
+
+    def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
+        """A map of two locations."""
+        return self(x), torch.stack([self.linear(x), self.linear(x.roll(1, 1))], 2)[..., None]
 
 
 def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from contrastlab import methods, papers, results
+from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.report import searches
@@ -162,22 +164,61 @@ def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> 
     assert len(searches.strangers(ours, tmp_path)) == len(ours)
 
 
-def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made() -> None:
-    import sys
+@pytest.fixture
+def bench(monkeypatch):
+    """The modules of the search."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("search"), importlib.import_module("search_spaces")
 
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        from search import held_out
-        from search_spaces import SEARCHES
-    finally:
-        sys.path.pop(0)
+
+def test_a_search_reads_no_test_image_stores_each_run_and_repeats_none(bench, pictures, tmp_path, monkeypatch) -> None:
+    search, spaces = bench
+    made_of = pictures(120, 3, 16)
+    trained: list[int] = []
+    pretrain = search.pretrain
+
+    def watched(recipe, settings, images, **options):
+        trained.append(len(images))
+        return pretrain(recipe, settings, images, **options)
+
+    monkeypatch.setattr(search, "FOLDER", tmp_path)
+    monkeypatch.setattr(search, "pretrain", watched)
+    whole = object.__new__(Splits)  # there is no test part
+    object.__setattr__(whole, "train", made_of)
+    monkeypatch.setattr(search.data, "load", lambda name: whole)
+    start = {
+        "image_size": 16, "arch": "tiny", "stem": "cifar", "batch_size": 16, "schedule": "constant", "knn_every": 0,
+        "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {"negatives.k": 15},
+    }  # fmt: skip
+    tried = spaces.Search(
+        "made", "made", 30, start, rows=("ring/ir", "ours/random"), ranges={"lr": (0.1, 0.2)},
+        free={"temperature": (0.5,)}, lengths=((60, 1),), count=4,
+    )  # fmt: skip
+    search.complete(tried, [0], "as printed", [])
+    stored = searches.read(tmp_path / "made.json")
+    assert [(run["trial"], run["method"]) for run in stored["runs"]] == [
+        (f"{k} as printed", row) for k in range(2) for row in tried.rows
+    ]
+    assert sorted(run["settings"]["lr"] for run in stored["runs"]) == [0.1, 0.1, 0.2, 0.2]
+    assert set(trained) == {90}
+    before = (tmp_path / "made.json").read_text()
+    search.complete(tried, [0], "as printed", [])
+    assert (tmp_path / "made.json").read_text() == before
+    search.complete(tried, [0], "", [])
+    runs = searches.read(tmp_path / "made.json")["runs"]
+    assert len(runs) == 8
+    assert {run["settings"]["overrides"].get("temperature") for run in runs[4:]} == {0.5}
+
+
+def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made(bench) -> None:
+    held_out, searches_ = bench[0].held_out, bench[1].SEARCHES
     labels = torch.tensor([0, 1, 2] * 40)[torch.randperm(120, generator=torch.Generator().manual_seed(0))]
     mask = held_out(labels, 30)
     assert torch.bincount(labels[mask]).tolist() == [10, 10, 10]
     for label in range(3):
         mine = (labels == label).nonzero().flatten()
         assert mask[mine].tolist() == [False] * 30 + [True] * 10
-    for search in SEARCHES.values():
+    for search in searches_.values():
         drawn = list(search.trials())
         assert len({(trial, row) for trial, _, row, _ in drawn}) == len(drawn)
         for _, _, row, changes in drawn:

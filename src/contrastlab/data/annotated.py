@@ -191,7 +191,7 @@ def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width
     Raises:
         MissingExtraError: the extra ``dense`` is not installed.
     """
-    functions = library("faster_coco_eval.mask", "dense")
+    functions = library("faster_coco_eval", "dense").mask
     if isinstance(mask, Mapping):
         packed = functions.frPyObjects(dict(mask), height, width) if isinstance(mask["counts"], list) else dict(mask)
     else:

@@ -236,7 +236,7 @@ def load_waves(name: str, location: str) -> Splits:
     return _split(name, pool, f"{folder.name}: {len(paths)} sounds, stratified 80/20 split")
 
 
-_LOADERS: Mapping[str, Callable[..., Splits]] = {
+_READERS: dict[str, Callable[[str, Path], Splits]] = {
     "librispeech": _librispeech,
     "librispeech_speaker": _librispeech_speaker,
     "audiomnist": _audiomnist,
@@ -248,8 +248,7 @@ _LOADERS: Mapping[str, Callable[..., Splits]] = {
     "voices": partial(_voices, task="speaker"),
     **{f"voices_{task}": partial(_voices, task=task) for task in TASKS},
 }
-
 SPEECH: Mapping[str, Callable[[Path], Splits]] = MappingProxyType(
-    {name: partial(loader, name) for name, loader in _LOADERS.items()}
+    {name: partial(reader, name) for name, reader in _READERS.items()}
 )
 """Name to a function of the data root."""

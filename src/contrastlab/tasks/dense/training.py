@@ -279,7 +279,7 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
     """Packed run lengths of boolean masks ``[n, H, W]``."""
     if not len(masks):
         return []
-    functions = library("faster_coco_eval.mask", "dense")
+    functions = library("faster_coco_eval", "dense").mask
     packed = functions.encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
     return [{**each, "counts": _text(each["counts"])} for each in packed]
 
