@@ -16,6 +16,8 @@
 # patches are best, nor the farthest.
 #
 # Place your bet: of RGB, XYZ and YDbDr, which splits into parts that share least?
+#
+# `papermill nbs/repro_cmc_figure5.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | stl10 | folder:<path> | parquet:<path>
@@ -31,7 +33,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 import pandas as pd
 
 from contrastlab import methods
-from contrastlab.figures import shared_information as draw
+from contrastlab.figures import view_information as draw
 from contrastlab.reproduce import notebook
 from contrastlab.studies import shared_information
 

@@ -13,6 +13,8 @@
 # ImageNet-100. The figure prints one number: accuracy saturates at about 60.3 %, with 4,096 negatives.
 #
 # Place your bet: the bound on the information grows with the logarithm of their number. Does accuracy?
+#
+# `papermill nbs/repro_cmc_figure6.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet100 | folder:<path> | parquet:<path>

@@ -14,6 +14,8 @@
 # layer of 200 units. Five more rows are numbers of other papers; they are shown and never computed here.
 #
 # Place your bet: predictive methods lose nine points from conv5 to fc7. How many does CMC lose?
+#
+# `papermill nbs/repro_cmc_table7.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | stl10 | folder:<path> | parquet:<path>

@@ -14,6 +14,8 @@
 # numbers of other papers; they are shown and never computed here.
 #
 # Place your bet: of a pair of *random* networks, which layer is best, and is the last one better than pixels?
+#
+# `papermill nbs/repro_cmc_table8.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>

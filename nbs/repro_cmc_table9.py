@@ -13,6 +13,8 @@
 # second head that reads nine shuffled patches (PIRL), both, and RandAugment. Two halves against one whole ResNet-50.
 #
 # Place your bet: which of the two ideas adds more, and do their gains add up?
+#
+# `papermill nbs/repro_cmc_table9.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | tinyimagenet32 | imagenet100 | folder:<path> | parquet:<path>

@@ -31,6 +31,7 @@ RECIPES = {
     r.name: r.override({
         "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
         "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.shuffle_groups": 1,
+        "keys.predictor": None,  # its batch-norm sees one process only, as all batch-norm here
     })
     for r in (
         *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),

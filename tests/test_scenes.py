@@ -19,7 +19,7 @@ from contrastlab.data.loading import batches
 from contrastlab.data.modalities import modality
 from contrastlab.data.scenes import rooms, sources
 from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, UnknownNameError
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, UnknownNameError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
@@ -130,7 +130,7 @@ def test_camvid_that_is_not_there_or_damaged_is_named(tmp_path) -> None:
 
 def nyu(folder: Path, count: int = 4, shape: tuple[int, int] = (640, 480)) -> dict[str, np.ndarray]:
     """A file of the authors' layout: MATLAB 7.3, so every array is written column by column."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
     from scipy.io import savemat
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def test_nyu_that_is_not_there_or_another_file_is_named(tmp_path, monkeypatch) -
     with pytest.raises(CorruptFileError, match="not the authors' layout"):
         data.load("nyu_depth_v2", tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingDataError, match=r"contrastlab\[scenes\]"):
+    with pytest.raises(MissingExtraError, match=r"contrastlab\[scenes\]"):
         data.load("nyu_depth_v2", tmp_path)
 
 

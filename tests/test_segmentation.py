@@ -11,8 +11,9 @@ from torch import nn
 
 from contrastlab import encoders, tasks
 from contrastlab.data import Splits
+from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.scenes import rooms
-from contrastlab.data.scenes.augment import SceneAugmentation
+from contrastlab.data.scenes.augment import FLIPS, SceneAugmentation
 from contrastlab.data.scenes.sets import SceneSet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.settings import SegmentationProbe, Settings
@@ -204,8 +205,6 @@ def pictures_split(pictures) -> Splits:
 
 
 def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Splits) -> None:
-    from contrastlab.data.images.augmentations import augmentation
-
     made = encoders_of()
     settings = Settings(linear={"solver": "lbfgs", "features": "pooled"})
     task = tasks.get("one_view", settings)
@@ -222,10 +221,15 @@ def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Spl
         task.score(made, tasks.Setting(Channels(("L",)), images.augmentation, grey, seed=3))
 
 
+def test_every_augmentation_of_scenes_has_its_like_for_pictures() -> None:
+    """An encoder of scenes is asked about pictures under the settings it was trained with."""
+    for name, flip in FLIPS.items():
+        assert augmentation(name, 32).flip == flip
+
+
 def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:
     """Bright and dark pictures: a random encoder's classifier is not needed to tell them apart."""
     from contrastlab.data import ImageSet
-    from contrastlab.data.images.augmentations import augmentation
 
     labels = torch.arange(60) % 2
     bright = (

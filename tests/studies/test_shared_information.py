@@ -13,7 +13,7 @@ import torch
 from contrastlab import data
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.figures import shared_information as draw
+from contrastlab.figures import view_information as draw
 from contrastlab.studies import shared_information as shared
 from contrastlab.theory.toys import JointGaussian
 

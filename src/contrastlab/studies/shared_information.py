@@ -39,7 +39,7 @@ __all__ = ["PROFILES", "Sizes", "control", "estimate", "study", "texture"]
 STUDY = "cmc_figure5"
 
 OUTLIER = 4.0
-"""Standard deviations beyond which a value of a view is cut off: one strange picture can ruin a mean of exponentials."""
+"""Deviations beyond which a value of a view is cut off: one strange picture can ruin a mean of exponentials."""
 
 BATCH = 64
 """Pairs that the critic sees at once."""

@@ -114,6 +114,11 @@ def _linear(size: int) -> Augmentation:
     return Augmentation("linear", size, scale=(0.08, 1.0), resize=_resize(size))
 
 
+def _crop(size: int) -> Augmentation:
+    """Crop only: pictures for encoders that were trained on patches of scenes."""
+    return Augmentation("crop", size, flip=0.0, resize=_resize(size))
+
+
 def _none(size: int) -> Augmentation:
     """No randomness: the whole image, resized to a square."""
     return Augmentation("none", size, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, resize=_resize(size))
@@ -137,6 +142,7 @@ AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
         "fmicl": _fmicl,
         "align_uniform": _align_uniform,
         "linear": _linear,
+        "crop": _crop,
         "none": _none,
     }
 )

@@ -236,21 +236,19 @@ def load_waves(name: str, location: str) -> Splits:
     return _split(name, pool, f"{folder.name}: {len(paths)} sounds, stratified 80/20 split")
 
 
+_READERS: dict[str, Callable[[str, Path], Splits]] = {
+    "librispeech": _librispeech,
+    "librispeech_speaker": _librispeech_speaker,
+    "audiomnist": _audiomnist,
+    "google_commands": _google_commands,
+    **{f"fluent_{column}": partial(_fluent, column=column) for column in ("action", "object", "location")},
+    "fsdd": partial(_fsdd, task="digit"),
+    "fsdd_speaker": partial(_fsdd, task="speaker"),
+    "fsdd_unseen": partial(_fsdd, task="unseen"),
+    "voices": partial(_voices, task="speaker"),
+    **{f"voices_{task}": partial(_voices, task=task) for task in TASKS},
+}
 SPEECH: Mapping[str, Callable[[Path], Splits]] = MappingProxyType(
-    {
-        name: partial(loader, name)
-        for name, loader in (
-            ("librispeech", _librispeech),
-            ("librispeech_speaker", _librispeech_speaker),
-            ("audiomnist", _audiomnist),
-            ("google_commands", _google_commands),
-            *((f"fluent_{column}", partial(_fluent, column=column)) for column in ("action", "object", "location")),
-            ("fsdd", partial(_fsdd, task="digit")),
-            ("fsdd_speaker", partial(_fsdd, task="speaker")),
-            ("fsdd_unseen", partial(_fsdd, task="unseen")),
-            ("voices", partial(_voices, task="speaker")),
-            *((f"voices_{task}", partial(_voices, task=task)) for task in TASKS),
-        )
-    }
+    {name: partial(reader, name) for name, reader in _READERS.items()}
 )
 """Name to a function of the data root."""
