@@ -9,14 +9,14 @@
 # %% [markdown]
 # # What was set, and what is set here?
 #
-# **Table 7 of *f-MICL*** (`fmicl`) prints no result but the settings behind all others: batch, dimension, learning rate,
-# $\mu$, $1/2\sigma^2$, $\alpha$, epochs, and the neighbours of the k-NN classifier.
+# **Table 7 of *f-MICL*** (`fmicl`) prints no result but the settings behind all others: batch, dimension, learning
+# rate, $\mu$, $1/2\sigma^2$, $\alpha$, epochs, and the neighbours of the k-NN classifier.
 # Here each of its numbers stands beside the one that the protocol of this package has. A test compares them, too.
 #
 # Place your bet: is there a number in it that no run can have had?
 
 # %% tags=["parameters"]
-profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper; the settings are those of paper
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 
 # %% tags=["hide-cell"]
 from contrastlab.reproduce import notebook

@@ -9,9 +9,9 @@
 # %% [markdown]
 # # How hard should sentences push each other apart?
 #
-# **Table 9 of *f-MICL*** (`fmicl`) learns sentences from dropout alone: the same sentence twice through BERT, with other
-# neurons dropped. The weight $\alpha$ of the negatives' term goes from 1 to a million, for KL and for Pearson. With
-# $1/2\sigma^2=20$ two sentences at right angles have $u=e^{-40}$: without a large weight the term is nothing.
+# **Table 9 of *f-MICL*** (`fmicl`) learns sentences from dropout alone: the same sentence twice through BERT, with
+# other neurons dropped. The weight $\alpha$ of the negatives' term goes from 1 to a million, for KL and for Pearson.
+# With $1/2\sigma^2=20$ two sentences at right angles have $u=e^{-40}$: without a large weight the term is nothing.
 #
 # Place your bet: is a weight of 409,600 right for any encoder, or for the length of one run?
 #
