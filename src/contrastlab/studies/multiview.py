@@ -1,6 +1,6 @@
 """Made worlds of several views: who pays for which bit, when another view helps, what untrained views know.
 
-Long because the worlds of one chapter share their encoders.
+The file is long because the worlds of one chapter share their encoders.
 
 The worlds are fair bits, of which each view holds some; so every information is counted, not estimated. An encoder is
 linear and gives a few numbers of mean power one, to which noise is added: room for so many bits, and no more. The loss
