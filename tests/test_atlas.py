@@ -71,7 +71,8 @@ def test_the_table_leads_to_every_card() -> None:
 def test_numbers_are_those_of_the_method() -> None:
     frame = atlas.numbers("ring/iring", STORED)
     printed = frame[frame["published"].notna()].set_index(["table", "data set"])["published"]
-    assert printed["ring Table 1", "cifar10"] == papers.plan("ring", 1).published_value("cifar10", "ring/iring")
+    value = papers.plan("ring", 1).published_value("cifar10", "ring/iring")
+    assert set(printed.loc[("ring Table 1", "cifar10")]) == {value}  # a line for each profile that is stored
     measured = frame[frame["measured"].notna()]
     wanted = ("ring/iring", "linear", "cifar10", "pilot")
     mine = [r.metrics["linear"] for r in STORED if (r.method, r.task, r.dataset, r.profile) == wanted]

@@ -133,7 +133,7 @@ def test_defaults_are_what_stored_descriptions_leave_out() -> None:
         "Bank": {"rate": 0.5}, "Queue": {"size": 65536, "momentum": 0.999, "shuffle_groups": 1, "further_view": False},
         "Jigsaw": {"space": None, "count": 1, "weight": 0.5, "against": "own", "scaling": "range"},
         "Offset": {"distance": 64},
-        "InBatch": {"against": "both", "symmetric": True, "momentum": None},
+        "InBatch": {"against": "both", "symmetric": True, "momentum": None, "predictor": None},
         "Uniform": {"k": 4096, "own": "excluded"},
         "Ring": {"inner": 1.0, "outer": 10.0, "k": 4096, "inner_of": "keys", "own": "excluded"},
         "Ball": {"outer": 10.0, "nearest": None, "k": 4096, "own": "excluded"},

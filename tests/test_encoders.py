@@ -93,7 +93,7 @@ def test_stems():
     assert isinstance(cifar.maxpool, nn.Identity)
 
 
-@pytest.mark.parametrize("arch", sorted(encoders.ARCHITECTURES))
+@pytest.mark.parametrize("arch", [n for n in sorted(encoders.ARCHITECTURES) if not n.startswith("vit")])
 @pytest.mark.parametrize("stem", ["imagenet", "cifar"])
 def test_convolutions_start_like_torchvision(arch, stem):
     encoder = encoders.build(arch, stem=stem, in_channels=2)

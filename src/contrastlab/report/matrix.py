@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 
 from contrastlab import papers
+from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
 from contrastlab.results import Result
 
@@ -50,8 +52,10 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
             continue
         key = (result.dataset, result.method, result.profile)
         if result.table != entry.name and key not in setups:
-            columns = plan.select(result.dataset).values()
-            setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
+            setups[key] = set()
+            with suppress(NotApplicableError):  # data of a modality that the table does not speak of
+                columns = plan.select(result.dataset).values()
+                setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
         if result.table == entry.name or result.setup in setups[key]:
             of_rows = found.setdefault((result.dataset, result.profile), {})
             of_rows.setdefault(result.method, set()).add(result.seed)
