@@ -108,11 +108,16 @@ class SharedProfile(FrozenModel):
         kinds = {kind: {k: v for k, v in changes.items() if k != "search"} for kind, changes in kinds.items()}
         return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds, "searches": searches}
 
-    def layers(self, recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
-        """Changes for a recipe, later ones winning."""
+    def layers(self, recipe: recipes.Recipe, modality: str = "image") -> Iterator[dict[str, Any]]:
+        """Changes for a recipe, later ones winning.
+
+        What was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
+        """
         if self.extends:
-            yield from shared_profiles()[self.extends].layers(recipe)
+            yield from shared_profiles()[self.extends].layers(recipe, modality)
         yield self.settings
+        if modality != "image":
+            return
         for (choice, kind), changes in self.kinds.items():
             if _is(recipe, choice, kind):
                 yield changes

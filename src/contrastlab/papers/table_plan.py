@@ -277,7 +277,7 @@ class TablePlan(FrozenModel):
         yield self.method.get(method, {})
         yield self.modality.get(kind, none).method.get(method, {})
         if profile in shared_profiles():
-            yield from shared_profiles()[profile].layers(recipes.get(method))
+            yield from shared_profiles()[profile].layers(recipes.get(method), kind)
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import methods, papers
+from contrastlab import data, methods, papers
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
@@ -147,7 +147,7 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
         profile = papers.shared_profiles()[result.profile]
         columns = plan.select(result.dataset).values()
         search = profile.search(methods.get(result.method))
-        if not search:
+        if not search or data.modality_of(result.dataset) != "image":
             continue
         if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
