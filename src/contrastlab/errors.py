@@ -70,7 +70,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 
-def library(name: str, extra: str) -> Any:
+def import_extra(name: str, extra: str) -> Any:
     """The module ``name``, imported now: a library that only an extra brings.
 
     Raises:

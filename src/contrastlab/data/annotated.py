@@ -21,7 +21,7 @@ from torch import Tensor
 from contrastlab.data import coco, silhouettes
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import Splits
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, library, reject, unknown
+from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject, unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width
     Raises:
         MissingExtraError: the extra ``dense`` is not installed.
     """
-    functions = library("faster_coco_eval", "dense").mask
+    functions = import_extra("faster_coco_eval", "dense").mask
     if isinstance(mask, Mapping):
         packed = functions.frPyObjects(dict(mask), height, width) if isinstance(mask["counts"], list) else dict(mask)
     else:

@@ -75,7 +75,7 @@ class SentenceEncoder(nn.Module):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the library's report on weights that a shorter network leaves aside, and without progress bars."""
-    logging = errors.library("transformers", EXTRA).utils.logging
+    logging = errors.import_extra("transformers", EXTRA).utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -85,10 +85,10 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def _read(library: Any, weights: Path, config: Any) -> nn.Module:
+def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
     try:
         with _quiet():
-            made: nn.Module = library.AutoModel.from_pretrained(weights, config=config, local_files_only=True)
+            made: nn.Module = transformers.AutoModel.from_pretrained(weights, config=config, local_files_only=True)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
     return made
@@ -114,11 +114,11 @@ def build(
         ArgumentError: the library knows no such model.
         CorruptFileError: the weights cannot be read.
     """
-    library = errors.library("transformers", EXTRA)
+    transformers = errors.import_extra("transformers", EXTRA)
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:
-        made = library.AutoConfig.for_model(config.get("model_type"), **given)
-        backbone = library.AutoModel.from_config(made) if weights is None else _read(library, weights, made)
+        made = transformers.AutoConfig.for_model(config.get("model_type"), **given)
+        backbone = transformers.AutoModel.from_config(made) if weights is None else _read(transformers, weights, made)
     except (ValueError, KeyError, TypeError) as error:
         accepted = f"a model that transformers builds ({error})"
         raise errors.reject("config", config.get("model_type"), accepted) from error

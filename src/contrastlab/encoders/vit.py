@@ -45,7 +45,7 @@ def positions(dim: int, grid: int) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _class() -> type[nn.Module]:
-    timm = errors.library("timm.models.vision_transformer", EXTRA)
+    timm = errors.import_extra("timm.models.vision_transformer", EXTRA)
 
     class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
         """timm's, with MoCo v3's start; gives a map of patches, and the class token where a pooled feature is asked."""

@@ -23,7 +23,7 @@ import torch
 from tqdm.auto import tqdm
 
 from contrastlab import papers
-from contrastlab.errors import ContrastLabError, DeviceError, library, reject
+from contrastlab.errors import ContrastLabError, DeviceError, import_extra, reject
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.cells import BusyError, Cell, Where, one_thread
@@ -238,7 +238,7 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
 
 
 def _submit(missing: Sequence[Cell], where: Where, cluster: Cluster, log: Log) -> dict[Cell, Result | Unavailable]:
-    submitit = library("submitit", "cluster")
+    submitit = import_extra("submitit", "cluster")
     folder = Path(where.out_dir) / "cluster"
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import files
-from contrastlab.errors import library, reject
+from contrastlab.errors import import_extra, reject
 
 ZERO, _STEPS = 128, 127
 ATTACHMENT = 0.15 * 255
@@ -69,7 +69,7 @@ def tvl1(frames: Tensor) -> Tensor:
         MissingExtraError: scikit-image is not installed; the message says which extra brings it.
         ArgumentError: another shape or type.
     """
-    optical_flow_tvl1 = library("skimage.registration", "video").optical_flow_tvl1
+    optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
         given = f"{frames.dtype} of shape {tuple(frames.shape)}"
         raise reject("frames", given, "uint8 of shape [T, C, H, W] with C 1 or 3")

@@ -21,7 +21,7 @@ from contrastlab.data.clips.flow import ZERO, cache_folder, quantise, tvl1
 from contrastlab.data.clips.sets import spread
 from contrastlab.data.images.sets import _check_labels
 from contrastlab.data.images.subsets import balanced_subset
-from contrastlab.errors import CorruptFileError, MissingDataError, library, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ def decode(path: Path) -> Tensor:
         MissingExtraError: PyAV is not installed; the message says which extra brings it.
         CorruptFileError: no frame can be decoded; the message names the file.
     """
-    av = library("av", "video")
+    av = import_extra("av", "video")
     if not path.exists():
         raise MissingDataError(f"{path} does not exist")
     frames, reason = [], "it has no video stream, or one without frames"

@@ -17,7 +17,7 @@ from contrastlab.data.images.pictures import decode
 from contrastlab.data.images.sets import Splits
 from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
-from contrastlab.errors import CorruptFileError, MissingDataError, library, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
 NAMES = ("rooms", "rooms_validation", "camvid", "nyu_depth_v2")
 
@@ -142,7 +142,7 @@ def load_nyu(root: Path) -> Splits:
                 f"nyu_depth_v2: {folder / name} does not exist; it is on the data set's page at"
                 " cs.nyu.edu/~silberman/datasets/nyu_depth_v2.html (2.8 GB and 2 kB)"
             )
-    h5py, path = library("h5py", "scenes"), folder / NYU_FILE
+    h5py, path = import_extra("h5py", "scenes"), folder / NYU_FILE
     from scipy.io import loadmat
 
     try:
@@ -182,7 +182,7 @@ def _strings(file: Any, name: str) -> tuple[str, ...]:
 
 
 def _nyu_scene(path: Path, number: int, table: tuple[int, ...] | None) -> Tensor:
-    with library("h5py", "scenes").File(path, "r") as file:  # MATLAB's order is column by column
+    with import_extra("h5py", "scenes").File(path, "r") as file:  # MATLAB's order is column by column
         rgb, depth, label = (np.asarray(file[name][number]).swapaxes(-1, -2) for name in ("images", "depths", "labels"))
     classes = label.astype(np.int64)
     if table is not None:

@@ -19,7 +19,7 @@ from scipy.signal import resample_poly
 from torch import Tensor
 
 from contrastlab.data.images.subsets import balanced_subset
-from contrastlab.errors import CorruptFileError, library, reject
+from contrastlab.errors import CorruptFileError, import_extra, reject
 
 EXTRA = "speech"
 """Extra of the package that installs ``soundfile``, for everything but uncompressed wav."""
@@ -73,7 +73,7 @@ def _pcm(content: bytes) -> tuple[int, NDArray[np.float64]]:
 
 
 def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
-    soundfile = library("soundfile", EXTRA)
+    soundfile = import_extra("soundfile", EXTRA)
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except RuntimeError as error:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from contrastlab.data.text.sets import Texts
 from contrastlab.encoders import sentences as networks
-from contrastlab.errors import CorruptFileError, MissingDataError, library, reject
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 from contrastlab.settings import Settings, Text
 from contrastlab.views import Views
 
@@ -61,7 +61,7 @@ def tokeniser_of(folder: Path) -> Tokeniser:
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if not whole.exists() and not words.exists():
         raise MissingDataError(f"{folder} has no tokenizer: looked for tokenizer.json and vocab.txt")
-    tokenizers = library("tokenizers", networks.EXTRA)
+    tokenizers = import_extra("tokenizers", networks.EXTRA)
     try:
         if whole.exists():
             made = tokenizers.Tokenizer.from_file(str(whole))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data.coco import Annotations
-from contrastlab.errors import NotApplicableError, library
+from contrastlab.errors import NotApplicableError, import_extra
 from contrastlab.tasks.base import Measured, bootstrap
 
 What = Literal["bbox", "segm", "keypoints"]
@@ -62,7 +62,7 @@ def coco(
         MissingExtraError: the extra ``dense`` is not installed.
         NotApplicableError: nothing is annotated.
     """
-    scorer = library("faster_coco_eval", "dense")
+    scorer = import_extra("faster_coco_eval", "dense")
     pictures = len(annotations.images)
     if not annotations.objects:
         raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from contrastlab import files
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import derive, generator
-from contrastlab.errors import MissingDataError, NonFiniteLossError, NotApplicableError, library
+from contrastlab.errors import MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log
 from contrastlab.tasks.dense.detectors import Kind
@@ -279,7 +279,7 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
     """Packed run lengths of boolean masks ``[n, H, W]``."""
     if not len(masks):
         return []
-    functions = library("faster_coco_eval", "dense").mask
+    functions = import_extra("faster_coco_eval", "dense").mask
     packed = functions.encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
     return [{**each, "counts": _text(each["counts"])} for each in packed]
 
