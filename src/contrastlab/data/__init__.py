@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import torch
 
-from contrastlab.data.annotated import ANNOTATED, load_annotated, load_own
+from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
@@ -126,7 +126,7 @@ def load(
     - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
     - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
       ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
-    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated.load_own`
+    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated_sources.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
     there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from contrastlab.data.images.sets import Splits, _check_labels
+from contrastlab.data.images.sets import Splits, check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import reject
 
@@ -62,7 +62,7 @@ class ClipSet:
         if self.clips.dtype != torch.uint8 or self.clips.ndim != 5 or self.clips.shape[2] != PLANES:
             given = f"{self.clips.dtype} of shape {tuple(self.clips.shape)}"
             raise reject("clips", given, f"uint8 of shape [N, T, {PLANES}, H, W]")
-        _check_labels(self.labels, self.classes, len(self.clips))
+        check_labels(self.labels, self.classes, len(self.clips))
         if not self.bound > 0:
             raise reject("bound", self.bound, "a number of pixels > 0")
         for name, values in self.factors.items():

@@ -19,7 +19,7 @@ from torch import Tensor
 from contrastlab import files
 from contrastlab.data.clips.flow import ZERO, cache_folder, quantise, tvl1
 from contrastlab.data.clips.sets import spread
-from contrastlab.data.images.sets import _check_labels
+from contrastlab.data.images.sets import check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
@@ -67,7 +67,7 @@ class VideoFiles:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        _check_labels(self.labels, self.classes, len(self.paths))
+        check_labels(self.labels, self.classes, len(self.paths))
         if self.length < 1:
             raise reject("length", self.length, "an integer >= 1")
 

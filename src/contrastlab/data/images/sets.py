@@ -20,7 +20,8 @@ from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 
 
-def _check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
+def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
+    """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
     if labels.dtype != torch.int64 or labels.shape != (count,):
         raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
     if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
@@ -57,7 +58,7 @@ class ImageSet:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] not in (1, 3):
             given = f"{self.images.dtype} of shape {tuple(self.images.shape)}"
             raise reject("images", given, "uint8 of shape [N, C, H, W] with C 1 or 3")
-        _check_labels(self.labels, self.classes, len(self.images))
+        check_labels(self.labels, self.classes, len(self.images))
         for name, values in self.factors.items():
             if len(values) != len(self.images):
                 raise reject(
@@ -170,7 +171,7 @@ class StreamedImages:
             raise reject("channels", self.channels, "1 or 3")
         if self.resize < 1:
             raise reject("resize", self.resize, "a side of at least 1 pixel")
-        _check_labels(self.labels, self.classes, len(self.paths))
+        check_labels(self.labels, self.classes, len(self.paths))
         if self.boxes is not None:
             if self.boxes.dtype != torch.int64 or self.boxes.shape != (len(self.paths), 4):
                 given = f"{self.boxes.dtype} of shape {tuple(self.boxes.shape)}"

@@ -12,16 +12,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from contrastlab.data.images.sets import check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import reject
 from contrastlab.views.channels import slices
-
-
-def _check(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
-    if labels.dtype != torch.int64 or labels.shape != (count,):
-        raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
-    if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
-        raise reject("labels", (int(labels.min()), int(labels.max())), f"-1 to {len(classes) - 1}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +51,7 @@ class SceneSet:
             given = f"{self.items.dtype} of shape {tuple(self.items.shape)}"
             raise reject("items", given, "float16 of shape [N, C, H, W]")
         slices(self.items.shape[1])
-        _check(self.labels, self.classes, len(self.items))
+        check_labels(self.labels, self.classes, len(self.items))
 
     def __len__(self) -> int:
         return len(self.items)
@@ -138,7 +132,7 @@ class StreamedScenes:
     read: Callable[[Path, int], Tensor]
 
     def __post_init__(self) -> None:
-        _check(self.labels, self.classes, len(self.indices))
+        check_labels(self.labels, self.classes, len(self.indices))
 
     def __len__(self) -> int:
         return len(self.indices)

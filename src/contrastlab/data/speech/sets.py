@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 from torch import Tensor
 
+from contrastlab.data.images.sets import check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, import_extra, reject
 
@@ -88,13 +89,6 @@ def fitted(samples: NDArray[np.int16], length: int) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _check(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
-    if labels.shape != (count,):
-        raise reject("labels", tuple(labels.shape), f"one for each of {count} sounds")
-    if count and int(labels.max()) >= len(classes):
-        raise reject("labels", int(labels.max()), f"-1 for unlabelled, else 0 to {len(classes) - 1}")
-
-
 @dataclass(frozen=True, eq=False)
 class WaveSet:
     """Sounds in memory, all of one length and rate.
@@ -123,7 +117,7 @@ class WaveSet:
     def __post_init__(self) -> None:
         if self.waves.dtype != torch.int16 or self.waves.ndim != 2:
             raise reject("waves", f"{self.waves.dtype} of shape {tuple(self.waves.shape)}", "int16 of shape [N, T]")
-        _check(self.labels, self.classes, len(self.waves))
+        check_labels(self.labels, self.classes, len(self.waves))
 
     def __len__(self) -> int:
         return len(self.waves)
@@ -189,7 +183,7 @@ class WaveFiles:
     length: int
 
     def __post_init__(self) -> None:
-        _check(self.labels, self.classes, len(self.paths))
+        check_labels(self.labels, self.classes, len(self.paths))
 
     def __len__(self) -> int:
         return len(self.paths)

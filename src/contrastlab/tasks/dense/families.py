@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
@@ -51,22 +51,50 @@ def trained_detector(
     return model, test
 
 
-def _protocol(kind: Kind, settings: Detector, setting: Setting) -> dict[str, Any]:
-    frozen = "frozen, batch-norm as constants" if not settings.trained else "fine-tuned"
-    rule = {
-        "coco": "COCO's", "lvis": "LVIS's, federated", "voc07": "VOC's at eleven recalls", "voc12": "VOC's whole area",
-    }  # fmt: skip
-    train = setting.data.train
-    return {
-        **settings.model_dump(mode="json"), "detector": f"torchvision's, for {kind}", "encoder": frozen,
-        "scored_by": rule[train.annotations.rule], "train_pictures_used": min(
-            settings.train_pictures or len(train), len(train)
-        ),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class _Detection(Described):
+    """A detector on encoders; what it looks for is the name of its task and of its settings.
+
+    Args:
+        detector: network, schedule and so on.
+    """
+
+    detector: Detector
+
+    name: ClassVar[str]
+    modality: ClassVar[str] = "annotated image"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The detector of ``settings``."""
+        return cls(getattr(settings, cls.name))
+
+    def found(self, encoders: nn.ModuleList, setting: Setting) -> tuple[AnnotatedImages, list[dict[str, Any]]]:
+        """The test pictures, and what a trained detector sees in them, in COCO's form.
+
+        Raises:
+            NotApplicableError: see :func:`trained_detector`.
+        """
+        kind = cast("Kind", self.name)
+        model, test = trained_detector(kind, encoders, setting, self.detector)
+        return test, training.predict(model, test, kind, device=setting.device, log=setting.log)
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        """How the metrics were taken."""
+        rule = {
+            "coco": "COCO's", "lvis": "LVIS's, federated", "voc07": "VOC's at eleven recalls",
+            "voc12": "VOC's whole area",
+        }  # fmt: skip
+        train, most = setting.data.train, self.detector.train_pictures
+        return {
+            **self.detector.model_dump(mode="json"), "detector": f"torchvision's, for {self.name}",
+            "encoder": "fine-tuned" if self.detector.trained else "frozen, batch-norm as constants",
+            "scored_by": rule[train.annotations.rule], "train_pictures_used": min(most or len(train), len(train)),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Boxes(Described):
+class Boxes(_Detection):
     """Faster R-CNN (ring Table 4 and vince Table 2d on VOC, with C4).
 
     Args:
@@ -76,7 +104,6 @@ class Boxes(Described):
     detector: Detector = field(default_factory=lambda: Settings().boxes)
 
     name: ClassVar[str] = "boxes"
-    modality: ClassVar[str] = "annotated image"
     metrics: ClassVar[tuple[Metric, ...]] = (
         *_metrics("detection", "detection"),
         Metric(
@@ -89,19 +116,13 @@ class Boxes(Described):
         ),
     )
 
-    @classmethod
-    def of(cls, settings: Settings) -> Boxes:
-        """The detector of ``settings``."""
-        return cls(settings.boxes)
-
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """``detection_ap`` and so on by the rule of the data; for VOC's also AP by COCO's rule.
 
         Raises:
             NotApplicableError: see :func:`trained_detector`.
         """
-        model, test = trained_detector("boxes", encoders, setting, self.detector)
-        found = training.predict(model, test, "boxes", device=setting.device, log=setting.log)
+        test, found = self.found(encoders, setting)
         rule, draws = test.annotations.rule, self.detector.draws
         by_coco = scores.coco(test.annotations, found, "bbox", draws=draws)
         if rule not in ("voc07", "voc12"):
@@ -110,13 +131,9 @@ class Boxes(Described):
         measured = {f"detection_ap{key}": value for key, value in by_voc.items()}
         return {**measured, "detection_coco_ap": by_coco[""]}
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return _protocol("boxes", self.detector, setting)
-
 
 @dataclass(frozen=True)
-class Masks(Described):
+class Masks(_Detection):
     """Mask R-CNN: boxes and masks of one detector (COCO, LVIS).
 
     Args:
@@ -126,13 +143,7 @@ class Masks(Described):
     detector: Detector = field(default_factory=lambda: Settings().masks)
 
     name: ClassVar[str] = "masks"
-    modality: ClassVar[str] = "annotated image"
     metrics: ClassVar[tuple[Metric, ...]] = (*_metrics("box", "box"), *_metrics("mask", "mask"))
-
-    @classmethod
-    def of(cls, settings: Settings) -> Masks:
-        """The detector of ``settings``."""
-        return cls(settings.masks)
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """``box_ap``, ``mask_ap`` and so on.
@@ -140,8 +151,7 @@ class Masks(Described):
         Raises:
             NotApplicableError: see :func:`trained_detector`.
         """
-        model, test = trained_detector("masks", encoders, setting, self.detector)
-        found = training.predict(model, test, "masks", device=setting.device, log=setting.log)
+        test, found = self.found(encoders, setting)
         out: dict[str, Measured] = {}
         for stem, what in (("box", "bbox"), ("mask", "segm")):
             own = [{k: v for k, v in each.items() if k != ("segmentation", "bbox")[stem == "mask"]} for each in found]
@@ -149,13 +159,9 @@ class Masks(Described):
             out |= {f"{stem}_ap{key}": value for key, value in measured.items()}
         return out
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return _protocol("masks", self.detector, setting)
-
 
 @dataclass(frozen=True)
-class Keypoints(Described):
+class Keypoints(_Detection):
     """Keypoint R-CNN, scored by object keypoint similarity.
 
     Args:
@@ -165,13 +171,7 @@ class Keypoints(Described):
     detector: Detector = field(default_factory=lambda: Settings().keypoints)
 
     name: ClassVar[str] = "keypoints"
-    modality: ClassVar[str] = "annotated image"
     metrics: ClassVar[tuple[Metric, ...]] = _metrics("keypoint", "keypoint")
-
-    @classmethod
-    def of(cls, settings: Settings) -> Keypoints:
-        """The detector of ``settings``."""
-        return cls(settings.keypoints)
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """``keypoint_ap`` and so on.
@@ -179,11 +179,6 @@ class Keypoints(Described):
         Raises:
             NotApplicableError: see :func:`trained_detector`.
         """
-        model, test = trained_detector("keypoints", encoders, setting, self.detector)
-        found = training.predict(model, test, "keypoints", device=setting.device, log=setting.log)
+        test, found = self.found(encoders, setting)
         measured = scores.coco(test.annotations, found, "keypoints", draws=self.detector.draws)
         return {f"keypoint_ap{key}": value for key, value in measured.items()}
-
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return _protocol("keypoints", self.detector, setting)
