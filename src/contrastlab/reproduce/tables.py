@@ -163,8 +163,10 @@ def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, R
         splits = loaded[column.data, column.on]
         if isinstance(splits, MissingDataError | MissingExtraError):
             lacks = "data" if isinstance(splits, MissingDataError) else "a package"
-            log_once(f"[{column.on}] needs {lacks}: {splits}")
-            known[cell] = Unavailable(cell.method, f"needs {lacks}: {splits}")
+            # Notebooks and reports are passed on; the folders of the machine that made them are not.
+            why = str(splits).replace(str(data.data_root(where.data_root)), "CONTRASTLAB_DATA")
+            log_once(f"[{column.on}] needs {lacks}: {why}")
+            known[cell] = Unavailable(cell.method, f"needs {lacks}: {why}")
             continue
         try:
             if isinstance(splits, NotApplicableError):
