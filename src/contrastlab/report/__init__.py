@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contrastlab.papers import TablePlan
 from contrastlab.report import bound, claims, inference, searches
 from contrastlab.report.figure import image
-from contrastlab.report.matrix import Stored, evidence, matrix
+from contrastlab.report.matrix import Stored, evidence, matrix, most_evidence
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -38,6 +38,7 @@ __all__ = [
     "interval",
     "machine",
     "matrix",
+    "most_evidence",
     "origin",
     "scores",
     "searches",

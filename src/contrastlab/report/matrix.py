@@ -9,7 +9,7 @@ from html import escape
 
 from contrastlab import papers
 from contrastlab.errors import NotApplicableError
-from contrastlab.papers import Entry
+from contrastlab.papers import Entry, TablePlan
 from contrastlab.results import Result
 
 PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
@@ -63,6 +63,24 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
         Stored(dataset, profile, len(rows), len(plan.methods), max(len(seeds) for seeds in rows.values()))
         for (dataset, profile), rows in sorted(found.items())
     )
+
+
+def most_evidence(plan: TablePlan, stored: Iterable[Result]) -> Stored | None:
+    """The data set and profile that say most of a table: most rows, then the latest of ``PROFILES``, then most seeds.
+
+    A smoke run comes last.
+
+    Args:
+        plan: of the table.
+        stored: of any tables.
+    """
+
+    def worth(each: Stored) -> tuple[bool, int, int, int]:
+        kept = each.profile in PROFILES
+        return kept, each.rows, PROFILES.index(each.profile) if kept else 0, each.seeds
+
+    known = evidence(Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    return max(known, key=worth, default=None)
 
 
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
