@@ -90,6 +90,10 @@ check-book: setup ## open every built page in Chromium, offline, drag its slider
 	@$(SYNC) --group book
 	@$(RUN) python book/check.py _build/html
 
+pdf: setup ## each chapter of the built book as a PDF in _build/pdf, printed by Chromium
+	@$(SYNC) --group book
+	@$(RUN) python book/pdf.py _build/html _build/pdf
+
 lab: setup ## JupyterLab, opened at chapter 2
 	@JUPYTER_CONFIG_PATH=book/_lab $(RUN) jupyter lab --LabApp.default_url=/lab/tree/book/infonce.md
 

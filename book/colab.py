@@ -1,8 +1,8 @@
 """Copies of the chapters and of the notebooks that run on Colab: ``python book/colab.py _build/colab``.
 
-Colab has no package of ours and opens notebooks only. Each copy is the page as a notebook without outputs, with one cell
-before it, tagged ``colab``, that installs the package and nothing else. The pages themselves stay as they are. The workflow
-``book.yml`` puts the copies on the branch ``colab``, to which the launch buttons lead.
+Colab has no package of ours and opens notebooks only. Each copy is the page as a notebook without outputs, with one
+cell before it, tagged ``colab``, that installs the package and nothing else. The pages themselves stay as they are. The
+workflow ``book.yml`` puts the copies on the branch ``colab``, to which the launch buttons lead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import yaml
 
 from contrastlab import shipped
 
@@ -41,8 +42,6 @@ def pages() -> list[Path]:
 
 def main(out: Path) -> int:
     """Write all copies below ``out``; returns the exit status."""
-    import yaml
-
     configured = yaml.safe_load((HERE / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
     repository = address(configured)
     if not repository:

@@ -2,15 +2,14 @@
 
     python book/pdf.py _build/html _build/pdf --page ring --knob ring:2=7
 
-A figure with a slider is printed where the slider stands in the page; ``--knob PAGE:FIGURE=STEP`` puts that of the second
-figure of ``ring`` at its step 7 (figures are counted from 1, steps from 0). Solutions are opened; hidden code stays hidden.
+A figure with a slider is printed where the slider stands in the page; ``--knob ring:2=7`` puts that of the second
+figure of ``ring`` at its step 7 (figures are counted from 1, steps from 0). Solutions are opened.
 What is left out on paper is in ``book.css`` under ``@media print``. CHROMIUM names the browser; else it is looked for.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,14 +19,13 @@ from pathlib import Path
 from check import browser_path, foreign
 from playwright.sync_api import Browser, Page, sync_playwright
 
-A4 = {"width": 794, "height": 1123}
-"""A4 in CSS pixels, of which 96 are an inch."""
-MARGIN = "14mm"
+MARGIN_MM = 14
+TEXT = {"width": round((210 - 2 * MARGIN_MM) / 25.4 * 96), "height": round((297 - 2 * MARGIN_MM) / 25.4 * 96)}
+"""What is left of A4 between the margins, in CSS pixels; figures are laid out at this width."""
 FOOTER = """<div style="font: 8px sans-serif; width: 100%; text-align: center; color: #555">
 <span class="title"></span> · <span class="pageNumber"></span> of <span class="totalPages"></span></div>"""
-# the width that is left between the margins decides how a figure is laid out
-FIT = """() => { document.querySelectorAll('details').forEach(d => {
-    if (d.matches('.dropdown, .toggle-details') || d.closest('.solution')) d.open = true; });
+FIT = """() => {
+  document.querySelectorAll('.tag_hide-cell details, .solution details').forEach(d => { d.open = true; });
   return Promise.all([...document.querySelectorAll('.js-plotly-plot')].map(e => Plotly.Plots.resize(e))); }"""
 TURN = """async ([number, step]) => {
   const figure = document.querySelectorAll('.js-plotly-plot')[number - 1];
@@ -87,7 +85,7 @@ def prepare(page: Page, path: Path, knobs: Sequence[Knob]) -> None:
 
 def write(browser: Browser, source: Path, target: Path, knobs: Sequence[Knob] = ()) -> None:
     """Print one page."""
-    context = browser.new_context(offline=True, viewport=A4)
+    context = browser.new_context(offline=True, viewport=TEXT)
     page = context.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if foreign(request.url) else None)
@@ -95,7 +93,7 @@ def write(browser: Browser, source: Path, target: Path, knobs: Sequence[Knob] = 
     if asked:
         raise RuntimeError(f"{source.name} asks {asked[0]}: a page of the book needs no connection")
     target.parent.mkdir(parents=True, exist_ok=True)
-    margin = dict.fromkeys(("top", "right", "bottom", "left"), MARGIN)
+    margin = dict.fromkeys(("top", "right", "bottom", "left"), f"{MARGIN_MM}mm")
     page.pdf(
         path=target, format="A4", margin=margin, print_background=True, display_header_footer=True,
         header_template="<span></span>", footer_template=FOOTER, outline=True, tagged=True,
@@ -113,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     executable = browser_path()
     names = args.page or chapters(args.root)
-    unknown = [name for name in names if not (args.root / "book" / f"{name}.html").exists()]
+    stray = [knob.page for knob in args.knob if knob.page not in names]
+    unknown = stray + [name for name in names if not (args.root / "book" / f"{name}.html").exists()]
     if executable is None or not names or unknown:
         print("no Chromium found; install one, or name it in CHROMIUM" if executable is None else
               f"no page {', '.join(unknown) or 'at all'} under {args.root}: run make book first")  # fmt: skip
@@ -122,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         for name in names:
             target = args.out / f"{name}.pdf"
-            write(browser, args.root / "book" / f"{name}.html", target, [k for k in args.knob if k.page == name])
+            try:
+                write(browser, args.root / "book" / f"{name}.html", target, [k for k in args.knob if k.page == name])
+            except ValueError as error:
+                print(error)
+                return 1
             print(target)
         browser.close()
     return 0

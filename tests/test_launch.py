@@ -78,9 +78,8 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
 
 def test_every_page_with_a_button_has_a_copy_and_no_other() -> None:
     listed = [f"{page.parent.name}/{page.stem}" for page in colab.pages()]
-    assert {name for name in listed if name.startswith("nbs/")} == {
-        f"nbs/{p.stem}" for p in (ROOT / "nbs").glob("*.ipynb")
-    }
+    notebooks = {f"nbs/{path.stem}" for path in (ROOT / "nbs").glob("*.ipynb")}
+    assert {name for name in listed if name.startswith("nbs/")} == notebooks
     assert {name for name in listed if name.startswith("book/")} == {
         f"book/{p.stem}" for p in BOOK.glob("*.md") if re.search(r"^\(ch:", p.read_text(encoding="utf-8"), re.M)
     }

@@ -1,8 +1,8 @@
 """Buttons on chapters and notebooks that open them on Binder and Colab. They are links: the page itself asks no host.
 
 The repository's address stands in one place, ``repository: url`` of ``book/_config.yml``; CONTRASTLAB_REPOSITORY goes
-before it. While both are empty there are no buttons. Binder opens the page from the branch; Colab reads notebooks only, so
-it opens the copy that ``book/colab.py`` makes, from the branch ``colab``.
+before it. While both are empty there are no buttons. Binder opens the page from the branch; Colab reads notebooks
+only, so it opens the copy that ``book/colab.py`` makes, from the branch ``colab``.
 """
 
 from __future__ import annotations
