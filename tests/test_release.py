@@ -22,6 +22,7 @@ from contrastlab.errors import ArgumentError, CorruptFileError, UnknownNameError
 from contrastlab.reproduce import notebook
 
 ROOT = Path(__file__).parents[1]
+ENTRY = next(entry for entry in papers.catalogue() if entry.name == "ring/table1")
 PACKAGE = ROOT / "src" / "contrastlab"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -102,8 +103,7 @@ def test_the_installed_package_shows_results_and_writes_notebooks_where_there_is
     installed: tuple[str, Path],
 ) -> None:
     said, here = installed
-    most = report.most_evidence(papers.plan("ring", 1), results.find(ROOT / "results"))
-    assert most is not None
+    most = report.best_first(report.evidence(ENTRY, results.find(ROOT / "results")))[0]
     assert f"{most.rows} of {most.of} rows have a measured number" in said
     assert "Written: repro_table1.ipynb" in said
     bare = json.dumps(shipped.notebook("repro_table1"), indent=1, ensure_ascii=False)
@@ -158,19 +158,24 @@ def test_a_shipped_notebook_that_is_none_is_named(tmp_path: Path, monkeypatch: p
             shipped.notebook("a")
 
 
-def test_show_takes_what_most_is_stored_of_and_a_smoke_run_last(tmp_path: Path) -> None:
-    plan = papers.plan("ring", 1)
-    stored = results.find(ROOT / "results", table="ring/table1")
-    best = report.most_evidence(plan, stored)
-    assert best is not None
-    every = report.evidence(next(e for e in papers.catalogue() if e.name == "ring/table1"), stored)
-    assert best.rows == max(each.rows for each in every)
-    some = [r for r in stored if r.method == "ring/ir" and r.profile == best.profile][:1]
-    smoke = [r.model_copy(update={"profile": "smoke"}) for r in stored]
-    chosen = report.most_evidence(plan, [*smoke, *some])
-    assert chosen is not None
-    assert (chosen.profile, chosen.rows) == (best.profile, 1)
-    assert report.most_evidence(plan, []) is None
+def test_show_takes_the_best_evidence_and_a_smoke_run_only_if_nothing_else_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = results.find(ROOT / "results", table="ring/table1", dataset="cifar10", profile="pilot")
+    for result in stored:
+        results.save(result.model_copy(update={"profile": "smoke"}), tmp_path / "smoke")
+    results.save(next(r for r in stored if r.method == "ring/ir"), tmp_path / "pilot")
+
+    def show(*words: str) -> str:
+        assert __main__.main(["show", "ring/table1", *words]) == 0
+        return capsys.readouterr().out
+
+    smoke, pilot = str(tmp_path / "smoke"), str(tmp_path / "pilot")
+    one, seven = "1 of 7 rows have a measured number", "7 of 7 rows have a measured number"
+    assert seven in show("--results", smoke)
+    assert one in show("--results", smoke, "--results", pilot)
+    assert seven in show("--results", smoke, "--results", pilot, "--profile", "smoke")
+    assert "0 of 7 rows" in show("--results", smoke, "--dataset", "shapes")
 
 
 def test_a_bare_import_loads_nothing_but_the_standard_library() -> None:

@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
     show = commands.add_parser("show", help="print a table from stored results")
     show.add_argument("table")
-    show.add_argument("--dataset", help="default: that of which most rows are stored")
+    show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
-    show.add_argument("--profile", help="default: that of which most rows are stored")
+    show.add_argument("--profile", help="default: that of the best evidence that is stored")
     show.add_argument("--results", action="append", help=RESULTS_HELP)
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
@@ -150,7 +150,8 @@ def _notebook(args: argparse.Namespace) -> None:
 def _show(args: argparse.Namespace) -> None:
     plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
-    most = report.most_evidence(plan, stored)
+    known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    most = next(iter((*report.best_first(known), *known)), None)
     dataset = args.dataset or (most.dataset if most else "shapes")
     profile = args.profile or (most.profile if most else "laptop")
     found = reproduce.find_results(folders, plan, dataset, profile)

@@ -52,6 +52,6 @@ def without_outputs(document: dict[str, Any]) -> dict[str, Any]:
     cells = []
     for cell in document["cells"]:
         metadata = {key: value for key, value in cell["metadata"].items() if key != "execution"}
-        fresh = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+        fresh: dict[str, Any] = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
         cells.append({**cell, "metadata": metadata, **fresh})
     return {**document, "cells": cells}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contrastlab.papers import TablePlan
 from contrastlab.report import bound, claims, inference, searches
 from contrastlab.report.figure import image
-from contrastlab.report.matrix import Stored, evidence, matrix, most_evidence
+from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -20,16 +20,19 @@ from contrastlab.report.show import Report, Several
 from contrastlab.results import Result
 
 __all__ = [
+    "PROFILES",
     "RANDOM",
     "RANDOM_LAB",
     "SUPERVISED",
     "Estimate",
+    "Kept",
     "Report",
     "Row",
     "Sentences",
     "Several",
     "Stored",
     "Unavailable",
+    "best_first",
     "bound",
     "claims",
     "evidence",
@@ -38,7 +41,6 @@ __all__ = [
     "interval",
     "machine",
     "matrix",
-    "most_evidence",
     "origin",
     "scores",
     "searches",
