@@ -33,6 +33,7 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.limits import own_path
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
@@ -89,7 +90,7 @@ def data_root(root: str | Path | None = None) -> Path:
     if root is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         root = os.environ.get("CONTRASTLAB_DATA") or cache / "contrastlab"
-    return Path(root).expanduser()
+    return own_path("data root", root)
 
 
 def load(
@@ -148,6 +149,8 @@ def load(
         ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
         CorruptFileError: a stored image or table cannot be read.
     """
+    if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
+        raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
     for argument, value in (("n_train", n_train), ("n_test", n_test)):
@@ -171,7 +174,7 @@ def load(
     elif name in TARGETS:
         splits = load_target(name, data_root(root))
     elif name in ANNOTATED or (kind == "annotated" and location):
-        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
+        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, own_path(name, location))
         return own.limited(n_train, n_test, seed)
     elif name in TEXTS:
         splits = TEXTS[name](data_root(root))
@@ -186,6 +189,14 @@ def load(
     else:
         raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
     return _limit(splits, n_train, n_test, seed)
+
+
+def _writable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
+        return False
+    return True
 
 
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:

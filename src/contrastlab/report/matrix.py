@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
 
-from contrastlab import papers
+from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
 from contrastlab.results import Result
@@ -83,9 +82,12 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
             if each.profile in cells:
                 seeds = f"{each.seeds} seed{'s' if each.seeds > 1 else ''}"
                 cells[each.profile].append(f"{each.dataset}: {each.rows} of {each.of} rows, {seeds}")
-        link = f'<a href="{escape(root + entry.notebook[:-6])}.html">{entry.name}</a>' if entry.notebook else entry.name
+        link = escape.html(entry.name)
+        if entry.notebook:
+            link = f'<a href="{escape.html(root + entry.notebook[:-6])}.html">{link}</a>'
         shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
-        marks = "".join(f'<td class="{"there" if text else "none"}">{escape(text) or "–"}</td>' for text in shown)
+        marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
         lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
-    return f'<table class="evidence"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    kind, body = f"evidence {escape.LITERAL}", "".join(lines)
+    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

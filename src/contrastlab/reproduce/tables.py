@@ -32,10 +32,13 @@ def choose_profile(profile: str, known: Sequence[str]) -> str:
     Raises:
         UnknownNameError: not one of ``known``.
     """
-    if profile == "auto":
-        profile = os.environ.get(PROFILE_VARIABLE) or ("paper" if torch.cuda.is_available() else "laptop")
+    kind = "profile"
+    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
+    elif profile == "auto":
+        profile = "paper" if torch.cuda.is_available() else "laptop"
     if profile not in known:
-        raise unknown("profile", profile, ("auto", *known))
+        raise unknown(kind, profile, ("auto", *known))
     return profile
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.tables import _align, _assemble, _renamed, _stack, parquet_files, read_parquet, threaded
-from contrastlab.errors import CorruptFileError, MissingDataError
+from contrastlab.data.limits import own_path
+from contrastlab.errors import MissingDataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 """File name endings, in lower case, that count as images."""
@@ -188,20 +188,17 @@ def scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
     return _Listing(folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
 
 
-def _header(path: Path) -> tuple[tuple[int, int], str]:
-    try:
-        with Image.open(path) as image:
-            return image.size, image.mode
-    except (OSError, UnidentifiedImageError) as error:
-        raise CorruptFileError(f"{path} cannot be decoded: {error}") from error
+def _size(path: Path) -> tuple[int, int]:
+    with opened(path) as image:
+        return image.size
 
 
 def _fits(paths: list[Path]) -> bool:
     """Whether all images have one size and fit in memory together."""
-    (width, height), _ = _header(paths[0])
+    width, height = _size(paths[0])
     if len(paths) * 3 * width * height > _RESIDENT_BYTES:
         return False
-    return all(_header(path)[0] == (width, height) for path in paths)
+    return all(_size(path) == (width, height) for path in paths)
 
 
 def load_folder(name: str, location: str) -> Splits:
@@ -220,7 +217,7 @@ def load_folder(name: str, location: str) -> Splits:
         ArgumentError: the test folder has a class that the training folder lacks.
         CorruptFileError: a file cannot be decoded.
     """
-    path = Path(location).expanduser().resolve()
+    path = own_path(name, location).resolve()
     if not path.is_dir():
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
     held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
