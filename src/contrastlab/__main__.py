@@ -128,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _claims(args: argparse.Namespace) -> None:
+    if args.out is not None:
+        report.claims.check_path(args.out)
     lines = report.claims.frame(results.find(args.results or FOLDERS))
     for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"

@@ -311,6 +311,20 @@ def dictionary() -> pd.DataFrame:
     return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
 
 
+def check_path(path: Path | str) -> Path:
+    """Where lines can be stored: its folder is made, before they are computed.
+
+    Raises:
+        ArgumentError: another ending than ``.csv`` or ``.parquet``.
+        StorageError: the folder cannot be made.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise reject("path", str(path), "a file that ends in .csv or .parquet")
+    make_folder(path.parent)
+    return path
+
+
 def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
     """Store lines for others to load, and the data dictionary beside them.
 
@@ -325,10 +339,7 @@ def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
         ArgumentError: another ending.
         StorageError: a file cannot be written.
     """
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise reject("path", str(path), "a file that ends in .csv or .parquet")
-    make_folder(path.parent)
+    path = check_path(path)
     text = lines.to_csv(index=False)
     write_whole(path, text if path.suffix == ".csv" else lines.to_parquet(index=False))
     return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), dictionary().to_csv(index=False))

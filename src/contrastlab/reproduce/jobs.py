@@ -151,9 +151,7 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
         except BrokenProcessPool as error:
             raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
         finally:
-            if pending:
-                for future in pending:
-                    future.cancel()
+            if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
                 for process in list((pool._processes or {}).values()):
                     with suppress(ProcessLookupError):
                         os.kill(process.pid or 0, signal.SIGTERM)
@@ -186,12 +184,15 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
     def log(line: str) -> None:
         _STATE["lines"].put((_STATE["number"], line))
 
+    if _STATE.get("stopped"):  # cells that were handed out before the stop
+        raise ContrastLabError("stopped")
     one_thread(keys[0][-1])
     try:
         return [_cell(key).run(_STATE["where"], wait=wait, log=log) for key in keys]
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
+        _STATE["stopped"] = True
         raise ContrastLabError(str(stop)) from None
 
 

@@ -58,8 +58,8 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
         found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
     except (TypeError, ValueError):
         found = ()
-    if not found or min(found) < 0:
-        raise reject("seeds", seeds, "non-negative integers: 3, '0,1,2' or [0, 1, 2]")
+    if not found or min(found) < 0 or max(found) >= 2**32:
+        raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
     return found
 
 

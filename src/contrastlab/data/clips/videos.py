@@ -191,7 +191,8 @@ def decode(path: Path) -> Tensor:
     av = import_extra("av", "video")
     if not path.exists():
         raise MissingDataError(f"{path} does not exist")
-    frames, reason = [], "it has no video stream, or one without frames"
+    frames: list[Tensor] = []
+    reason = "it has no video stream, or one without frames"
     try:
         with av.open(str(path)) as container:
             if container.streams.video:

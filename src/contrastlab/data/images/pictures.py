@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +44,10 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
     except FileNotFoundError:
         raise
     except Image.DecompressionBombError as error:
-        raise TooLargeError(f"{where}: {error}") from error
+        count = re.search(r"[0-9]+ pixels", str(error))
+        raise TooLargeError(
+            f"{where} has {count[0] if count else 'too many pixels'}: accepted are at most {limits.MAX_PIXELS}"
+        ) from error
     except ContrastLabError:
         raise
     except _UNREADABLE as error:

@@ -17,7 +17,7 @@ from torch import Tensor
 from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.tables import _align, _assemble, _renamed, _stack, parquet_files, read_parquet, threaded
-from contrastlab.data.limits import own_path
+from contrastlab.data.limits import check_inside, own_path
 from contrastlab.errors import MissingDataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -157,8 +157,13 @@ class _Listing:
 
 
 def _image_paths(folder: Path) -> list[Path]:
-    found = []
+    found, seen = [], set()
     for parent, subfolders, names in os.walk(folder, followlinks=True):
+        place = os.path.realpath(parent)
+        if place in seen:  # a link leads to a folder above it
+            subfolders.clear()
+            continue
+        seen.add(place)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         chosen = (n for n in names if os.path.splitext(n)[1].lower() in SUFFIXES and not n.startswith("."))
         found += [Path(parent, name) for name in sorted(chosen)]
@@ -214,7 +219,8 @@ def load_folder(name: str, location: str) -> Splits:
 
     Raises:
         MissingDataError: the folder does not exist or has no images.
-        ArgumentError: the test folder has a class that the training folder lacks.
+        ArgumentError: the test folder has a class that the training folder lacks, or a name is not UTF-8.
+        TooLargeError: a picture has too many pixels, see :mod:`contrastlab.data.limits`.
         CorruptFileError: a file cannot be decoded.
     """
     path = own_path(name, location).resolve()
@@ -231,6 +237,7 @@ def load_folder(name: str, location: str) -> Splits:
         if not listing.paths:
             endings = " ".join(sorted(SUFFIXES))
             raise MissingDataError(f"{name}: no image under {listing.folder} (looked for {endings}).")
+        check_inside(name, listing.paths)
     classes = listings[0].classes
     resident = _fits([listing.folder / p for listing in listings for p in listing.paths])
     parts: list[ImageSet | StreamedImages] = []
