@@ -184,6 +184,25 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
         __main__.main(["show", "ring/tabel1", "--debug"])
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/root/a"), "Permission denied: '/root/a'"),
+        (MemoryError("9 GB"), "not enough memory (9 GB)"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_fault(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(__main__, "_methods", refuse)
+    assert words in command(["methods"], capsys)
+    with pytest.raises(type(error)):
+        __main__.main(["methods", "--debug"])
+
+
 def test_ctrl_c_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(_: Any) -> None:
         raise KeyboardInterrupt("stopped at step 3")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pandas as pd
+import torch
 
 from contrastlab import doctor, escape, methods, papers, report, reproduce, results
 from contrastlab.errors import ContrastLabError, reject
@@ -114,6 +115,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        if args.debug:
+            raise
+        print(
+            f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less", file=sys.stderr
+        )
+        return 2
+    except OSError as error:  # such as a file that may not be read
+        if args.debug:
+            raise
+        print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
+        return 2
     except Exception as error:
         if args.debug:
             raise

@@ -7,8 +7,10 @@ torch.Size([100, 3, 32, 32])
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
@@ -38,7 +41,7 @@ from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
-from contrastlab.errors import reject, unknown
+from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown
 
 __all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
 
@@ -148,6 +151,7 @@ def load(
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
         ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
         CorruptFileError: a stored image or table cannot be read.
+        TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
     if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
         raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
@@ -161,34 +165,53 @@ def load(
     if name == "clips":
         return _load_clips(name, n_train or 1_000, n_test or 400, seed)
     if name in SCENES:
-        return load_scenes(name, data_root(root), n_train, n_test, seed)
+        with _named(name):
+            return load_scenes(name, data_root(root), n_train, n_test, seed)
+    with _named(name):
+        splits = _read(name, root, download)
+    if isinstance(splits, AnnotatedSplits):
+        return splits.limited(n_train, n_test, seed)
+    return _limit(splits, n_train, n_test, seed)
+
+
+def _read(name: str, root: str | Path | None, download: bool) -> Splits:
     kind, _, location = name.partition(":")
     if kind in OWN and location:
-        splits = OWN[kind](name, location)
-    elif name == "digits":
-        splits = load_digits()
-    elif name in PUBLISHED:
-        splits = load_published(name, data_root(root), download)
-    elif name in VIDEOS:
-        splits = load_videos(name, data_root(root))
-    elif name in TARGETS:
-        splits = load_target(name, data_root(root))
-    elif name in ANNOTATED or (kind == "annotated" and location):
-        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, own_path(name, location))
-        return own.limited(n_train, n_test, seed)
-    elif name in TEXTS:
-        splits = TEXTS[name](data_root(root))
-    elif name in SPEECH:
-        splits = SPEECH[name](data_root(root))
-    elif name == "tinyimagenet":
-        splits = load_tinyimagenet(data_root(root))
-    elif name == "div2k":
-        splits = load_div2k(data_root(root))
-    elif name in _IMAGENETS:
-        splits = load_imagenet(name, data_root(root))
-    else:
-        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
-    return _limit(splits, n_train, n_test, seed)
+        return OWN[kind](name, location)
+    if name == "digits":
+        return load_digits()
+    if name in PUBLISHED:
+        return load_published(name, data_root(root), download)
+    if name in VIDEOS:
+        return load_videos(name, data_root(root))
+    if name in TARGETS:
+        return load_target(name, data_root(root))
+    if name in ANNOTATED or (kind == "annotated" and location):
+        return load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, own_path(name, location))
+    if name in TEXTS:
+        return TEXTS[name](data_root(root))
+    if name in SPEECH:
+        return SPEECH[name](data_root(root))
+    if name == "tinyimagenet":
+        return load_tinyimagenet(data_root(root))
+    if name == "div2k":
+        return load_div2k(data_root(root))
+    if name in _IMAGENETS:
+        return load_imagenet(name, data_root(root))
+    raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What a reader raises on damaged files, as an error that names the data set."""
+    try:
+        yield
+    except ContrastLabError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{name}: {error.filename} does not exist") from error
+    except (OSError, EOFError, ValueError, LookupError, csv.Error) as error:
+        raise CorruptFileError(f"{name}: its files cannot be read: {error!r}") from error
 
 
 def _writable(name: str) -> bool:

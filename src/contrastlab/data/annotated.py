@@ -201,6 +201,9 @@ def draw(
             listed = isinstance(mask["counts"], list)
             packed = functions.frPyObjects(dict(mask), height, width) if listed else dict(mask)
         else:
+            reach = 16 * max(height, width)  # a corner far outside would be walked to pixel by pixel
+            if not all(abs(value) <= reach for polygon in mask for value in polygon):
+                raise ValueError(f"a corner is more than {reach} pixels away")
             packed = functions.merge(functions.frPyObjects([list(polygon) for polygon in mask], height, width))
         pixels = np.asarray(functions.decode(packed)).reshape(height, width)
     except (ValueError, RuntimeError, TypeError, KeyError) as error:
