@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
+from contrastlab.report.show import Report, Several
 from contrastlab.results import Result
 
 PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
@@ -32,6 +33,14 @@ class Stored:
     rows: int
     of: int
     seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """How much it says: the profile first, then rows, then seeds."""
+        return PROFILES.index(self.profile), self.rows, self.seeds
 
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
@@ -64,6 +73,43 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The best evidence that is kept for one table, as a report; what else is kept, by name.
+
+    Args:
+        name: of the table, ``ring/table1``.
+        best: its report; ``None`` where nothing is kept.
+        others: the rest.
+    """
+
+    name: str
+    best: Report | Several | None
+    others: tuple[Stored, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The rest, or how to compute what is missing."""
+        if self.best is None:
+            return (
+                f"No result of {self.name} is kept yet. This computes some: "
+                f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
+            )
+        others = "; ".join(f"{each} ({each.profile})" for each in self.others)
+        return f"Kept as well: {others}." if others else ""
+
+    def html(self) -> str:
+        """For a page."""
+        line = f'<p class="{escape.LITERAL}">{escape.html(self.line)}</p>' if self.line else ""
+        return f"{self.best.html() if self.best else ''}{line}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self.best.text() if self.best else "", self.line)))
+
+
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
     """Every published table and figure against the profiles.
 
@@ -80,8 +126,7 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
         cells = {profile: [(others or {}).get(entry.name, {}).get(profile, "")] for profile in PROFILES}
         for each in evidence(entry, results):
             if each.profile in cells:
-                seeds = f"{each.seeds} seed{'s' if each.seeds > 1 else ''}"
-                cells[each.profile].append(f"{each.dataset}: {each.rows} of {each.of} rows, {seeds}")
+                cells[each.profile].append(str(each))
         link = escape.html(entry.name)
         if entry.notebook:
             link = f'<a href="{escape.html(root + entry.notebook[:-6])}.html">{link}</a>'
