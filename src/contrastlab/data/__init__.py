@@ -7,15 +7,18 @@ torch.Size([100, 3, 32, 32])
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
@@ -33,11 +36,12 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.limits import own_path
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
-from contrastlab.errors import reject, unknown
+from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown
 
 __all__ = [
     "OWN",
@@ -74,7 +78,8 @@ class Request:
 
     def limit(self, splits: Splits) -> Splits:
         """A whole data set, cut to the sizes asked for."""
-        return _limit(splits, self.n_train, self.n_test, self.seed)
+        cut = splits.limited if isinstance(splits, AnnotatedSplits) else partial(_limit, splits)
+        return cut(self.n_train, self.n_test, self.seed)
 
 
 @dataclass(frozen=True)
@@ -101,15 +106,15 @@ _PICTURES = {
     "tinyimagenet": lambda asked: load_tinyimagenet(asked.root),
     "div2k": lambda asked: load_div2k(asked.root),
     **dict.fromkeys(("imagenet", "imagenet100"), lambda asked: load_imagenet(asked.name, asked.root)),
+    **dict.fromkeys(ANNOTATED, lambda asked: load_annotated(asked.name, asked.root)),
 }
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
     **dict.fromkeys(_GENERATED, Source("image", lambda asked: _load_shapes(asked))),
     **{name: _whole("image", read) for name, read in _PICTURES.items()},
-    **dict.fromkeys(ANNOTATED, Source("image", lambda a: load_annotated(a.name, a.root).limited(*_sizes(a)))),
     "clips": Source("clip", lambda asked: _load_clips(asked)),
     **dict.fromkeys(VIDEOS, _whole("clip", lambda asked: load_videos(asked.name, asked.root))),
-    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, *_sizes(a)))),
+    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, a.n_train, a.n_test, a.seed))),
     **dict.fromkeys(TEXTS, _whole("sentence", lambda asked: TEXTS[asked.name](asked.root))),
     **dict.fromkeys(SPEECH, _whole("waveform", lambda asked: SPEECH[asked.name](asked.root))),
 })  # fmt: skip
@@ -118,7 +123,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 OWN: Mapping[str, Source] = MappingProxyType({
     "folder": _whole("image", lambda asked: load_folder(asked.name, asked.path)),
     "parquet": _whole("image", lambda asked: load_parquet(asked.name, asked.path)),
-    "annotated": Source("image", lambda a: load_own(a.name, Path(a.path)).limited(*_sizes(a))),
+    "annotated": _whole("image", lambda asked: load_own(asked.name, own_path(asked.name, asked.path))),
     "sentences": _whole("sentence", lambda asked: load_sentences(asked.name, asked.path)),
     "waves": _whole("waveform", lambda asked: load_waves(asked.name, asked.path)),
 })  # fmt: skip
@@ -150,7 +155,7 @@ def data_root(root: str | Path | None = None) -> Path:
     if root is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         root = os.environ.get("CONTRASTLAB_DATA") or cache / "contrastlab"
-    return Path(root).expanduser()
+    return own_path("data root", root)
 
 
 def load(
@@ -208,7 +213,10 @@ def load(
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
         ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
         CorruptFileError: a stored image or table cannot be read.
+        TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
+    if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
+        raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
     for argument, value in (("n_train", n_train), ("n_test", n_test)):
@@ -217,11 +225,29 @@ def load(
     source = _source(name)
     if source is None:
         raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
-    return source.read(Request(name, data_root(root), download, n_train, n_test, seed))
+    with _named(name):
+        return source.read(Request(name, data_root(root), download, n_train, n_test, seed))
 
 
-def _sizes(asked: Request) -> tuple[int | None, int | None, int]:
-    return asked.n_train, asked.n_test, asked.seed
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What a reader raises on damaged files, as an error that names the data set."""
+    try:
+        yield
+    except ContrastLabError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{name}: {error.filename} does not exist") from error
+    except (OSError, EOFError, ValueError, LookupError, csv.Error) as error:
+        raise CorruptFileError(f"{name}: its files cannot be read: {error!r}") from error
+
+
+def _writable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
+        return False
+    return True
 
 
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
