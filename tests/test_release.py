@@ -83,7 +83,7 @@ def installed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     (built,) = archives.glob("*.whl")
     site, here = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("here")
     with zipfile.ZipFile(built) as archive:
-        archive.extractall(site)
+        archive.extractall(site)  # noqa: S202 the wheel that was just built
     code = """
 import sys
 from contrastlab.__main__ import main

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from packaging.requirements import Requirement
 
-from contrastlab import data
+from contrastlab import data, escape
 from contrastlab.errors import ContrastLabError, MissingDataError
 from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
@@ -33,7 +33,7 @@ def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *,
     """
     lines = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data(data_root, read_data)]
     wide = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:{wide}s}  {value}" for name, value in lines)
+    return "\n".join(f"{name:{wide}s}  {escape.line(value)}" for name, value in lines)
 
 
 def _code() -> Iterator[tuple[str, str]]:

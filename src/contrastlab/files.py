@@ -81,7 +81,7 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
                 raise ValueError("the file is cut short")
             values = json.loads(json.loads(file.read(length))["__metadata__"]["values"])
         tensors = load_file(path, device=str(device))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, struct.error) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
     return tensors, values
 

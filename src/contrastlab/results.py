@@ -141,9 +141,19 @@ def pack(right: Tensor) -> str:
 
 
 def unpack(text: str) -> Tensor:
-    """The boolean ``[N]`` that :func:`pack` made a text of."""
+    """The boolean ``[N]`` that :func:`pack` made a text of.
+
+    Raises:
+        CorruptFileError: it is no such text, or has not as many bits as it says.
+    """
     count, _, bits = text.partition(":")
-    known = np.unpackbits(np.frombuffer(base64.b64decode(bits), dtype=np.uint8), count=int(count))
+    try:
+        packed, length = base64.b64decode(bits, validate=True), int(count)
+        if len(packed) != (length + 7) // 8:
+            raise ValueError(f"{len(packed)} bytes for {length} items")
+    except ValueError as error:
+        raise CorruptFileError(f"which items were right, {text[:40]!r}, cannot be read: {error}") from error
+    known = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length)
     return torch.from_numpy(known.astype(bool))
 
 
@@ -157,8 +167,8 @@ def location(
     root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
 ) -> Path:
     """Where the result of one task on one run lies under ``root``, stored or not."""
-    asked = f"{task}-{_slug(on)}" if on else task
-    name = f"{method.replace('/', '-')}-seed{seed}-{asked}-{hash_[:8]}.json"
+    asked = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
+    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{asked}-{_slug(hash_[:8])}.json"
     return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
 
 

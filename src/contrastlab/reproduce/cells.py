@@ -72,7 +72,7 @@ class Where:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
             )
-        if self.max_minutes is not None and self.max_minutes < 0:
+        if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 
     def fabric(self, settings: Any) -> Fabric:

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from contrastlab import files, papers, report, results, shipped
+from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell, Where
@@ -71,7 +71,7 @@ class Claim:
 
     def _repr_html_(self) -> str:
         body = self.printed.to_html(border=0, na_rep="") if self._has_numbers else ""
-        return f"<p>{self.plan.claim}</p>{body}"
+        return f"<p>{escape.html(self.plan.claim)}</p>{body}"
 
     @property
     def _has_numbers(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ def unpack(text: str, shape: Sequence[int]) -> Tensor:
         CorruptFileError: the text holds other than ``shape`` classes.
     """
     try:
-        flat = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8)
+        flat = np.frombuffer(zlib.decompressobj().decompress(base64.b85decode(text), math.prod(shape) + 1), np.uint8)
         return torch.from_numpy(flat.reshape(tuple(shape)).astype(np.int64))
     except (ValueError, zlib.error) as error:
         raise CorruptFileError(f"stored classes are not of shape {tuple(shape)}: {error}") from error

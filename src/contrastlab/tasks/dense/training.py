@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from contrastlab import files
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import derive, generator
-from contrastlab.errors import MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
+from contrastlab.errors import CorruptFileError, MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log
 from contrastlab.tasks.dense.detectors import Kind
@@ -221,10 +221,14 @@ def record(folder: Path) -> dict[str, Any]:
 
     Raises:
         MissingDataError: no detector is there.
+        CorruptFileError: it is damaged.
     """
     if not (folder / RECORD).exists():
         raise MissingDataError(f"no detector at {folder}: has its training been finished?")
-    known: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    try:
+        known: dict[str, Any] = dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CorruptFileError(f"{folder / RECORD} is no record of a detector ({error}); delete its folder") from error
     return known
 
 
