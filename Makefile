@@ -20,7 +20,7 @@ NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench mutants clean
+.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench mutants torture clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes
 mutants: setup ## change the guarded formulas one place at a time and list what no test notices; an hour, resumable
 	@$(SYNC) --group mutants
 	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
+
+torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; minutes; the book shows it
+	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) python benchmarks/torture.py
 
 clean: ## remove what can be made again (measured runs and the environment stay)
 	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks

@@ -32,6 +32,12 @@ from contrastlab.settings import Settings
 
 RECORD = "run.json"
 _SCHEMA = 1
+_FIELDS = frozenset(
+    {
+        "schema", "hash", "recipe", "settings", "dataset", "data_note", "data_fingerprint", "modality", "seed",
+        "precision", "history", "seconds", "images", "provenance", "encoder_checksum",
+    }
+)  # fmt: skip
 
 
 def fingerprint(splits: Splits) -> str:
@@ -90,9 +96,16 @@ class Run:
 
         Raises:
             MissingDataError: the run is not finished.
-            CorruptFileError: the stored file is damaged.
+            CorruptFileError: the stored file is damaged, or is not the one that ``run.json`` speaks of.
         """
-        return encoders.load(self, device)
+        loaded = encoders.load(self, device)
+        expected = self.record().get("encoder_checksum")  # of older runs there is none
+        if expected not in (None, files.tensors_checksum(self.folder / FILE)):
+            raise CorruptFileError(
+                f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; delete the folder and run the"
+                " cell again"
+            )
+        return loaded
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says.
@@ -115,16 +128,17 @@ class Run:
     def store(self, trained: Trained, device: torch.device) -> None:
         """Write the artefact; the record last, so that it speaks of a whole encoder file."""
         kind = modality(self.data.pretrain)
-        encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
+        path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
         record = {
             "schema": _SCHEMA, "hash": self.hash, "recipe": self.recipe.describe(),
             "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name, "data_note": self.data.note,
             "data_fingerprint": self.identity["data"], "modality": kind.name, "seed": self.seed,
             "precision": precision(self.settings.precision, device.type),
             "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-            "provenance": results.provenance(device),
+            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
         }  # fmt: skip
-        files.write_whole(self.folder / RECORD, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        text = json.dumps(files.with_checksum(record), indent=1, allow_nan=False)
+        files.write_whole(self.folder / RECORD, text + "\n")
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
     def train(
@@ -167,9 +181,10 @@ def read_record(folder: Path) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if record["schema"] != _SCHEMA:
             raise ValueError(f"schema={record['schema']!r}: accepted is {_SCHEMA}; a newer version may have written it")
-        if not {"hash", "recipe", "dataset", "seed", "history", "seconds", "images"} <= record.keys():
-            raise ValueError("fields are missing")
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        record = files.verified(record)
+        if not {"hash", "recipe", "dataset", "seed", "history", "seconds", "images"} <= record.keys() <= _FIELDS:
+            raise ValueError("fields are missing or unknown")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
     return record
 
