@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 from torments import corrupt, disk, finite, kill, processes, tables
@@ -73,9 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         part = PARTS[name]
         count = part.count if given.count is None else given.count
         folder = Path(tempfile.mkdtemp(prefix=f"torture-{name}-"))
-        began = time.monotonic()
+        began, code = time.monotonic(), provenance()  # of what runs, whatever is edited meanwhile
         figures = part.run(count, given.seed, folder, lambda line: print(line, flush=True))
-        store(given.out, name, figures, count=count, seed=given.seed, seconds=time.monotonic() - began)
+        seconds = time.monotonic() - began
+        store(given.out, name, figures, code, count=count, seed=given.seed, seconds=seconds)
         failed += figures.failed
         for line in figures.failures:
             print(f"{name}: FAILED {line}")
@@ -86,10 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def store(path: Path, name: str, figures: Figures, *, count: int, seed: int, seconds: float) -> None:
-    """Write the figures of one part beside those of the others."""
+def store(
+    path: Path, name: str, figures: Figures, code: dict[str, Any], *, count: int, seed: int, seconds: float
+) -> None:  # fmt: skip
+    """Write the figures of one part, and the code and machine it ran on, beside those of the others."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    code = provenance()
     known[name] = {
         "title": PARTS[name].title, "count": count, "seed": seed, **asdict(figures), "seconds": round(seconds, 1),
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "git_commit": code["git_commit"],
