@@ -116,8 +116,16 @@ def test_cold_losses_of_degenerate_batches_are_finite(tmp_path) -> None:
 
 
 def test_an_infinite_loss_is_seen(monkeypatch) -> None:
-    monkeypatch.setattr(finite, "TAU", 1e-30)
-    assert finite.finite(methods.get("ring/simclr"), "duplicates") != ""
+    made = finite.degenerate
+
+    def broken(*given):
+        views, numbers = made(*given)
+        return tuple(view / 0 for view in views), numbers
+
+    monkeypatch.setattr(finite, "degenerate", broken)
+    assert finite.finite(methods.get("ring/simclr"), "duplicates") == "the loss is nan at step 0"
+    done = finite.run(0, 0, None, quiet, ("ring/simclr",))
+    assert done.failed == len(finite.BATCHES) - 1  # one image is refused before it is looked at
 
 
 def test_every_kind_of_keys_and_of_task_is_killed() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -178,7 +179,10 @@ def together(world: int, names: tuple[str, ...], batch: int) -> list[dict[str, A
         before = os.environ.get("OMP_NUM_THREADS")
         os.environ["OMP_NUM_THREADS"] = "1"
         try:
-            torch.multiprocessing.spawn(_process, (world, folder, names, batch), nprocs=world)
+            # a fork has imported everything; elsewhere than on Linux it is not safe
+            method = "fork" if sys.platform == "linux" else "spawn"
+            given = (world, folder, names, batch)
+            torch.multiprocessing.start_processes(_process, given, nprocs=world, start_method=method)
         finally:
             os.environ.pop("OMP_NUM_THREADS") if before is None else os.environ.update(OMP_NUM_THREADS=before)
         return [torch.load(Path(folder) / f"rank{rank}.pt", weights_only=True) for rank in range(world)]

@@ -182,7 +182,7 @@ def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str
     digest = hashlib.sha256(checksum(values).encode())
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,7 @@ class FMICL(_Pairwise):
         Raises:
             ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It may be what stands
                 behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say. Or
-                equal or opposite embeddings have a loss or a slope beyond float32.
+                equal or orthogonal embeddings have a loss or a slope beyond float32.
         """
         reached = 1 / temperature
         if self.similarity == "gaussian" or reached < self.f.highest:
@@ -76,7 +76,7 @@ class FMICL(_Pairwise):
                 raise reject(
                     "temperature", temperature,
                     f"at least {self._least_temperature(temperature):.2g} with {self!r}: below, the loss of equal or"
-                    " opposite embeddings is no float32 number",
+                    " orthogonal embeddings is no float32 number",
                 )  # fmt: skip
             return
         others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
@@ -89,17 +89,21 @@ class FMICL(_Pairwise):
         raise reject("similarity", self.similarity, accepted)
 
     def _overflows(self, temperature: float) -> bool:
-        """Whether float32 cannot hold the loss of the ends of the unit sphere, or its slope in an embedding."""
+        """Whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding."""
         reached = 1 / temperature
+        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
         if self.similarity == "cosine":
-            ends, functions = torch.tensor([-reached, reached]), (self.f.conjugate,)
+            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
         else:
-            ends = math.log(self.mu) + torch.tensor([-2 * reached, 0.0])
-            functions = (self.f.derivative, self.f.composition)
+            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
+            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
         ends.requires_grad_()
-        values = [function(ends) for function in functions]
-        slopes = [torch.autograd.grad(value.sum(), ends)[0] * reached for value in values]
-        return not all(bool((self.weight * end).isfinite().all()) for end in (*values, *slopes))
+        for weight, function in weighed:
+            value = function(ends)
+            slope = torch.autograd.grad(value.sum(), ends)[0] * reached
+            if not bool((weight * torch.stack([value, slope])).isfinite().all()):
+                return True
+        return False
 
     def _least_temperature(self, low: float) -> float:
         high = low
