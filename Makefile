@@ -20,7 +20,7 @@ NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks chapters book check-book lab bench mutants torture clean
+.PHONY: help setup table1 test lint format types pairing unit notebooks kept chapters book check-book lab bench mutants torture clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ unit: setup ## tests of the library
 notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
 	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
+
+kept: setup ## show in the notebooks what results/ keeps, without running them
+	@CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) python book/kept.py
 
 chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
 	@:$(KNOWN_PROFILE)

@@ -4,7 +4,8 @@ Fails if a page asks another host for anything, raises a JavaScript error, shows
 image that is not there or has no words for those who do not see it, a link that leads nowhere, or is wider than the
 window; or if a slider is moved, by mouse or by key, and its figure stays as it was. A page with a playground is
 opened in light and in dark, and each of its knobs is turned. Run after ``make book``: ``make check-book``, or
-``python book/check.py _build/html``. CHROMIUM names the browser; else it is looked for.
+``python book/check.py _build/html`` and the names of pages, if not all. CHROMIUM names the browser; else it is looked
+for.
 """
 
 from __future__ import annotations
@@ -39,17 +40,19 @@ STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [
 
 
 PLAYGROUND = "document.getElementById('playground-live').playground"
+COMPACT = "#playground-live .clp-small"
 KNOBS = f"() => Object.values({PLAYGROUND}.data.groups).flat()"
 # makes a knob appear: M keys of an item need a queue
 SHOW = f"""name => {{
   const play = {PLAYGROUND}, needs = play.data.needs[name] || {{}}, changes = {{}};
+  if (document.querySelector("{COMPACT}")) return true;
   play.load(play.data.presets[2].slug);
   for (const [other, accepted] of Object.entries(needs)) changes[other] = accepted[0];
   if (["many", "joint"].includes(changes.positives)) changes.keys = "queue";
   return play.change(changes); }}"""
 NARROW = """() => [...document.querySelectorAll(
   '.clp-equation, .clp-equation > div, .clp pre, .clp-cap, .clp small')].some(e => e.scrollWidth > e.clientWidth + 2)"""
-DRAWN = "() => ['sphere', 'map', 'bars'].map(name => document.querySelector(`.clp-${name}`).toDataURL()).join()"
+DRAWN = "() => [...document.querySelectorAll('.clp-sphere, .clp-map, .clp-bars')].map(e => e.toDataURL()).join()"
 
 
 def foreign(url: str) -> bool:
@@ -90,7 +93,8 @@ def turn(page: Page, name: str) -> str | None:
     """What is wrong with one knob of a playground, turned by the mouse."""
     if not page.evaluate(SHOW, name):
         return f"knob {name}: its needs are refused"
-    knob = page.locator(f".clp-knobs [data-knob={name}], .clp-buttons [data-knob={name}]").first
+    places = ("one",) if page.locator(COMPACT).count() else ("knobs", "buttons")
+    knob = page.locator(", ".join(f".clp-{place} [data-knob={name}]" for place in places)).first
     if not knob.count():
         return f"knob {name}: not there"
     control = knob.locator("input, select").first
@@ -124,12 +128,14 @@ def turn(page: Page, name: str) -> str | None:
 
 
 def playground(page: Page) -> list[str]:
-    """What is wrong with the playground of a page."""
+    """What is wrong with the playground of a page: of a compact one its knob and its preset, of another all."""
     found = []
+    compact = page.locator(COMPACT).count() > 0
     closed = page.locator("#playground-live > div > details:not([open]) > summary")
     while closed.count():
         closed.first.click()
-    for name in page.evaluate(KNOBS):
+    knobs = page.locator(".clp-one [data-knob]").evaluate_all("all => all.map(e => e.dataset.knob)")
+    for name in knobs if compact else page.evaluate(KNOBS):
         wrong = turn(page, name)
         if wrong:
             found.append(wrong)
@@ -137,19 +143,27 @@ def playground(page: Page) -> list[str]:
             found.append(f"knob {name}: the page grows wider than the window")
         if page.evaluate(NARROW):
             found.append(f"knob {name}: something is wider than its place")
-    for preset in page.evaluate(f"() => {PLAYGROUND}.data.presets"):
-        page.evaluate(f"slug => {PLAYGROUND}.load(slug)", preset["slug"])
-        page.locator(".clp-head").scroll_into_view_if_needed()
-        page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
-        before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
-        page.wait_for_function(
-            f"([step, drawn]) => {PLAYGROUND}.world.step_ > step + 12 && ({DRAWN})() !== drawn", arg=[before, drawn]
-        )
-        label = page.locator(".clp-sphere").get_attribute("aria-label") or ""
-        if preset["title"] not in label or not re.search(r"loss -?\d", label):
-            found.append(f"preset {preset['slug']}: the sphere does not say what it shows")
-        if not page.evaluate(f"() => [...{PLAYGROUND}.world.z].every(Number.isFinite)"):
-            found.append(f"preset {preset['slug']}: a point is nowhere")
+    for preset in [None] if compact else page.evaluate(f"() => {PLAYGROUND}.data.presets"):
+        if preset:
+            page.evaluate(f"slug => {PLAYGROUND}.load(slug)", preset["slug"])
+        found += moving(page, preset["title"] if preset else "")
+    return found
+
+
+def moving(page: Page, title: str) -> list[str]:
+    """What is wrong with the sphere in view: it moves, says what it shows, and no point of it is NaN."""
+    page.locator(".clp-sphere").scroll_into_view_if_needed()
+    page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
+    before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
+    page.wait_for_function(
+        f"([step, drawn]) => {PLAYGROUND}.world.step_ > step + 12 && ({DRAWN})() !== drawn", arg=[before, drawn]
+    )
+    found = []
+    label = page.locator(".clp-sphere").get_attribute("aria-label") or ""
+    if title not in label or not re.search(r"loss -?\d", label):
+        found.append(f"preset {title}: the sphere does not say what it shows")
+    if not page.evaluate(f"() => [...{PLAYGROUND}.world.z].every(Number.isFinite)"):
+        found.append(f"preset {title}: a point is nowhere")
     return found
 
 
@@ -199,13 +213,14 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
     return found
 
 
-def main(root: Path) -> int:
-    """Number of pages with a problem."""
+def main(root: Path, *names: str) -> int:
+    """Number of pages with a problem, of all or of those named."""
     browser_path = os.environ.get("CHROMIUM") or next((p for name in BROWSERS if (p := shutil.which(name))), None)
     if browser_path is None:
         print("no Chromium found; install one, or name it in CHROMIUM")
         return 1
     pages = sorted(p for folder in ("book", "nbs") for p in (root / folder).glob("*.html"))
+    pages = [page for page in pages if not names or page.stem in names]
     if not pages:
         print(f"no pages under {root}: run make book first")
         return 1
@@ -221,10 +236,15 @@ def main(root: Path) -> int:
                 found += [f"{width} px, {scheme}: {text}" for text in problems(page, path, width)]
                 context.close()
             bad += bool(found)
-            print(f"{'bad ' if found else 'good'} {path.relative_to(root)}", *sorted(set(found)), sep="\n       ")
+            print(
+                f"{'bad ' if found else 'good'} {path.relative_to(root)}",
+                *sorted(set(found)),
+                sep="\n       ",
+                flush=True,
+            )
         browser.close()
     return bad
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main(Path(sys.argv[1] if len(sys.argv) > 1 else "_build/html"))))
+    sys.exit(min(1, main(Path(sys.argv[1] if len(sys.argv) > 1 else "_build/html"), *sys.argv[2:])))

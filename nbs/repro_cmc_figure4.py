@@ -40,6 +40,9 @@ nb = notebook.open("cmc", "figure4", globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %% [markdown]
 # A scene is a picture with further channels, registered pixel by pixel. These are generated: rays meet floor, walls,
 # spheres and turned boxes, so depth, normals and classes are exact.
@@ -73,12 +76,6 @@ table
 # %% tags=["nbval-ignore-output"]
 seen = scene_pictures.study(dataset, nb.profile, data_root=nb.data_root, out_dir=nb.out_dir, read_also=nb.read_also)
 scenes.segmentations(whole, scene_pictures.predictions(seen, (4, *whole.shape[2:])), test.pixel_classes)
-
-# %% [markdown]
-# Results that are kept with the project:
-
-# %% tags=["nbval-ignore-output"]
-nb.stored("rooms", "laptop")
 
 # %% tags=["check"]
 nb.check()

@@ -42,6 +42,9 @@ nb = notebook.open("cmc", "figure5", globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 methods.get("cmc/offset_1.5")
 

@@ -35,6 +35,9 @@ nb = notebook.open("cmc", "figure6", globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run()
 table
 

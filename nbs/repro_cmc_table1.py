@@ -36,6 +36,9 @@ nb = notebook.open("cmc", 1, globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 methods.get("cmc/ydbdr")
 

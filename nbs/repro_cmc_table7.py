@@ -37,6 +37,9 @@ nb = notebook.open("cmc", 7, globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run()
 table
 

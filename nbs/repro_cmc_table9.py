@@ -35,6 +35,9 @@ nb = notebook.open("cmc", 9, globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 methods.get("cmc/cmc_moco_pirl")
 

@@ -36,6 +36,9 @@ nb = notebook.open("fmicl", 3, globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 both = {name: nb.plan().settings("imagenet", name).model_dump() for name in ("moco_v3", "moco_v3_js")}
 frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in both.items()})

@@ -49,6 +49,9 @@ nb = notebook.open("jcl", "figure2", globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 choices = {nb.plan().label(name): methods.get(name).choices() for name in nb.plan().rows}
 pd.DataFrame(choices).T[["views", "positives"]]

@@ -45,6 +45,9 @@ nb = notebook.open("jcl", 1, globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %% [markdown]
 # ## From one key to all keys, in three steps
 #

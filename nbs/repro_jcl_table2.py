@@ -36,6 +36,9 @@ nb = notebook.open("jcl", 2, globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run(references_too=False)
 table
 

@@ -33,6 +33,9 @@ nb = notebook.open("ring", 2, globals())
 # %%
 nb.claim
 
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
 # %%
 methods.get("ring/iring_noanneal")
 

@@ -39,6 +39,9 @@ nb = notebook.open("ring", 3, globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run()
 table
 

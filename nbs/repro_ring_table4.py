@@ -40,6 +40,9 @@ nb = notebook.open("ring", 4, globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run()
 table
 

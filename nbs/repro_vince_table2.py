@@ -37,6 +37,9 @@ nb = notebook.open("vince", ("2b", "2c", "2d", "2e", "4"), globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+display(*map(nb.kept, nb.plans))
+
+# %% tags=["nbval-ignore-output"]
 nb.run("2b", references_too=False)
 
 # %% tags=["nbval-ignore-output"]

@@ -36,6 +36,9 @@ nb = notebook.open("vince", "2a", globals())
 nb.claim
 
 # %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
 table = nb.run()
 table
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from contrastlab import data, papers
+from contrastlab import data, papers, results
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, ContrastLabError, UnknownNameError
 from contrastlab.reproduce import notebook
@@ -217,3 +217,23 @@ def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monk
     assert nb.stored("shapes", "smoke").name == stored.reports[1].name  # a column without a number is left out
     monkeypatch.setattr(notebook.Study, "read_also", (tmp_path / "nothing",))
     assert nb.stored("shapes", "smoke").name == stored.reports[0].name
+
+
+def test_the_best_that_is_kept_is_shown_and_the_rest_is_named(few, tmp_path, monkeypatch) -> None:
+    given = {**GIVEN, "rows": "ir", "out_dir": str(tmp_path / "new")}
+    nb = notebook.open("ring", 2, given)
+    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path,))
+    assert nb.kept().best is None
+    assert "contrastlab run ring/table2 --profile laptop" in repr(nb.kept())
+    nb.run(accelerator="cpu", references_too=False, log=lambda line: None)
+    (made,) = (r for r in results.find([tmp_path / "new"]) if r.task == "linear")
+    results.save(made, tmp_path)
+    assert nb.kept().best is None  # smoke is no evidence
+    for profile, seeds in (("first", (0, 1)), ("tuned", (0,)), ("laptop", (0, 1, 2))):
+        for seed in seeds:
+            results.save(made.model_copy(update={"profile": profile, "seed": seed}), tmp_path)
+    kept = nb.kept()
+    assert (kept.best.profile, kept.best.dataset) == ("tuned", "shapes")
+    assert [each.profile for each in kept.others] == ["laptop", "first"]
+    assert "1 of 4 rows, 3 seeds (laptop)" in kept.html()
+    assert f"{made.metrics['linear']:.2f}" in kept.html()

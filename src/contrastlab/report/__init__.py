@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contrastlab.papers import TablePlan
 from contrastlab.report import bound, claims, inference, searches
 from contrastlab.report.figure import image
-from contrastlab.report.matrix import Stored, evidence, matrix
+from contrastlab.report.matrix import PROFILES, Kept, Stored, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -20,10 +20,12 @@ from contrastlab.report.show import Report, Several
 from contrastlab.results import Result
 
 __all__ = [
+    "PROFILES",
     "RANDOM",
     "RANDOM_LAB",
     "SUPERVISED",
     "Estimate",
+    "Kept",
     "Report",
     "Row",
     "Sentences",

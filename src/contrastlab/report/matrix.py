@@ -10,6 +10,7 @@ from html import escape
 from contrastlab import papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
+from contrastlab.report.show import Report, Several
 from contrastlab.results import Result
 
 PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
@@ -33,6 +34,14 @@ class Stored:
     rows: int
     of: int
     seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """How much it says: the profile first, then rows, then seeds."""
+        return PROFILES.index(self.profile), self.rows, self.seeds
 
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
@@ -65,6 +74,43 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The best evidence that is kept for one table, as a report; what else is kept, by name.
+
+    Args:
+        name: of the table, ``ring/table1``.
+        best: its report; ``None`` where nothing is kept.
+        others: the rest.
+    """
+
+    name: str
+    best: Report | Several | None
+    others: tuple[Stored, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The rest, or how to compute what is missing."""
+        if self.best is None:
+            return (
+                f"No result of {self.name} is kept yet. This computes some: "
+                f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
+            )
+        others = "; ".join(f"{each} ({each.profile})" for each in self.others)
+        return f"Kept as well: {others}." if others else ""
+
+    def html(self) -> str:
+        """For a page."""
+        line = f"<p>{escape(self.line)}</p>" if self.line else ""
+        return f"{self.best.html() if self.best else ''}{line}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self.best.text() if self.best else "", self.line)))
+
+
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
     """Every published table and figure against the profiles.
 
@@ -81,8 +127,7 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
         cells = {profile: [(others or {}).get(entry.name, {}).get(profile, "")] for profile in PROFILES}
         for each in evidence(entry, results):
             if each.profile in cells:
-                seeds = f"{each.seeds} seed{'s' if each.seeds > 1 else ''}"
-                cells[each.profile].append(f"{each.dataset}: {each.rows} of {each.of} rows, {seeds}")
+                cells[each.profile].append(str(each))
         link = f'<a href="{escape(root + entry.notebook[:-6])}.html">{entry.name}</a>' if entry.notebook else entry.name
         shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
         marks = "".join(f'<td class="{"there" if text else "none"}">{escape(text) or "–"}</td>' for text in shown)

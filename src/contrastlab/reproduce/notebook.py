@@ -2,6 +2,7 @@
 
 nb = notebook.open("ring", 1, globals())
 nb.claim                      # the sentence and the printed table
+nb.kept()                     # the best that is stored
 table = nb.run()              # missing cells, in parallel, resumable
 table; table.figure(); table.summary
 nb.check()                    # every row asked for has a number or a reason
@@ -201,6 +202,19 @@ class Notebook(Study):
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
         plan = self.plan(number)
         return self._read(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+
+    def kept(self, number: int | str | None = None) -> report.Kept:
+        """The best evidence that the project keeps for a table; smoke runs are none.
+
+        Args:
+            number: of the table; by default the first.
+        """
+        plan = self.plan(number)
+        entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
+        every = report.evidence(entry, results.find(self.read_also))
+        ranked = sorted((e for e in every if e.profile in report.PROFILES), key=lambda e: e.rank, reverse=True)
+        best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
+        return report.Kept(entry.name, best, tuple(ranked[1:]))
 
     def _read(
         self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str

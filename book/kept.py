@@ -1,0 +1,52 @@
+"""Shows in the notebooks of tables what ``results/`` keeps today, without running anything else of them.
+
+``make kept`` after results were added. The cells that ask for ``nb.kept`` are run behind parameters and imports; all
+other outputs stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+
+
+def needed(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell shows what is kept, or is run before one that does."""
+    if cell.cell_type != "code":
+        return False
+    return "nb.kept" in cell.source or "notebook.open(" in cell.source or "parameters" in cell.metadata.get("tags", [])
+
+
+def refresh(path: Path) -> bool:
+    """Runs the cells that show what is kept; whether there are any."""
+    notebook = nbformat.read(path, as_version=4)
+    part = deepcopy(notebook)
+    part.cells = [cell for cell in part.cells if needed(cell)]
+    if not any("nb.kept" in cell.source for cell in part.cells):
+        return False
+    NotebookClient(part, timeout=300, record_timing=False, resources={"metadata": {"path": str(path.parent)}}).execute()
+    made = {cell.id: cell.outputs for cell in part.cells if "nb.kept" in cell.source}
+    for cell in notebook.cells:
+        if cell.id in made:
+            cell.outputs = made[cell.id]
+    nbformat.write(notebook, path)
+    return True
+
+
+def main(*names: str) -> None:
+    """All notebooks, or those named."""
+    for script in sorted((ROOT / "nbs").glob("*.py")):
+        path = script.with_suffix(".ipynb")
+        if names and script.stem not in names:
+            continue
+        print(path.stem, "refreshed" if refresh(path) else "asks for nothing that is kept", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
