@@ -2,7 +2,7 @@
 
 *Full*: a small file system in memory, filled up to a random number of bytes below what a cell writes. The cell must end
 with an error that names a file of it and leave nothing half-written; with room again it must end as an undisturbed one.
-Only root can mount; others get a bound on the size of a file instead (``RLIMIT_FSIZE``), and the figures say so.
+Only root may mount; others get a bound on the size of a file instead (``RLIMIT_FSIZE``), and the figures say so.
 *Read-only*: the folder is bound to itself read-only (root) or loses its write permission at a random event of the cell.
 *Clock*: every look at the time of day gives one up to a hundred days away from the true one, in either direction.
 """
@@ -17,11 +17,13 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,18 @@ CASES = ("bank, clustered, linear by SGD", "queue, linear", "clips, action", "ba
 MEGABYTES = 20
 
 
+@cache
 def can_mount() -> bool:
-    """Whether this process may mount file systems."""
-    return os.geteuid() == 0 and shutil.which("mount") is not None
+    """Whether this process may mount file systems, found by trying: root of a container often may not."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+        return False
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", place)
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        subprocess.run(["umount", "-l", place], check=True)
+    return True
 
 
 def _mount(*arguments: str) -> None:
