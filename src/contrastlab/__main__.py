@@ -7,17 +7,20 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 import pandas as pd
 import torch
 
-from contrastlab import doctor, escape, methods, papers, report, reproduce, results
+from contrastlab import doctor, escape, methods, papers, report, reproduce, results, shipped
 from contrastlab.errors import ContrastLabError, reject
 from contrastlab.pretrain import Speed
+from contrastlab.reproduce import notebook
 
-FOLDERS = ("runs", "results")
+FOLDERS = (Path("runs"), *shipped.RESULTS)
+RESULTS_HELP = "folder of results; default runs, results and those that came with the package"
 FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
 
@@ -68,16 +71,19 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
     show = commands.add_parser("show", help="print a table from stored results")
     show.add_argument("table")
-    show.add_argument("--dataset", default="shapes")
+    show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
-    show.add_argument("--profile", default="laptop")
-    show.add_argument("--results", action="append", help="folder of results; default runs and results")
+    show.add_argument("--profile", help="default: that of the best evidence that is stored")
+    show.add_argument("--results", action="append", help=RESULTS_HELP)
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
-    claims.add_argument("--results", action="append", help="folder of results; default runs and results")
+    claims.add_argument("--results", action="append", help=RESULTS_HELP)
     claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
     commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
     commands.add_parser("methods", help="list the recipes")
+    copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
+    copied.add_argument("table", help="such as ring/table1, or a notebook by its name")
+    copied.add_argument("--to", type=Path, help="file that ends in .ipynb, or a folder; default: here, by its name")
     check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
@@ -102,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = {
             "claims": _claims, "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run,
-            "doctor": _doctor,
+            "doctor": _doctor, "notebook": _notebook,
         }  # fmt: skip
         chosen[args.command](args)
     except ContrastLabError as error:
@@ -177,11 +183,23 @@ def _doctor(args: argparse.Namespace) -> None:
     print(doctor.report(args.out, args.data_root, read_data=args.data))
 
 
+def _notebook(args: argparse.Namespace) -> None:
+    path = notebook.write(args.table, args.to)
+    print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
+    if find_spec("jupyterlab") is None:
+        print("JupyterLab and papermill are not installed: pip install 'contrastlab[notebook]'")
+
+
 def _show(args: argparse.Namespace) -> None:
-    plan = papers.plan(*reproduce.parse_target(args.table))
-    found = reproduce.find_results(args.results or FOLDERS, plan, args.dataset, args.profile)
-    for name in plan.select(args.dataset, args.columns):
-        made = report.table(plan, found, args.dataset, args.profile, column=name)
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
+    stored = results.find(folders, dataset=args.dataset, profile=args.profile)
+    known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    most = next(iter((*report.best_first(known), *known)), None)
+    dataset = args.dataset or (most.dataset if most else "shapes")
+    profile = args.profile or (most.profile if most else "laptop")
+    found = reproduce.find_results(folders, plan, dataset, profile)
+    for name in plan.select(dataset, args.columns):
+        made = report.table(plan, found, dataset, profile, column=name)
         print(repr(made) if args.format == "text" else getattr(made, args.format)())
 
 

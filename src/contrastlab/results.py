@@ -284,8 +284,8 @@ def find(
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     known: dict[tuple[str | int, ...], Result] = {}
-    for folder in [root] if isinstance(root, str | Path) else root:
-        base = Path(folder)
+    folders = [root] if isinstance(root, str | Path) else root
+    for base in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
         if base.exists() and not base.is_dir():
             raise reject("root", str(base), "a folder")
         inner = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"

@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
@@ -77,7 +78,8 @@ class Request:
 
     def limit(self, splits: Splits) -> Splits:
         """A whole data set, cut to the sizes asked for."""
-        return _limit(splits, self.n_train, self.n_test, self.seed)
+        cut = splits.limited if isinstance(splits, AnnotatedSplits) else partial(_limit, splits)
+        return cut(self.n_train, self.n_test, self.seed)
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,15 @@ _PICTURES = {
     "tinyimagenet": lambda asked: load_tinyimagenet(asked.root),
     "div2k": lambda asked: load_div2k(asked.root),
     **dict.fromkeys(("imagenet", "imagenet100"), lambda asked: load_imagenet(asked.name, asked.root)),
+    **dict.fromkeys(ANNOTATED, lambda asked: load_annotated(asked.name, asked.root)),
 }
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
     **dict.fromkeys(_GENERATED, Source("image", lambda asked: _load_shapes(asked))),
     **{name: _whole("image", read) for name, read in _PICTURES.items()},
-    **dict.fromkeys(ANNOTATED, Source("image", lambda a: load_annotated(a.name, a.root).limited(*_sizes(a)))),
     "clips": Source("clip", lambda asked: _load_clips(asked)),
     **dict.fromkeys(VIDEOS, _whole("clip", lambda asked: load_videos(asked.name, asked.root))),
-    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, *_sizes(a)))),
+    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, a.n_train, a.n_test, a.seed))),
     **dict.fromkeys(TEXTS, _whole("sentence", lambda asked: TEXTS[asked.name](asked.root))),
     **dict.fromkeys(SPEECH, _whole("waveform", lambda asked: SPEECH[asked.name](asked.root))),
 })  # fmt: skip
@@ -121,7 +123,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 OWN: Mapping[str, Source] = MappingProxyType({
     "folder": _whole("image", lambda asked: load_folder(asked.name, asked.path)),
     "parquet": _whole("image", lambda asked: load_parquet(asked.name, asked.path)),
-    "annotated": Source("image", lambda a: load_own(a.name, own_path(a.name, a.path)).limited(*_sizes(a))),
+    "annotated": _whole("image", lambda asked: load_own(asked.name, own_path(asked.name, asked.path))),
     "sentences": _whole("sentence", lambda asked: load_sentences(asked.name, asked.path)),
     "waves": _whole("waveform", lambda asked: load_waves(asked.name, asked.path)),
 })  # fmt: skip
@@ -246,10 +248,6 @@ def _writable(name: str) -> bool:
     except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
         return False
     return True
-
-
-def _sizes(asked: Request) -> tuple[int | None, int | None, int]:
-    return asked.n_train, asked.n_test, asked.seed
 
 
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:

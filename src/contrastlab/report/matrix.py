@@ -73,6 +73,11 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
     )
 
 
+def best_first(found: Iterable[Stored]) -> list[Stored]:
+    """What says most first; smoke runs are no evidence and are left out."""
+    return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
+
+
 @dataclass(frozen=True)
 class Kept:
     """The best evidence that is kept for one table, as a report; what else is kept, by name.

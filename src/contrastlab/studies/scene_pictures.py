@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab import data, papers
+from contrastlab import data, papers, shipped
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
@@ -65,7 +65,7 @@ def _config(dataset: str, profile: str, scenes: int) -> dict[str, Any]:
 
 def study(
     dataset: str, profile: str, *, scenes: int = 4, data_root: str | Path | None = None, out_dir: Path | str = "runs",
-    read_also: Sequence[Path | str] = ("results",), prefer: str = "laptop",
+    read_also: Sequence[Path | str] = shipped.RESULTS, prefer: str = "laptop",
 ) -> Study:  # fmt: skip
     """What the segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured and stored.
 
