@@ -139,7 +139,7 @@ class Run:
         }  # fmt: skip
         text = json.dumps(files.with_checksum(record), indent=1, allow_nan=False)
         files.write_whole(self.folder / RECORD, text + "\n")
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        files.remove(self.folder / CHECKPOINT)
 
     def train(
         self, fabric: Fabric, *, resume: bool = True, max_minutes: float | None = None, speed: Speed | None = None,
@@ -156,6 +156,7 @@ class Run:
         """
         if resume and self.trained and self.finished:
             record = self.record()
+            files.remove(self.folder / CHECKPOINT)  # of a process that was killed after its last file
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
         test = self.data.test if self.data.labelled else None
         if test is not None:
