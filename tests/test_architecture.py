@@ -66,12 +66,3 @@ def test_a_long_file_says_why_it_is_long() -> None:
 def test_tests_that_promises_name_exist() -> None:
     for name in re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", TEXT):
         assert (ROOT / name).exists(), name
-
-
-def test_nothing_reads_or_writes_a_pickle() -> None:
-    for path, _ in modules():
-        names = list(imported(ast.parse(path.read_text(encoding="utf-8"))))
-        assert not {"pickle", "joblib", "dill", "cloudpickle"} & {name.split(".")[0] for name in names}, path
-        assert not re.search(
-            r"torch\.(save|load)\(|allow_pickle=True|(?<!\.)\beval\(", path.read_text(encoding="utf-8")
-        ), path

@@ -105,3 +105,27 @@ def test_no_result_is_typed_into_prose(page: Path) -> None:
             settings = re.sub(r"[=≈] *\d+\.\d+", " ", line)
             assert not re.search(r"\d\.\d{2,}|±\s*\d|\d\.\d+\s*(?:nats|points|%)", settings), line
     assert not re.search(r"/(?:home|root|work|tmp|Users)/", page.read_text(encoding="utf-8"))
+
+
+def labels(page: Path) -> list[str]:
+    return re.findall(r"^\((.+)\)=$", page.read_text(encoding="utf-8"), re.M)
+
+
+def test_a_published_anchor_stays_on_its_page() -> None:
+    lines = (BOOK / "anchors.txt").read_text(encoding="utf-8").splitlines()
+    published = [tuple(line.split()) for line in lines if not line.startswith("#")]
+    assert published == sorted(set(published))
+    there = [(page.stem, label) for page in PAGES for label in labels(page)]
+    assert sorted(set(published) - set(there)) == [], "a link from outside leads nowhere now: keep the label"
+    assert sorted(set(there) - set(published)) == [], "add these to book/anchors.txt"
+    assert len({label for _, label in there}) == len(there)
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda p: p.stem)
+def test_every_section_of_a_chapter_has_an_anchor_of_its_own(page: Path) -> None:
+    own = page.stem.replace("_", "-")
+    text = "\n".join(cell.source for cell in cells(page, "markdown"))
+    sections = re.findall(r"(?:^|\n)(.*)\n## (.+)", text)
+    assert len(sections) >= 5
+    for before, title in sections:
+        assert re.fullmatch(rf"\({own}:[a-z0-9-]+\)=", before), title

@@ -217,9 +217,10 @@ def test_two_streams_give_their_maps_side_by_side() -> None:
     [
         (lambda: networks(arch="tiny", width=1.0), "four stages .a ResNet.; this one is a Sequential"),
         (lambda: networks(arch="small", width=1.0), "four stages"),
+        (lambda: networks(arch="vit_nano", width=1.0, head="moco_v3"), "four stages .a ResNet."),
         (lambda: networks(channels=1), "a detector sees colours; the encoders read 1 channel"),
     ],
-    ids=["tiny", "small", "grey"],
+    ids=["tiny", "small", "vit", "grey"],
 )
 def test_other_encoders_get_a_reason(build, words, scenes) -> None:
     with pytest.raises(NotApplicableError, match=words):

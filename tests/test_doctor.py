@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+import torch
 
 from contrastlab import __main__, data, doctor
+from contrastlab.pretrain.schedule import precision
 
 
 def lines(text: str) -> dict[str, str]:
@@ -19,6 +23,11 @@ def test_versions_device_and_folders_are_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("CONTRASTLAB_DATA", str(tmp_path))
     said = lines(doctor.report(tmp_path / "runs" / "deep"))
     assert said["torch"] == version("torch")
+    assert said["python"] == platform.python_version()
+    assert said["system"].startswith(platform.platform())
+    assert f"{os.cpu_count()} cores" in said["processor"]
+    assert said["instructions"].split(", ")[0] == torch.backends.cpu.get_cpu_capability()
+    assert said["precision auto"] == precision("auto")
     assert said["data root"] == f"{tmp_path} (CONTRASTLAB_DATA), cifar10"
     assert "can be written" in said["results"]
     assert "GiB free" in said["results"]
@@ -48,3 +57,15 @@ def test_every_data_set_is_read_on_request(
     assert said["data dtd10"].startswith("missing: ")
     assert str(tmp_path / "dtd10") in said["data dtd10"]
     assert said["data root"].startswith(f"{tmp_path} (given)")
+
+
+def test_instructions_that_the_processor_has_are_named_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ask in doctor._BEYOND_VECTORS.values():
+        monkeypatch.setattr(torch.cpu, ask, lambda: False, raising=False)
+    assert lines(doctor.report(tmp_path))["instructions"] == torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert lines(doctor.report(tmp_path))["instructions"].endswith(", AMX")
+    monkeypatch.delattr(torch.cpu, "_is_vnni_supported")
+    assert "VNNI" not in lines(doctor.report(tmp_path))["instructions"]

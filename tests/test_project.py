@@ -28,6 +28,10 @@ def split(requirement: str) -> tuple[str, str]:
     return match[1].lower(), match[2]
 
 
+def of_extras(requirement: str) -> bool:
+    return requirement.startswith(f"{NAME}[")
+
+
 def flat(group: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in GROUPS[group]:
@@ -44,11 +48,13 @@ def test_environment_yml_is_in_step_with_pyproject() -> None:
     assert f"python{PROJECT['project']['requires-python']}" in conda
     editable, *pip = last["pip"]
     wanted: dict[str, str] = {}
-    for group in GROUPS.keys() - {"peers", "mutants"}:  # rivals of the benchmarks, for those who measure them
+    for group in GROUPS.keys() - {"actions", "peers", "mutants"}:  # for those who lint, measure or mutate
         wanted |= flat(group)
     assert editable == "-e ."
     # what an extra brings is there for the tests
-    assert {split(requirement) for each in EXTRAS.values() for requirement in each} <= wanted.items()
+    assert {split(requirement) for each in EXTRAS.values() for requirement in each if not of_extras(requirement)} <= (
+        wanted.items()
+    )
     assert dict(map(split, pip)) == wanted
     assert len(pip) == len(wanted)
 
@@ -62,8 +68,12 @@ def test_lock_is_in_step_with_pyproject() -> None:
 
     meta = own["metadata"]
     assert lock["requires-python"] == PROJECT["project"]["requires-python"]
-    optional = [requirement for each in EXTRAS.values() for requirement in each]
-    assert specifiers(meta["requires-dist"]) == dict(map(split, [*PROJECT["project"]["dependencies"], *optional]))
+    optional = [need for each in EXTRAS.values() for need in each if not of_extras(need)]
+    gathered = [need for each in EXTRAS.values() for need in each if of_extras(need)]
+    external = [entry for entry in meta["requires-dist"] if entry["name"] != NAME]
+    assert specifiers(external) == dict(map(split, [*PROJECT["project"]["dependencies"], *optional]))
+    own_extras = [f"{NAME}[{','.join(entry['extras'])}]" for entry in meta["requires-dist"] if entry["name"] == NAME]
+    assert sorted(own_extras) == sorted(gathered)
     assert set(meta["provides-extras"]) == set(EXTRAS)
     assert {group: specifiers(entries) for group, entries in meta["requires-dev"].items()} == {
         group: flat(group) for group in GROUPS

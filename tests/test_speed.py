@@ -171,6 +171,7 @@ class Imagined(SimpleNamespace):
         return self
 
 
+@pytest.mark.usefixtures("fake_gpu")
 @pytest.mark.parametrize("name", [
     "ring/ir", "ring/iring", "ring/cmcring", "ring/mocoring", "ring/simclring", "ring/la", "vince/la",
     "vince/ir", "vince/la_nce", "vince/ir_nce",

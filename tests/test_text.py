@@ -395,6 +395,21 @@ def test_a_model_folder_gives_its_own_features_by_its_own_tokens(tmp_path) -> No
 
 
 @needs_text
+def test_a_model_folder_brings_neither_code_nor_a_pickle(tmp_path) -> None:
+    theirs = model_in(tmp_path)
+    about = {"model": str(tmp_path), "length": 8, "plain_length": 8}
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "own.Model"}}))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\nModel = None\n")
+    assert len(networks(text=about)) == 1
+    assert not (tmp_path / "was_run").exists()
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(CorruptFileError, match="no weights that can be read"):
+        networks(text=about)
+
+
+@needs_text
 def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
     with pytest.raises(MissingDataError, match="text.model='bert-base-x': no model folder with a config.json; looked"):
         networks(text={"model": "bert-base-x"})

@@ -414,6 +414,7 @@ def test_autocast_does_not_round_views():
     assert torch.equal(rounded, a.random(images, generator()))
 
 
+@pytest.mark.usefixtures("fake_gpu")
 @pytest.mark.parametrize("name", ["instdisc", "mocov2", "cmc_jitter"])
 def test_a_gpu_is_never_asked_for_a_value(name):
     with FakeTensorMode():  # a device without data: any look at a value, and so any waiting, is an error

@@ -7,19 +7,33 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pandas as pd
+import torch
 
-from contrastlab import doctor, methods, papers, report, reproduce, results
+from contrastlab import doctor, escape, methods, papers, report, reproduce, results, shipped
 from contrastlab.errors import ContrastLabError, reject
 from contrastlab.pretrain import Speed
+from contrastlab.reproduce import notebook
 
-FOLDERS = ("runs", "results")
+FOLDERS = (Path("runs"), *shipped.RESULTS)
+RESULTS_HELP = "folder of results; default runs, results and those that came with the package"
+FAULT = 70
+"""Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong on one line, as every other error is said."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"contrastlab: {escape.line(message)}; {self.prog} --help says what is accepted\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="contrastlab", description="Reproduce the tables of the five papers.")
+    parser = _Parser(prog="contrastlab", description="Reproduce the tables of the five papers.")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the missing cells of a table and print it")
@@ -57,50 +71,84 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
     show = commands.add_parser("show", help="print a table from stored results")
     show.add_argument("table")
-    show.add_argument("--dataset", default="shapes")
+    show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
-    show.add_argument("--profile", default="laptop")
-    show.add_argument("--results", action="append", help="folder of results; default runs and results")
+    show.add_argument("--profile", help="default: that of the best evidence that is stored")
+    show.add_argument("--results", action="append", help=RESULTS_HELP)
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
-    claims.add_argument("--results", action="append", help="folder of results; default runs and results")
+    claims.add_argument("--results", action="append", help=RESULTS_HELP)
     claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
     commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
     commands.add_parser("methods", help="list the recipes")
+    copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
+    copied.add_argument("table", help="such as ring/table1, or a notebook by its name")
+    copied.add_argument("--to", type=Path, help="file that ends in .ipynb, or a folder; default: here, by its name")
     check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     stored = commands.add_parser("encoders", help="list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
+    for command in commands.choices.values():  # before the command and after it
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="as before the command")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line.
+
+    Returns:
+        The exit status: 0; 2 for what cannot be done as it was asked; 130 after Ctrl-C; :data:`FAULT` for an exception
+        that nobody foresaw. An error is one line; ``--debug`` lets the exception through.
+    """
     args = _parser().parse_args(arguments)
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         chosen = {
             "claims": _claims, "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run,
-            "doctor": _doctor,
+            "doctor": _doctor, "notebook": _notebook,
         }  # fmt: skip
         chosen[args.command](args)
     except ContrastLabError as error:
         if args.debug:
             raise
-        print(f"contrastlab: {error}", file=sys.stderr)
+        print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         print(f"contrastlab: {stop or 'interrupted'}; run again to continue", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        if args.debug:
+            raise
+        print(
+            f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less", file=sys.stderr
+        )
+        return 2
+    except OSError as error:  # such as a file that may not be read
+        if args.debug:
+            raise
+        print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if args.debug:
+            raise
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        print(
+            f"contrastlab: {escape.line(what)}. This is a fault of contrastlab, not of what was asked; --debug shows"
+            " where it comes from, and 'contrastlab doctor' what a report of it needs",
+            file=sys.stderr,
+        )
+        return FAULT
     return 0
 
 
 def _claims(args: argparse.Namespace) -> None:
+    if args.out is not None:
+        report.claims.check_path(args.out)
     lines = report.claims.frame(results.find(args.results or FOLDERS))
     for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
@@ -116,7 +164,7 @@ def _claims(args: argparse.Namespace) -> None:
 def _list(args: argparse.Namespace) -> None:
     stored = results.find(FOLDERS)
     for entry in papers.catalogue():
-        there = [f"{each.dataset} {each.profile}" for each in report.evidence(entry, stored)]
+        there = [escape.line(f"{each.dataset} {each.profile}") for each in report.evidence(entry, stored)]
         print(f"{entry.name:16s}{entry.notebook or '(no notebook yet)':38s}{', '.join(there) or '–'}")
 
 
@@ -127,18 +175,31 @@ def _methods(args: argparse.Namespace) -> None:
 
 def _encoders(args: argparse.Namespace) -> None:
     for folder, record in reproduce.records(args.out or FOLDERS):
-        print(f"{folder}  {record['recipe']['name']:28s} {record['dataset']:16s} seed {record['seed']}")
+        method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
+        print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
 
 def _doctor(args: argparse.Namespace) -> None:
     print(doctor.report(args.out, args.data_root, read_data=args.data))
 
 
+def _notebook(args: argparse.Namespace) -> None:
+    path = notebook.write(args.table, args.to)
+    print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
+    if find_spec("jupyterlab") is None:
+        print("JupyterLab and papermill are not installed: pip install 'contrastlab[notebook]'")
+
+
 def _show(args: argparse.Namespace) -> None:
-    plan = papers.plan(*reproduce.parse_target(args.table))
-    found = reproduce.find_results(args.results or FOLDERS, plan, args.dataset, args.profile)
-    for name in plan.select(args.dataset, args.columns):
-        made = report.table(plan, found, args.dataset, args.profile, column=name)
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
+    stored = results.find(folders, dataset=args.dataset, profile=args.profile)
+    known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
+    most = next(iter((*report.best_first(known), *known)), None)
+    dataset = args.dataset or (most.dataset if most else "shapes")
+    profile = args.profile or (most.profile if most else "laptop")
+    found = reproduce.find_results(folders, plan, dataset, profile)
+    for name in plan.select(dataset, args.columns):
+        made = report.table(plan, found, dataset, profile, column=name)
         print(repr(made) if args.format == "text" else getattr(made, args.format)())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -11,10 +12,15 @@ from pathlib import Path
 import torch
 from packaging.requirements import Requirement
 
-from contrastlab import data
+from contrastlab import data, escape
 from contrastlab.errors import ContrastLabError, MissingDataError
 from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
+
+_BEYOND_VECTORS = {
+    "VNNI": "_is_vnni_supported", "AVX512-BF16": "_is_avx512_bf16_supported", "AMX": "_is_amx_tile_supported",
+}  # fmt: skip
+"""Instructions that make small numbers fast, and torch's question for each; older versions cannot be asked."""
 
 
 def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False) -> str:
@@ -27,7 +33,7 @@ def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *,
     """
     lines = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data(data_root, read_data)]
     wide = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:{wide}s}  {value}" for name, value in lines)
+    return "\n".join(f"{name:{wide}s}  {escape.line(value)}" for name, value in lines)
 
 
 def _code() -> Iterator[tuple[str, str]]:
@@ -40,8 +46,11 @@ def _code() -> Iterator[tuple[str, str]]:
 
 def _machine() -> Iterator[tuple[str, str]]:
     about = provenance("cuda" if torch.cuda.is_available() else "cpu")
+    memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
+    yield "system", platform.platform() + memory
     yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
-    yield "instructions", torch.backends.cpu.get_cpu_capability()
+    also = [name for name, ask in _BEYOND_VECTORS.items() if getattr(torch.cpu, ask, bool)()]
+    yield "instructions", ", ".join([torch.backends.cpu.get_cpu_capability(), *also])
     yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
     yield "precision auto", precision("auto")
 

@@ -38,6 +38,10 @@ class CorruptFileError(ContrastLabError):
     """A stored file that cannot be read back."""
 
 
+class TooLargeError(ContrastLabError):
+    """A file that would take more memory than one file may, told before it is decoded."""
+
+
 class StorageError(ContrastLabError, OSError):
     """A file or folder that cannot be written, such as on a full disk."""
 

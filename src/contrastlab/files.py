@@ -170,7 +170,9 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
                 if not found or digest.hexdigest() != expected:
                     raise ValueError("its content was altered after it was written")
         tensors = load_file(path, device=str(device))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except (
+        OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error,
+    ) as error:  # fmt: skip
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
     return tensors, values
 

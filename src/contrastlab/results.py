@@ -142,9 +142,19 @@ def pack(right: Tensor) -> str:
 
 
 def unpack(text: str) -> Tensor:
-    """The boolean ``[N]`` that :func:`pack` made a text of."""
+    """The boolean ``[N]`` that :func:`pack` made a text of.
+
+    Raises:
+        CorruptFileError: it is no such text, or has not as many bits as it says.
+    """
     count, _, bits = text.partition(":")
-    known = np.unpackbits(np.frombuffer(base64.b64decode(bits), dtype=np.uint8), count=int(count))
+    try:
+        packed, length = base64.b64decode(bits, validate=True), int(count)
+        if len(packed) != (length + 7) // 8:
+            raise ValueError(f"{len(packed)} bytes for {length} items")
+    except ValueError as error:
+        raise CorruptFileError(f"which items were right, {text[:40]!r}, cannot be read: {error}") from error
+    known = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length)
     return torch.from_numpy(known.astype(bool))
 
 
@@ -158,8 +168,8 @@ def location(
     root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
 ) -> Path:
     """Where the result of one task on one run lies under ``root``, stored or not."""
-    asked = f"{task}-{_slug(on)}" if on else task
-    name = f"{method.replace('/', '-')}-seed{seed}-{asked}-{hash_[:8]}.json"
+    asked = f"{_slug(task)}-{_slug(on)}" if on else _slug(task)
+    name = f"{_slug(method.replace('/', '-'))}-seed{int(seed)}-{asked}-{_slug(hash_[:8])}.json"
     return Path(root) / "cells" / _slug(dataset) / _slug(profile) / name
 
 
@@ -283,8 +293,8 @@ def find(
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     known: dict[tuple[str | int, ...], Result] = {}
-    for folder in [root] if isinstance(root, str | Path) else root:
-        base = Path(folder)
+    folders = [root] if isinstance(root, str | Path) else root
+    for base in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
         if base.exists() and not base.is_dir():
             raise reject("root", str(base), "a folder")
         inner = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"

@@ -62,9 +62,15 @@ def test_equation_1_wants_one_constant(problem):
     assert contrast_of_pairs(joint, joint.log_ratio + 1.7) == pytest.approx(best, abs=EXACT)
     assert contrast_of_pairs(joint, problem.critic) >= best - SLACK
     if len(joint.x) > 1:  # a factor of the anchor, which Eq. 2 does not see
-        by_anchor = np.linspace(0, 3, len(joint.x))[:, None]
+        by_anchor = np.linspace(0, 3, len(joint.x))[:, None] + np.zeros_like(joint.log_ratio)
         lost = contrast_of_pairs(joint, joint.log_ratio + by_anchor) - best
-        assert lost > 1e-3 * joint.x.min() * joint.x.max()
+        # no difference of scores moves by more than 3, so a loss that bends by h at its minimum bends by at least
+        # h e^(-3t) on the way
+        f, step = joint.log_ratio.ravel(), by_anchor.ravel()
+        odds, apart = np.exp(f[None] - f[:, None]), step[None] - step[:, None]
+        h = joint.table.ravel() @ (odds / (1 + odds) ** 2 * apart**2) @ joint.product.ravel()
+        assert h > 0
+        assert lost >= h * (np.exp(-3) + 3 - 1) / 9 - EXACT
 
 
 PAIR = exact.Joint.of([[0.4, 0.1], [0.1, 0.4]])

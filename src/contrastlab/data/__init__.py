@@ -7,15 +7,18 @@ torch.Size([100, 3, 32, 32])
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
+from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
 from contrastlab.data.clips import actions
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
@@ -33,51 +36,114 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.limits import own_path
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
-from contrastlab.errors import reject, unknown
+from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown
 
-__all__ = ["OWN", "ImageSet", "Splits", "StreamedImages", "data_root", "load", "modality_of", "names"]
+__all__ = [
+    "OWN",
+    "SOURCES",
+    "ImageSet",
+    "Request",
+    "Source",
+    "Splits",
+    "StreamedImages",
+    "data_root",
+    "load",
+    "modality_of",
+    "names",
+]
 
-OWN: Mapping[str, Callable[[str, str], Splits]] = MappingProxyType(
-    {"folder": load_folder, "parquet": load_parquet, "sentences": load_sentences, "waves": load_waves}
-)
-"""Kind of a user's own data, ``<kind>:<path>``, to a function of the whole name and the path."""
-
-_IMAGENETS = ("imagenet", "imagenet100")
 _GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a source; the arguments of :func:`load`, checked, with its folder resolved."""
+
+    name: str
+    root: Path
+    download: bool
+    n_train: int | None
+    n_test: int | None
+    seed: int
+
+    @property
+    def path(self) -> str:
+        """What stands behind the colon of a user's own data."""
+        return self.name.partition(":")[2]
+
+    def limit(self, splits: Splits) -> Splits:
+        """A whole data set, cut to the sizes asked for."""
+        cut = splits.limited if isinstance(splits, AnnotatedSplits) else partial(_limit, splits)
+        return cut(self.n_train, self.n_test, self.seed)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data of one name come from.
+
+    Args:
+        modality: see :mod:`contrastlab.data.modalities`.
+        read: makes the splits, cut to the sizes asked for.
+    """
+
+    modality: str
+    read: Callable[[Request], Splits]
+
+
+def _whole(modality: str, read: Callable[[Request], Splits]) -> Source:
+    return Source(modality, lambda asked: asked.limit(read(asked)))
+
+
+_PICTURES = {
+    "digits": lambda asked: load_digits(),
+    **dict.fromkeys(PUBLISHED, lambda asked: load_published(asked.name, asked.root, asked.download)),
+    **dict.fromkeys(TARGETS, lambda asked: load_target(asked.name, asked.root)),
+    "tinyimagenet": lambda asked: load_tinyimagenet(asked.root),
+    "div2k": lambda asked: load_div2k(asked.root),
+    **dict.fromkeys(("imagenet", "imagenet100"), lambda asked: load_imagenet(asked.name, asked.root)),
+    **dict.fromkeys(ANNOTATED, lambda asked: load_annotated(asked.name, asked.root)),
+}
+
+SOURCES: Mapping[str, Source] = MappingProxyType({
+    **dict.fromkeys(_GENERATED, Source("image", lambda asked: _load_shapes(asked))),
+    **{name: _whole("image", read) for name, read in _PICTURES.items()},
+    "clips": Source("clip", lambda asked: _load_clips(asked)),
+    **dict.fromkeys(VIDEOS, _whole("clip", lambda asked: load_videos(asked.name, asked.root))),
+    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, a.n_train, a.n_test, a.seed))),
+    **dict.fromkeys(TEXTS, _whole("sentence", lambda asked: TEXTS[asked.name](asked.root))),
+    **dict.fromkeys(SPEECH, _whole("waveform", lambda asked: SPEECH[asked.name](asked.root))),
+})  # fmt: skip
+"""Name of a data set to its source."""
+
+OWN: Mapping[str, Source] = MappingProxyType({
+    "folder": _whole("image", lambda asked: load_folder(asked.name, asked.path)),
+    "parquet": _whole("image", lambda asked: load_parquet(asked.name, asked.path)),
+    "annotated": _whole("image", lambda asked: load_own(asked.name, own_path(asked.name, asked.path))),
+    "sentences": _whole("sentence", lambda asked: load_sentences(asked.name, asked.path)),
+    "waves": _whole("waveform", lambda asked: load_waves(asked.name, asked.path)),
+})  # fmt: skip
+"""Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
 
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
-    known = (
-        *_GENERATED,
-        "digits",
-        "tinyimagenet",
-        "div2k",
-        *PUBLISHED,
-        *TARGETS,
-        *TEXTS,
-        *SPEECH,
-        *_IMAGENETS,
-        "clips",
-        *VIDEOS,
-        *SCENES,
-        *ANNOTATED,
-    )
-    return tuple(sorted(known))
+    return tuple(sorted(SOURCES))
+
+
+def _source(name: str) -> Source | None:
+    kind, _, location = name.partition(":")
+    return OWN.get(kind) if location else SOURCES.get(name)
 
 
 def modality_of(name: str) -> str:
-    """The modality of a data set by its name, without loading it; see :mod:`contrastlab.data.modalities`."""
-    kinds = {"sentence": TEXTS, "waveform": SPEECH, "clip": ("clips", *VIDEOS), "scene": SCENES}
-    if name.startswith("sentences:"):
-        return "sentence"
-    if name.startswith("waves:"):
-        return "waveform"
-    return next((kind for kind, known in kinds.items() if name in known), "image")
+    """The modality of a data set by its name, without loading it; ``image`` for a name that is none."""
+    source = _source(name)
+    return source.modality if source else "image"
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -89,7 +155,7 @@ def data_root(root: str | Path | None = None) -> Path:
     if root is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         root = os.environ.get("CONTRASTLAB_DATA") or cache / "contrastlab"
-    return Path(root).expanduser()
+    return own_path("data root", root)
 
 
 def load(
@@ -147,45 +213,41 @@ def load(
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
         ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
         CorruptFileError: a stored image or table cannot be read.
+        TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
+    if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
+        raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
     for argument, value in (("n_train", n_train), ("n_test", n_test)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise reject(argument, value, "an integer of at least 1, or None for all")
-    if name in _GENERATED:
-        return _load_shapes(name, n_train or 10_000, n_test or 2_000, seed)
-    if name == "clips":
-        return _load_clips(name, n_train or 1_000, n_test or 400, seed)
-    if name in SCENES:
-        return load_scenes(name, data_root(root), n_train, n_test, seed)
-    kind, _, location = name.partition(":")
-    if kind in OWN and location:
-        splits = OWN[kind](name, location)
-    elif name == "digits":
-        splits = load_digits()
-    elif name in PUBLISHED:
-        splits = load_published(name, data_root(root), download)
-    elif name in VIDEOS:
-        splits = load_videos(name, data_root(root))
-    elif name in TARGETS:
-        splits = load_target(name, data_root(root))
-    elif name in ANNOTATED or (kind == "annotated" and location):
-        own = load_annotated(name, data_root(root)) if name in ANNOTATED else load_own(name, Path(location))
-        return own.limited(n_train, n_test, seed)
-    elif name in TEXTS:
-        splits = TEXTS[name](data_root(root))
-    elif name in SPEECH:
-        splits = SPEECH[name](data_root(root))
-    elif name == "tinyimagenet":
-        splits = load_tinyimagenet(data_root(root))
-    elif name == "div2k":
-        splits = load_div2k(data_root(root))
-    elif name in _IMAGENETS:
-        splits = load_imagenet(name, data_root(root))
-    else:
-        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in (*OWN, "annotated"))))
-    return _limit(splits, n_train, n_test, seed)
+    source = _source(name)
+    if source is None:
+        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
+    with _named(name):
+        return source.read(Request(name, data_root(root), download, n_train, n_test, seed))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What a reader raises on damaged files, as an error that names the data set."""
+    try:
+        yield
+    except ContrastLabError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{name}: {error.filename} does not exist") from error
+    except (OSError, EOFError, ValueError, LookupError, csv.Error) as error:
+        raise CorruptFileError(f"{name}: its files cannot be read: {error!r}") from error
+
+
+def _writable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
+        return False
+    return True
 
 
 def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
@@ -216,7 +278,8 @@ def _check_counts(n_train: int, n_test: int) -> None:
             raise reject(argument, value, f"at most {most}: the generator counts no further")
 
 
-def _load_shapes(name: str, n_train: int, n_test: int, seed: int) -> Splits:
+def _load_shapes(asked: Request) -> Splits:
+    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 10_000, asked.n_test or 2_000
     _check_counts(n_train, n_test)
     train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
     return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
@@ -228,7 +291,8 @@ def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet
     return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)
 
 
-def _load_clips(name: str, n_train: int, n_test: int, seed: int) -> ClipSplits:
+def _load_clips(asked: Request) -> ClipSplits:
+    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 1_000, asked.n_test or 400
     _check_counts(n_train, n_test)
     train, test = _clips(name, "train", 0, n_train, seed), _clips(name, "test", shapes.TEST_OFFSET, n_test, seed)
     return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")

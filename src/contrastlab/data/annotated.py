@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab.data import coco
+from contrastlab.data import coco, limits
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import Splits
 from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject
@@ -31,7 +31,7 @@ class AnnotatedImages:
         pictures: uint8 ``[3, H, W]``, one for each of ``annotations.images``, where they lie in memory.
 
     Raises:
-        ArgumentError: there is not one picture for each of the annotated ones.
+        ArgumentError: there is not one picture for each of the annotated ones, or a file name leads out of the folder.
         MissingDataError: a file that the annotations name is not there.
     """
 
@@ -50,6 +50,7 @@ class AnnotatedImages:
                 raise reject("pictures", len(self.pictures), f"{len(self.annotations.images)}, one for each annotated")
             return
         names = [str(image["file_name"]) for image in self.annotations.images.values()]
+        limits.check_inside(f"{self.name}: file_name", names)
         absent = [name for name in names if not (self.folder / name).exists()]
         if absent:
             raise MissingDataError(
@@ -121,7 +122,10 @@ class AnnotatedImages:
         if masks:
             if not self.annotations.masks:
                 raise NotApplicableError(f"{self.name} has no masks")
-            drawn = [draw(each["segmentation"], about["height"], about["width"]) for each in objects]
+            where = f"{self.name}, annotation"
+            drawn = [
+                draw(each["segmentation"], about["height"], about["width"], f"{where} {each['id']}") for each in objects
+            ]
             shape = (0, about["height"], about["width"])
             found["masks"] = torch.stack(drawn) if drawn else torch.zeros(shape, dtype=torch.uint8)
         if keypoints and kind is not None:
@@ -176,23 +180,35 @@ class AnnotatedSplits(Splits):
         return self
 
 
-def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int) -> Tensor:
+def draw(
+    mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask"
+) -> Tensor:  # fmt: skip
     """Pixels of a mask: uint8 ``[height, width]``, one inside.
 
     Args:
         mask: run lengths, packed or as a list, or polygons.
         height: of the picture in pixels.
         width: of the picture in pixels.
+        where: what to call it in errors.
 
     Raises:
+        CorruptFileError: its run lengths or polygons are not those of a mask of this size.
         MissingExtraError: the extra ``dense`` is not installed.
     """
     functions = import_extra("faster_coco_eval", "dense").mask
-    if isinstance(mask, Mapping):
-        packed = functions.frPyObjects(dict(mask), height, width) if isinstance(mask["counts"], list) else dict(mask)
-    else:
-        packed = functions.merge(functions.frPyObjects([list(polygon) for polygon in mask], height, width))
-    pixels = np.asarray(functions.decode(packed)).reshape(height, width)
+    try:
+        if isinstance(mask, Mapping):
+            listed = isinstance(mask["counts"], list)
+            packed = functions.frPyObjects(dict(mask), height, width) if listed else dict(mask)
+        else:
+            reach = 16 * max(height, width)  # a corner far outside would be walked to pixel by pixel
+            if not all(abs(value) <= reach for polygon in mask for value in polygon):
+                raise ValueError(f"a corner is more than {reach} pixels away")
+            packed = functions.merge(functions.frPyObjects([list(polygon) for polygon in mask], height, width))
+        pixels = np.asarray(functions.decode(packed)).reshape(height, width)
+    except (ValueError, RuntimeError, TypeError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
     return torch.from_numpy(np.array(pixels, dtype=np.uint8))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from contrastlab.data import coco, silhouettes, voc
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.data.images.pictures import decode
-from contrastlab.errors import MissingDataError, unknown
+from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 
 def _note(text: str, *parts: coco.Annotations) -> str:
@@ -108,8 +108,12 @@ def _lsp(name: str, root: Path) -> AnnotatedSplits:
     folder = root / "lsp"
     try:
         joints = loadmat(str(folder / "joints.mat"))["joints"]
-    except (FileNotFoundError, OSError) as error:
+        if joints.ndim != 3 or joints.shape[:2] != (len(JOINTS.names), 3):
+            raise ValueError(f"joints have the shape {joints.shape}, not {(len(JOINTS.names), 3, 'pictures')}")
+    except FileNotFoundError as error:
         raise MissingDataError(f"Leeds Sports Pose: {folder / 'joints.mat'} does not exist") from error
+    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise CorruptFileError(f"Leeds Sports Pose: {folder / 'joints.mat'} cannot be read: {error}") from error
     images: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
     for path in sorted((folder / "images").glob("im*.jpg")):

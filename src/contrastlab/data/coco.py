@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contrastlab import files
+from contrastlab.data import limits
 from contrastlab.errors import CorruptFileError, MissingDataError, reject
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
@@ -153,7 +154,7 @@ def load_json(path: Path) -> dict[str, Any]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise MissingDataError(f"{path} does not exist: annotations in COCO's form are looked for there") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
     if not isinstance(raw, dict) or not all(isinstance(raw.get(key), list) for key in _LISTS):
         raise CorruptFileError(
@@ -214,13 +215,18 @@ def parse(
         known = {category["id"] for category in categories}
         kind = keypoints or _keypoint_kind(categories)
         objects, left_out = [], 0
+        for image in images.values():
+            width, height = image["width"], image["height"]
+            if not all(isinstance(side, int) and side > 0 for side in (width, height)):
+                raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
+            limits.check_pixels(width, height, f"{name}, image {image['id']}")
         for each in marked:
             where = f"{name}, annotation {each['id']}"
             if each["image_id"] not in images:
                 raise reject(f"{where}: image_id", each["image_id"], "the id of one of the file's images")
             if each["category_id"] not in known:
                 raise reject(f"{where}: category_id", each["category_id"], "the id of one of the file's categories")
-            box = tuple(float(value) for value in each["bbox"])
+            box = tuple(float(value) for value in each["bbox"] if isinstance(value, int | float))
             if len(box) != 4 or not all(map(math.isfinite, box)) or min(box[2:]) < 0:
                 raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
             if min(box[2:]) == 0:
@@ -231,7 +237,7 @@ def parse(
             image = images[each["image_id"]]
             _check_mask(each.get("segmentation"), image, where, strict)
             objects.append({**_checked(each, kind, where), "bbox": list(box)})
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptFileError(f"{name} is not in COCO's form: {error!r}") from error
     federated = any("neg_category_ids" in image for image in images.values())
     chosen: Rule = rule or ("lvis" if federated else "coco")

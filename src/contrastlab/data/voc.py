@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
+from contrastlab.data import limits
 from contrastlab.data.coco import Annotations, Rule
 from contrastlab.errors import CorruptFileError, MissingDataError
 
@@ -25,11 +28,13 @@ def read_voc(folder: Path, part: str, classes: Sequence[str] | None = None, rule
 
     Raises:
         MissingDataError: a file is not there.
-        CorruptFileError: an annotation cannot be read.
+        CorruptFileError: an annotation cannot be read, or declares a document type.
+        ArgumentError: a list names a file outside the folder.
     """
     listed = folder / "ImageSets" / "Main" / f"{part}.txt"
     try:
-        stems = [line.split()[0] for line in listed.read_text(encoding="utf-8").splitlines() if line.strip()]
+        stems = [line.split()[0] for line in _lines(listed) if line.strip()]
+        limits.check_inside(f"{listed}: picture", stems)
         if classes is None:
             everything = [_voc_file(file) for file in sorted((folder / "Annotations").glob("*.xml"))]
             classes = sorted({found["name"] for _, objects in everything for found in objects})
@@ -62,16 +67,37 @@ def read_voc(folder: Path, part: str, classes: Sequence[str] | None = None, rule
 
 def _voc_file(path: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
     try:
-        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        root = _parsed(path.read_text(encoding="utf-8"))
         size = {side: int(_text(root, f"size/{side}")) for side in ("width", "height")}
         objects = []
         for each in root.iter("object"):
             corners = {name: float(_text(each, f"bndbox/{name}")) for name in ("xmin", "ymin", "xmax", "ymax")}
             difficult = int(each.findtext("difficult", "0"))
+            if not all(map(math.isfinite, corners.values())):
+                raise ValueError(f"a box has the corners {corners}: accepted are finite numbers")
             objects.append({"name": _text(each, "name"), "difficult": difficult, **corners})
-    except (ElementTree.ParseError, ValueError) as error:
+    except (ElementTree.ParseError, expat.ExpatError, ValueError) as error:
         raise CorruptFileError(f"{path} is no annotation in PASCAL VOC's form: {error}") from error
     return size, objects
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not UTF-8: {error.reason}") from error
+
+
+def _parsed(text: str) -> ElementTree.Element:
+    # without a document type there are no entities, which would make a small file large or name other files
+    reader = expat.ParserCreate()
+
+    def refuse(name: str, *_: object) -> None:
+        raise ValueError(f"it declares a document type, <!DOCTYPE {name}>: accepted is XML without one")
+
+    reader.StartDoctypeDeclHandler = refuse
+    reader.Parse(text, True)
+    return ElementTree.fromstring(text)  # noqa: S314 - it has no document type
 
 
 def _text(element: ElementTree.Element, path: str) -> str:

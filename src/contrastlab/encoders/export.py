@@ -87,6 +87,8 @@ def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.
         same: dict[str, str] = values.get("same", {})
         how = dict(values["build"])
         make = BUILDERS[how.pop("kind", "image")]
+        if "weights" in how:  # they are in this file; another folder is not read on its behalf
+            raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")
         own = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
         for name, encoder in own.items():
             prefix = f"{name}." if len(streams) > 1 else ""

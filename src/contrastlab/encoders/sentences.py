@@ -88,7 +88,9 @@ def _quiet() -> Iterator[None]:
 def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
     try:
         with _quiet():
-            made: nn.Module = transformers.AutoModel.from_pretrained(weights, config=config, local_files_only=True)
+            made: nn.Module = transformers.AutoModel.from_pretrained(
+                weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
+            )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
     return made
@@ -98,7 +100,7 @@ def build(
     config: Mapping[str, Any], *, head: str = "linear", dim: int = 128, pooling: Literal["cls", "mean"] = "cls",
     in_channels: int = 1, weights: Path | None = None,
 ) -> SentenceEncoder:  # fmt: skip
-    """A new encoder of sentences, on the CPU, in training mode.
+    """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
     Args:
         config: what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, ….
@@ -118,7 +120,10 @@ def build(
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:
         made = transformers.AutoConfig.for_model(config.get("model_type"), **given)
-        backbone = transformers.AutoModel.from_config(made) if weights is None else _read(transformers, weights, made)
+        if weights is None:
+            backbone = transformers.AutoModel.from_config(made, trust_remote_code=False)
+        else:
+            backbone = _read(transformers, weights, made)
     except (ValueError, KeyError, TypeError) as error:
         accepted = f"a model that transformers builds ({error})"
         raise errors.reject("config", config.get("model_type"), accepted) from error

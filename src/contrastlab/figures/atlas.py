@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 import pandas as pd
 
-from contrastlab import data, methods, papers, report, results
+from contrastlab import data, escape, methods, papers, report, results
 from contrastlab.results import Result
 
 __all__ = ["anchor", "card", "commands", "grid", "modalities", "neighbours", "numbers", "table"]
@@ -63,14 +62,14 @@ def anchor(method: str) -> str:
 def table() -> str:
     """The grid as HTML; the name of a method leads to its card, and ``tables.js`` adds a filter to each choice."""
     frame = grid().drop(columns="label")
-    head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in ("method", *frame.columns))
+    head = "".join(f'<th scope="col">{escape.html(name)}</th>' for name in ("method", *frame.columns))
     body = "".join(
-        f'<tr><th scope="row"><a href="#{anchor(str(name))}">{escape(str(name))}</a></th>'
-        + "".join(f"<td>{escape(f'{v:g}' if isinstance(v, float) else str(v))}</td>" for v in row)
+        f'<tr><th scope="row"><a href="#{anchor(str(name))}">{escape.html(name)}</a></th>'
+        + "".join(f"<td>{escape.html(f'{v:g}' if isinstance(v, float) else str(v))}</td>" for v in row)
         + "</tr>"
         for name, row in zip(frame.index, frame.to_numpy(), strict=True)
     )
-    return f'<table class="atlas"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table class="atlas {escape.LITERAL}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def neighbours(method: str) -> dict[str, tuple[str, ...]]:
@@ -164,20 +163,24 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
     """
     recipe = methods.get(method)
     lines = [f"$$ {recipe.equation} $$", "", "| choice | part |", "| --- | --- |"]
-    lines += [f"| {name} | `{part!r}` |" for name, part in recipe.choices().items()]
+    lines += [f"| {name} | `{_code(part)}` |" for name, part in recipe.choices().items()]
     if recipe.note:
         lines += ["", recipe.note]
     frame = numbers(method, stored)
     if len(frame):
         lines += ["", "| " + " | ".join(frame.columns) + " |", "| " + " | ".join("---" for _ in frame.columns) + " |"]
         for values in frame.itertuples(index=False):
-            lines.append("| " + " | ".join(_text(value) for value in values) + " |")
+            lines.append("| " + " | ".join(escape.markdown(_text(value)) for value in values) + " |")
     near = neighbours(method)
     if near:
         lines += ["", "One choice away:", ""]
         lines += [f"- {choice}: {', '.join(f'`{name}`' for name in names)}" for choice, names in near.items()]
     lines += [line for command in commands(method) for line in ("", "```sh", command, "```")]
     return "\n".join(lines)
+
+
+def _code(part: object) -> str:
+    return escape.line(repr(part)).replace("`", "'").replace("|", "\\|")
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
+from contrastlab import escape
 from contrastlab.data.annotated import AnnotatedImages, draw
 from contrastlab.figures.base import COLOURS, require, require_integer
 from contrastlab.studies import Study
@@ -40,7 +41,7 @@ def objects(
     require_integer("pictures", pictures, 1)
     methods = list(dict.fromkeys(str(row["method"]) for row in found.rows))
     words = labels or {}
-    titles = ["truth", *(words.get(method, method) for method in methods)]
+    titles = ["truth", *(escape.html(words.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
         pixels = test[picture].permute(1, 2, 0).numpy()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contrastlab import escape
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels, slices
 
@@ -36,7 +37,7 @@ def _panels(rows: Sequence[Sequence[Any]], titles: Sequence[str], alt: str) -> F
             axis.imshow(picture, interpolation="nearest")
             axis.axis("off")
     for axis, title in zip(axes[0], titles, strict=True):
-        axis.set_title(title, fontsize="small")
+        axis.set_title(escape.mathtext(title), fontsize="small")
     figure.set_label(alt)
     return figure
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from contrastlab import divergences
+from contrastlab import divergences, escape
 from contrastlab.data.speech.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
 from contrastlab.figures.base import canvas
@@ -48,7 +48,8 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> go.Figure:
     """Spectrograms ``[M, F]`` side by side, in decibels, on one scale."""
     if len(views) != len(titles):
         raise reject("titles", titles, f"{len(views)} of them")
-    figure = make_subplots(rows=1, cols=len(views), subplot_titles=titles, shared_yaxes=True)
+    shown = [escape.html(title) for title in titles]
+    figure = make_subplots(rows=1, cols=len(views), subplot_titles=shown, shared_yaxes=True)
     low, high = (float(f(torch.stack([f(view) for view in views]))) for f in (torch.min, torch.max))
     for k, view in enumerate(views, 1):
         figure.add_trace(

@@ -16,6 +16,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from contrastlab import escape
 from contrastlab.divergences import Divergence
 from contrastlab.figures.base import COLOURS
 from contrastlab.papers import TablePlan
@@ -58,7 +59,7 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
         panel.axvline(1, color="0.4", linestyle="--", linewidth=1)
         panel.axvline(1.5, color="0.4", linestyle=":", linewidth=1)
         panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base")
-        panel.set_title(f"{dataset}, {profile}")
+        panel.set_title(escape.mathtext(f"{dataset}, {profile}"))
         ratios = rings.filter(like="ratio").to_numpy(dtype=float)
         panel.set_xlim(min(0.8, float(np.nanmin(ratios)) - 0.05), max(1.6, float(np.nanmax(ratios)) + 0.05))
         panel.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.22))
@@ -124,7 +125,7 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
                 label = table.plan.label(method)
                 panel.axhline(measured[method].mean, color=colour, linestyle=style, label=label)
         panel.set_xlabel(name)
-    axes[0].set_ylabel(f"{table.metric.label} (%)\n{table.dataset}, {table.profile}")
+    axes[0].set_ylabel(f"{table.metric.label} (%)\n{escape.mathtext(f'{table.dataset}, {table.profile}')}")
     axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 

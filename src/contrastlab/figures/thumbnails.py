@@ -6,7 +6,6 @@ import base64
 import io
 import zlib
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from plotly import colors
 
+from contrastlab import escape
 from contrastlab.errors import reject
 
 WIDTH, HEIGHT, EDGE = 240, 132, 8
@@ -44,7 +44,7 @@ def thumbnail(figure: go.Figure, title: str) -> str:
     else:
         raise reject("figure", [trace.type for trace in figure.data], "one with a scatter, a bar or a heatmap")
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape.html(title)}" xmlns="http://www.w3.org/2000/svg">'
         f"{inner}</svg>"
     )
 
@@ -62,10 +62,11 @@ def cards(entries: Iterable[tuple[str, str, str, str, go.Figure | str]]) -> str:
     for address, title, see, turn, figure in entries:
         picture = figure if isinstance(figure, str) else thumbnail(figure, f"A figure of the chapter: {title}")
         made.append(
-            f'<a class="chapter-card" href="{escape(address)}"><span class="chapter-stamp">{picture}</span>'
-            f"<strong>{escape(title)}</strong><span>{escape(see)}</span><small>Turn: {escape(turn)}</small></a>"
+            f'<a class="chapter-card" href="{escape.html(address)}"><span class="chapter-stamp">{picture}</span>'
+            f"<strong>{escape.html(title)}</strong><span>{escape.html(see)}</span>"
+            f"<small>Turn: {escape.html(turn)}</small></a>"
         )
-    return f'<div class="chapter-cards">{"".join(made)}</div>'
+    return f'<div class="chapter-cards {escape.LITERAL}">{"".join(made)}</div>'
 
 
 def _length(values: Any) -> int:
@@ -115,9 +116,9 @@ def _scatter(trace: Any, left: NDArray[np.float64], top: NDArray[np.float64]) ->
     if "lines" in (trace.mode or "lines"):
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(left, top, strict=True))
         dash = f' stroke-dasharray="{_DASHES[trace.line.dash]}"' if trace.line.dash in _DASHES else ""
-        out += f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2.5"{dash}/>'
+        out += f'<polyline points="{joined}" fill="none" stroke="{escape.html(colour)}" stroke-width="2.5"{dash}/>'
     if "markers" in (trace.mode or "") and trace.marker.symbol != "line-ew":
-        fill = trace.marker.color if isinstance(trace.marker.color, str) else colour
+        fill = escape.html(trace.marker.color if isinstance(trace.marker.color, str) else colour)
         out += "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}"/>' for x, y in zip(left, top, strict=True)
         )
@@ -129,7 +130,7 @@ def _bars(trace: Any, left: NDArray[np.float64], top: NDArray[np.float64]) -> st
     colours = trace.marker.color if isinstance(trace.marker.color, list | tuple) else [trace.marker.color] * len(left)
     return "".join(
         f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{max(0.0, HEIGHT - EDGE - y):.1f}"'
-        f' fill="{colour or "#BBBBBB"}"/>'
+        f' fill="{escape.html(colour or "#BBBBBB")}"/>'
         for x, y, colour in zip(left, top, colours, strict=False)
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ import ipywidgets
 import plotly.graph_objects as go
 from IPython.display import display
 
-from contrastlab import divergences, figures
+from contrastlab import divergences, escape, figures
 from contrastlab.errors import ContrastLabError
 
 __all__ = [
@@ -50,7 +50,7 @@ def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidge
             try:
                 display(draw(**{name: control.value for name, control in knobs.items()}))
             except ContrastLabError as error:
-                display(ipywidgets.HTML(f"<p role='alert'>{error}</p>"))
+                display(ipywidgets.HTML(f"<p role='alert' class='{escape.LITERAL}'>{escape.html(error)}</p>"))
 
     for control in knobs.values():
         control.observe(show, names="value")

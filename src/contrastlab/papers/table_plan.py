@@ -88,10 +88,10 @@ class TablePlan(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _whole_columns(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        metric = raw.get("metric", "linear")
-        short = {
-            name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in raw["columns"].items()
-        }
+        metric, columns = raw.get("metric", "linear"), raw.get("columns")
+        if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
+            raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+        short = {name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in columns.items()}
         return {**raw, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contrastlab.papers import TablePlan
 from contrastlab.report import bound, claims, inference, searches
 from contrastlab.report.figure import image
-from contrastlab.report.matrix import PROFILES, Kept, Stored, evidence, matrix
+from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
 from contrastlab.report.sentences import Sentences
@@ -32,6 +32,7 @@ __all__ = [
     "Several",
     "Stored",
     "Unavailable",
+    "best_first",
     "bound",
     "claims",
     "evidence",

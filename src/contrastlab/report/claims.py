@@ -11,7 +11,6 @@ import base64
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +21,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
+from contrastlab import escape, papers, tasks
 from contrastlab import methods as recipes
-from contrastlab import papers, tasks
 from contrastlab.errors import reject
 from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
@@ -236,7 +235,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         f"{line['paper']} {line['table']}  {line['claim']}, {line['column']}, {line['profile']} [{line['used']}]"
         for line in shown
     ]
-    axes.set_yticks(range(len(shown)), labels, fontsize="small")
+    axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
@@ -262,7 +261,7 @@ def html(lines: pd.DataFrame) -> str:
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": f"{line['paper']} {line['table']}: {line['claim']}, {line['column']}",
+            "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {line['column']}"),
             "published": signed(
                 line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True
             ),
@@ -282,9 +281,10 @@ def html(lines: pd.DataFrame) -> str:
     )
     missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
-        f'<figure class="published-measured"><figcaption>Claims with a run: {len(shown)} lines.</figcaption>'
+        f'<figure class="published-measured {escape.LITERAL}">'
+        f"<figcaption>Claims with a run: {len(shown)} lines.</figcaption>"
         f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'
-        + (f"<p>Not run, by table: {escape(missing)}.</p>" if missing else "")
+        + (f"<p>Not run, by table: {escape.html(missing)}.</p>" if missing else "")
     )
 
 
@@ -311,6 +311,20 @@ def dictionary() -> pd.DataFrame:
     return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
 
 
+def check_path(path: Path | str) -> Path:
+    """Where lines can be stored: its folder is made, before they are computed.
+
+    Raises:
+        ArgumentError: another ending than ``.csv`` or ``.parquet``.
+        StorageError: the folder cannot be made.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise reject("path", str(path), "a file that ends in .csv or .parquet")
+    make_folder(path.parent)
+    return path
+
+
 def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
     """Store lines for others to load, and the data dictionary beside them.
 
@@ -325,10 +339,7 @@ def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
         ArgumentError: another ending.
         StorageError: a file cannot be written.
     """
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise reject("path", str(path), "a file that ends in .csv or .parquet")
-    make_folder(path.parent)
+    path = check_path(path)
     text = lines.to_csv(index=False)
     write_whole(path, text if path.suffix == ".csv" else lines.to_parquet(index=False))
     return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), dictionary().to_csv(index=False))

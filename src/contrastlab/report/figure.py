@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from html import escape
 from io import BytesIO
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from contrastlab import escape
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, Row
 from contrastlab.tasks import Metric
 
@@ -49,10 +49,10 @@ def dots(
         axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
         if row.method == floor:
             axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
-    axes.set_yticks(range(len(drawn)), [row.label for row in drawn])
+    axes.set_yticks(range(len(drawn)), [escape.mathtext(row.label) for row in drawn])
     axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
     unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
-    axes.set_xlabel(f"{metric.label} ({unit}), profile {profile}, {name}")
+    axes.set_xlabel(f"{metric.label} ({unit}), profile {escape.mathtext(profile)}, {escape.mathtext(name)}")
     key = "filled: above the random encoder   open: not   dashed line: random encoder"
     axes.set_title(f"{key}   diamond: published" if published else key, fontsize="small", loc="left")
     axes.grid(axis="x", color="0.9")
@@ -67,4 +67,4 @@ def image(figure: Figure) -> str:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     picture = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{escape(str(figure.get_label()))}" src="data:image/png;base64,{picture}">'
+    return f'<img alt="{escape.html(figure.get_label())}" src="data:image/png;base64,{picture}">'

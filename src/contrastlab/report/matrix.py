@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
 
-from contrastlab import papers
+from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
 from contrastlab.report.show import Report, Several
@@ -74,6 +73,11 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
     )
 
 
+def best_first(found: Iterable[Stored]) -> list[Stored]:
+    """What says most first; smoke runs are no evidence and are left out."""
+    return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
+
+
 @dataclass(frozen=True)
 class Kept:
     """The best evidence that is kept for one table, as a report; what else is kept, by name.
@@ -101,7 +105,7 @@ class Kept:
 
     def html(self) -> str:
         """For a page."""
-        line = f"<p>{escape(self.line)}</p>" if self.line else ""
+        line = f'<p class="{escape.LITERAL}">{escape.html(self.line)}</p>' if self.line else ""
         return f"{self.best.html() if self.best else ''}{line}"
 
     def _repr_html_(self) -> str:
@@ -128,9 +132,12 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
         for each in evidence(entry, results):
             if each.profile in cells:
                 cells[each.profile].append(str(each))
-        link = f'<a href="{escape(root + entry.notebook[:-6])}.html">{entry.name}</a>' if entry.notebook else entry.name
+        link = escape.html(entry.name)
+        if entry.notebook:
+            link = f'<a href="{escape.html(root + entry.notebook[:-6])}.html">{link}</a>'
         shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
-        marks = "".join(f'<td class="{"there" if text else "none"}">{escape(text) or "–"}</td>' for text in shown)
+        marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
         lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
-    return f'<table class="evidence"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    kind, body = f"evidence {escape.LITERAL}", "".join(lines)
+    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

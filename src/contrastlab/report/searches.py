@@ -44,7 +44,7 @@ def read(path: Path | str) -> dict[str, Any]:
         int(stored["held_out"])
     except FileNotFoundError as error:
         raise MissingDataError(f"{path}: no search of that name is stored") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is no stored search: {error}") from error
     return stored
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
+from contrastlab import escape
 from contrastlab.report.rows import Row
 
 
 class Sentences(tuple[str, ...]):
-    """Lines of text that print themselves."""
+    """Lines of text that print themselves; what a name of somebody's brings along breaks no line."""
+
+    def __new__(cls, lines: Iterable[str] = ()) -> Self:
+        """Of any lines."""
+        return super().__new__(cls, map(escape.line, lines))
 
     def __repr__(self) -> str:
         return "\n".join(self)
 
     def _repr_markdown_(self) -> str:
-        return "\n".join(f"- {escape_markdown(line)}" for line in self)
-
-
-def escape_markdown(text: str) -> str:
-    """``text`` as Markdown shows it to the letter, on one line."""
-    for character in ("\\", "|", "<", "*", "_", "`"):
-        text = text.replace(character, "\\" + character)
-    return text.replace("\n", " ")
+        return "\n".join(f"- {escape.markdown(line)}" for line in self)
 
 
 def listed(names: Sequence[str]) -> str:

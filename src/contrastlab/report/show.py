@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from contrastlab import tasks
+from contrastlab import escape, tasks
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.figure import dots, image
 from contrastlab.report.numbers import signed
 from contrastlab.report.rows import Row, join
-from contrastlab.report.sentences import Sentences, agreement, effect, escape_markdown, listed
+from contrastlab.report.sentences import Sentences, agreement, effect, listed
 from contrastlab.tasks import Metric
 
 _BANNERS = {
@@ -66,12 +65,12 @@ class Report:
     @property
     def caption(self) -> str:
         """Which table, data, profile, metric and copy of the data."""
-        where = f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data
+        where = escape.line(f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data)
         unit = f"{self.metric.unit} of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
         return (
             f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
             f" Data set {where}, profile {self.profile}, {self.metric.label} ({unit})."
-            + (f" Data: {self.data_note}." if self.data_note else "")
+            + (f" Data: {escape.line(self.data_note)}." if self.data_note else "")
             + (f" Printed numbers: {self.printed_note}." if self.printed_note else "")
         )
 
@@ -223,26 +222,26 @@ class Report:
     def markdown(self) -> str:
         """The table for a README or a log."""
         cells = [
-            list(self.texts.columns),
+            [escape.markdown(name) for name in self.texts.columns],
             ["---"] * self.texts.shape[1],
-            *self.texts.map(escape_markdown).to_numpy().tolist(),
+            *self.texts.map(escape.markdown).to_numpy().tolist(),
         ]
         lines = [f"| {' | '.join(line)} |" for line in cells]
-        banner = f"> **{self.banner}**\n\n" if self.banner else ""
-        words = "\n".join(f"- {escape_markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
-        return f"**{escape_markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
+        banner = f"> **{escape.markdown(self.banner)}**\n\n" if self.banner else ""
+        words = "\n".join(f"- {escape.markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
+        return f"**{escape.markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
 
     def html(self) -> str:
         """The table as HTML without styles of its own, everything escaped."""
-        banner = f'<p role="note"><strong>{escape(self.banner)}</strong></p>' if self.banner else ""
+        banner = f'<p role="note"><strong>{escape.html(self.banner)}</strong></p>' if self.banner else ""
         body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
         # the caption is beside the table's box, so that it stays in sight where the box is scrolled
         body = (
-            f'<figure class="published-measured"><figcaption>{escape(self.caption)}</figcaption>'
-            f'<div tabindex="0" role="region" aria-label="{escape(self.caption)}">{body}</div></figure>'
+            f'<figure class="published-measured {escape.LITERAL}"><figcaption>{escape.html(self.caption)}</figcaption>'
+            f'<div tabindex="0" role="region" aria-label="{escape.html(self.caption)}">{body}</div></figure>'
         )
-        words = "".join(f"<li>{escape(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
-        return f"{banner}{body}<ul>{words}</ul>"
+        words = "".join(f"<li>{escape.html(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
+        return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
 
     def _repr_html_(self) -> str:
         return self.html()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from contrastlab import data, files, methods, results, tasks
+from contrastlab import data, files, methods, results, shipped, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
@@ -40,7 +40,7 @@ class Where:
     Args:
         data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
         out_dir: new results go there, and runs under ``out_dir/encoders``.
-        read_also: further folders of stored results, such as the one in the repository.
+        read_also: further folders of stored results: those that are kept, here and with the package.
         accelerator: as Lightning Fabric has it: ``auto``, ``cpu``, ``cuda``.
         devices: devices of this machine for one cell.
         num_nodes: machines for one cell.
@@ -52,7 +52,7 @@ class Where:
 
     data_root: str | Path | None = None
     out_dir: str | Path = "runs"
-    read_also: Sequence[str | Path] = ("results",)
+    read_also: Sequence[str | Path] = shipped.RESULTS
     accelerator: str = "auto"
     devices: int | str = 1
     num_nodes: int = 1
@@ -72,7 +72,7 @@ class Where:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
             )
-        if self.max_minutes is not None and self.max_minutes < 0:
+        if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 
     def fabric(self, settings: Any) -> Fabric:

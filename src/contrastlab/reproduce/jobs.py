@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -63,13 +64,15 @@ def workers(jobs: int | str, where: Where, count: int) -> int:
     Raises:
         ArgumentError: not a number of at least 1.
     """
-    asked = os.environ.get(JOBS_VARIABLE, "auto") if jobs == "auto" else jobs
+    argument, asked = "jobs", jobs
+    if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
+        argument, asked = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
     if asked == "auto":
         gpus = torch.cuda.device_count() if where.accelerator != "cpu" else 0
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         asked = gpus or cores
-    if not str(asked).isdigit() or int(asked) < 1:
-        raise reject("jobs", jobs, "a number of at least 1, or 'auto'")
+    if not re.fullmatch("[0-9]{1,6}", str(asked)) or int(asked) < 1:
+        raise reject(argument, asked, "a number of at least 1, or 'auto'")
     alone = where.devices != 1 or where.num_nodes != 1 or "RANK" in os.environ
     return 1 if alone else max(1, min(int(asked), count))
 
@@ -148,9 +151,7 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
         except BrokenProcessPool as error:
             raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
         finally:
-            if pending:
-                for future in pending:
-                    future.cancel()
+            if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
                 for process in list((pool._processes or {}).values()):
                     with suppress(ProcessLookupError):
                         os.kill(process.pid or 0, signal.SIGTERM)
@@ -183,12 +184,15 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
     def log(line: str) -> None:
         _STATE["lines"].put((_STATE["number"], line))
 
+    if _STATE.get("stopped"):  # cells that were handed out before the stop
+        raise ContrastLabError("stopped")
     one_thread(keys[0][-1])
     try:
         return [_cell(key).run(_STATE["where"], wait=wait, log=log) for key in keys]
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
+        _STATE["stopped"] = True
         raise ContrastLabError(str(stop)) from None
 
 

@@ -12,6 +12,7 @@ A notebook of a study that is no table has :func:`study` instead of :func:`open`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from contrastlab import papers, report, results
+from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell, Where
@@ -70,7 +71,7 @@ class Claim:
 
     def _repr_html_(self) -> str:
         body = self.printed.to_html(border=0, na_rep="") if self._has_numbers else ""
-        return f"<p>{self.plan.claim}</p>{body}"
+        return f"<p>{escape.html(self.plan.claim)}</p>{body}"
 
     @property
     def _has_numbers(self) -> bool:
@@ -123,8 +124,8 @@ class Study:
 
     @property
     def read_also(self) -> tuple[Path, ...]:
-        """Where the project keeps results."""
-        return (self.root / "results",)
+        """Where results are kept: by the project, and with the package."""
+        return (self.root / "results", shipped.folder("results"))
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -211,8 +212,7 @@ class Notebook(Study):
         """
         plan = self.plan(number)
         entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
-        every = report.evidence(entry, results.find(self.read_also))
-        ranked = sorted((e for e in every if e.profile in report.PROFILES), key=lambda e: e.rank, reverse=True)
+        ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
         return report.Kept(entry.name, best, tuple(ranked[1:]))
 
@@ -260,6 +260,31 @@ def _has(plan: TablePlan, name: str) -> bool:
     except UnknownNameError:
         return False
     return True
+
+
+def write(target: str, to: Path | None = None) -> Path:
+    """Write the notebook of a table, without outputs, to run and change; gives the file.
+
+    Args:
+        target: a table such as ``ring/table1``, or a notebook by its name, such as ``crosses``.
+        to: a file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
+
+    Raises:
+        UnknownNameError: no table or notebook of that name, or a table without a notebook; with near matches.
+        ArgumentError: the file is there already, or is no ``.ipynb``.
+        StorageError: it cannot be written.
+    """
+    of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
+    known = of_tables | {name: name for name in shipped.notebooks()}
+    if target not in known:
+        raise unknown("table with a notebook", target, known)
+    path = Path(f"{known[target]}.ipynb") if to is None else to / f"{known[target]}.ipynb" if to.is_dir() else to
+    if path.suffix != ".ipynb":
+        raise reject("to", str(to), "a file that ends in .ipynb, or a folder that is there")
+    if path.exists():
+        raise reject("to", str(path), "a file that is not there yet; nothing was overwritten")
+    document = shipped.notebook(known[target])
+    return files.write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def study(

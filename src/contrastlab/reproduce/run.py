@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,10 +34,21 @@ from contrastlab.settings import Settings
 
 RECORD = "run.json"
 _SCHEMA = 1
-_FIELDS = frozenset(
+_FIELDS: Mapping[str, Any] = MappingProxyType(
     {
-        "schema", "hash", "recipe", "settings", "dataset", "data_note", "data_fingerprint", "modality", "seed",
-        "precision", "history", "seconds", "images", "provenance", "encoder_checksum",
+        "hash": str,
+        "recipe": dict,
+        "dataset": str,
+        "seed": int,
+        "history": list,
+        "seconds": int | float,
+        "images": int | float,
+    }
+)
+_OPTIONAL = frozenset(
+    {
+        "schema", "settings", "data_note", "data_fingerprint", "modality", "precision", "provenance",
+        "encoder_checksum",
     }
 )  # fmt: skip
 
@@ -183,9 +196,16 @@ def read_record(folder: Path) -> dict[str, Any]:
         if record["schema"] != _SCHEMA:
             raise ValueError(f"schema={record['schema']!r}: accepted is {_SCHEMA}; a newer version may have written it")
         record = files.verified(record)
-        if not {"hash", "recipe", "dataset", "seed", "history", "seconds", "images"} <= record.keys() <= _FIELDS:
-            raise ValueError("fields are missing or unknown")
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        if strange := record.keys() - _FIELDS.keys() - _OPTIONAL:
+            raise ValueError(f"{', '.join(sorted(strange))}: no field of a record")
+        wrong = [name for name, kind in _FIELDS.items() if not isinstance(record.get(name), kind)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
+        if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
+            raise ValueError(f"hash={record['hash']!r}: accepted are 64 hexadecimal digits")
+        if not isinstance(record["recipe"].get("name"), str):
+            raise ValueError("its recipe has no name")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
     return record
 

@@ -32,10 +32,13 @@ def choose_profile(profile: str, known: Sequence[str]) -> str:
     Raises:
         UnknownNameError: not one of ``known``.
     """
-    if profile == "auto":
-        profile = os.environ.get(PROFILE_VARIABLE) or ("paper" if torch.cuda.is_available() else "laptop")
+    kind = "profile"
+    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
+    elif profile == "auto":
+        profile = "paper" if torch.cuda.is_available() else "laptop"
     if profile not in known:
-        raise unknown("profile", profile, ("auto", *known))
+        raise unknown(kind, profile, ("auto", *known))
     return profile
 
 
@@ -55,8 +58,8 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
         found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
     except (TypeError, ValueError):
         found = ()
-    if not found or min(found) < 0:
-        raise reject("seeds", seeds, "non-negative integers: 3, '0,1,2' or [0, 1, 2]")
+    if not found or min(found) < 0 or max(found) >= 2**32:
+        raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
     return found
 
 

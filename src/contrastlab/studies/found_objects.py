@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from contrastlab import data, papers, tasks
+from contrastlab import data, papers, shipped, tasks
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.reproduce.cells import Cell, Where
@@ -29,7 +29,7 @@ ROWS = ("ours/random", "ring/moco", "ours/supervised")
 def study(
     column: str, dataset: str, *, profile: str = "smoke", rows: Sequence[str] = ROWS, pictures: int = 3,
     best: int = 12, data_root: str | Path | None = None, out_dir: Path | str = "runs",
-    read_also: Sequence[Path | str] = ("results",),
+    read_also: Sequence[Path | str] = shipped.RESULTS,
 ) -> Study:  # fmt: skip
     """The detections with the highest scores in the first test pictures; stored, or measured and stored.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab import data, papers
+from contrastlab import data, papers, shipped
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
@@ -42,7 +43,7 @@ def unpack(text: str, shape: Sequence[int]) -> Tensor:
         CorruptFileError: the text holds other than ``shape`` classes.
     """
     try:
-        flat = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8)
+        flat = np.frombuffer(zlib.decompressobj().decompress(base64.b85decode(text), math.prod(shape) + 1), np.uint8)
         return torch.from_numpy(flat.reshape(tuple(shape)).astype(np.int64))
     except (ValueError, zlib.error) as error:
         raise CorruptFileError(f"stored classes are not of shape {tuple(shape)}: {error}") from error
@@ -64,7 +65,7 @@ def _config(dataset: str, profile: str, scenes: int) -> dict[str, Any]:
 
 def study(
     dataset: str, profile: str, *, scenes: int = 4, data_root: str | Path | None = None, out_dir: Path | str = "runs",
-    read_also: Sequence[Path | str] = ("results",), prefer: str = "laptop",
+    read_also: Sequence[Path | str] = shipped.RESULTS, prefer: str = "laptop",
 ) -> Study:  # fmt: skip
     """What the segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured and stored.
 

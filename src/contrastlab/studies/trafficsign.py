@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import data, tasks
+from contrastlab import data, shipped, tasks
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
 from contrastlab.errors import unknown
@@ -69,7 +69,7 @@ def nearest_pixels(
 
 def study(
     *, side: int = 16, data_root: str | Path | None = None, out_dir: Path | str = "runs",
-    read_also: Sequence[Path | str] = ("results",),
+    read_also: Sequence[Path | str] = shipped.RESULTS,
 ) -> Study:  # fmt: skip
     """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored.
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import files
+from contrastlab.data.limits import own_path
 from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
@@ -83,7 +84,8 @@ def tvl1(frames: Tensor) -> Tensor:
 
 def cache_folder() -> Path:
     """Where estimates are kept: ``contrastlab/flow`` in the user's cache folder (``XDG_CACHE_HOME``)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "contrastlab" / "flow"
+    cache = own_path("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "contrastlab" / "flow"
 
 
 def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tensor:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +18,10 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab import files
+from contrastlab.data import limits
 from contrastlab.data.clips.flow import ZERO, cache_folder, quantise, tvl1
 from contrastlab.data.clips.sets import spread
+from contrastlab.data.images.pictures import opened
 from contrastlab.data.images.sets import check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
@@ -48,7 +51,7 @@ class VideoFiles:
         cache: folder of the zip files; by default below :func:`contrastlab.data.clips.flow.cache_folder`.
 
     Raises:
-        ArgumentError: labels and paths do not match, or a window without frames.
+        ArgumentError: labels and paths do not match, a path leads out of the folder, or a window without frames.
     """
 
     resident: ClassVar[bool] = False
@@ -68,6 +71,7 @@ class VideoFiles:
 
     def __post_init__(self) -> None:
         check_labels(self.labels, self.classes, len(self.paths))
+        limits.check_inside("paths", self.paths)
         if self.length < 1:
             raise reject("length", self.length, "an integer >= 1")
 
@@ -182,15 +186,20 @@ def decode(path: Path) -> Tensor:
         MissingDataError: the file is not there.
         MissingExtraError: PyAV is not installed; the message says which extra brings it.
         CorruptFileError: no frame can be decoded; the message names the file.
+        TooLargeError: its frames are too large or too many, see :mod:`contrastlab.data.limits`.
     """
     av = import_extra("av", "video")
     if not path.exists():
         raise MissingDataError(f"{path} does not exist")
-    frames, reason = [], "it has no video stream, or one without frames"
+    frames: list[Tensor] = []
+    reason = "it has no video stream, or one without frames"
     try:
         with av.open(str(path)) as container:
             if container.streams.video:
+                limits.check_pixels(container.streams.video[0].width, container.streams.video[0].height, path)
                 for frame in container.decode(video=0):
+                    limits.check_count(len(frames) + 1, limits.MAX_FRAMES, "frames or more", path)
+                    limits.check_pixels(frame.width, frame.height, path)
                     shown = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
                     frames.append(torch.from_numpy(np.asarray(shown).copy()).permute(2, 0, 1))
     except (av.error.FFmpegError, OSError, ValueError) as error:
@@ -227,9 +236,9 @@ def _open(path: Path) -> zipfile.ZipFile:
 
 def _picture(packed: zipfile.ZipFile, name: str) -> Any:
     try:
-        with Image.open(io.BytesIO(packed.read(name))) as image:
+        with opened(limits.unpacked(packed, name), f"{name} in {packed.filename}") as image:
             return np.asarray(image).copy()
-    except (KeyError, OSError, zipfile.BadZipFile) as error:
+    except (KeyError, OSError, zipfile.BadZipFile, zlib.error, CorruptFileError) as error:
         raise CorruptFileError(
             f"{packed.filename} cannot be read ({error}); delete it to decode its video anew"
         ) from error

@@ -3,31 +3,79 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from contrastlab.errors import CorruptFileError
+from contrastlab.data import limits
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
 
-def decode(source: str | Path | bytes) -> Image.Image:
-    """An encoded image, as grey (mode ``L``) if it is stored so and as ``RGB`` otherwise.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Of Pillow, told by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
+
+
+@contextmanager
+def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
+    """A picture whose header has been read and whose pixels have not.
+
+    Args:
+        source: a file, or its content.
+        where: what to call it in errors; by default the file, or "an image".
 
     Raises:
-        CorruptFileError: the bytes are not an image that Pillow can read.
+        CorruptFileError: it is not a picture of one of :data:`FORMATS`, here or where its pixels are read inside.
+        TooLargeError: it has more pixels than :data:`contrastlab.data.limits.MAX_PIXELS`.
+        FileNotFoundError: it is not there.
     """
-    name = "an image" if isinstance(source, bytes) else str(source)
+    where = where or ("an image" if isinstance(source, bytes) else str(source))
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            return in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            limits.check_pixels(*image.size, where)
+            yield image
     except FileNotFoundError:
         raise
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
-        raise CorruptFileError(f"{name} cannot be decoded: {error}") from error
+    except Image.DecompressionBombError as error:
+        count = re.search(r"[0-9]+ pixels", str(error))
+        raise TooLargeError(
+            f"{where} has {count[0] if count else 'too many pixels'}: accepted are at most {limits.MAX_PIXELS}"
+        ) from error
+    except ContrastLabError:
+        raise
+    except _UNREADABLE as error:
+        raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
+
+
+# what Pillow's readers raise on damaged files
+_UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)
+
+
+def decode(source: Path | bytes, where: str = "") -> Image.Image:
+    """An encoded picture as it is stored, as grey (mode ``L``) or as ``RGB``.
+
+    A palette and CMYK become RGB, transparency is left out, of an animation the first frame is taken, and of 16 bits
+    the upper eight. The orientation that EXIF notes is not applied: annotations count pixels as they are stored, and
+    torchvision's folders are read so, too.
+
+    Raises:
+        CorruptFileError: it cannot be decoded, or has 32 bits a channel.
+        TooLargeError: see :func:`opened`.
+        FileNotFoundError: it is not there.
+    """
+    with opened(source, where) as image:
+        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+            return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        if image.mode in ("I", "F"):
+            raise ValueError(f"pixels of 32 bits (mode {image.mode}): accepted are 8 or 16 bits a channel")
+        return in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
 
 
 def in_mode(image: Image.Image, mode: str) -> Image.Image:

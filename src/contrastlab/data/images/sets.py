@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contrastlab.data import limits
 from contrastlab.data.images.pictures import chw, cropped, decode, square
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
@@ -151,7 +152,8 @@ class StreamedImages:
             object; a file may occur several times. None is whole files.
 
     Raises:
-        ArgumentError: ``channels``, ``resize`` or a box is out of range, or labels, boxes and paths do not match.
+        ArgumentError: ``channels``, ``resize`` or a box is out of range, labels, boxes and paths do not match, or a
+            path leads out of the folder.
     """
 
     resident: ClassVar[bool] = False
@@ -171,6 +173,7 @@ class StreamedImages:
             raise reject("channels", self.channels, "1 or 3")
         if self.resize < 1:
             raise reject("resize", self.resize, "a side of at least 1 pixel")
+        limits.check_inside("paths", self.paths)
         check_labels(self.labels, self.classes, len(self.paths))
         if self.boxes is not None:
             if self.boxes.dtype != torch.int64 or self.boxes.shape != (len(self.paths), 4):

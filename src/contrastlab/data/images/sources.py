@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.tables import _align, _assemble, _renamed, _stack, parquet_files, read_parquet, threaded
-from contrastlab.errors import CorruptFileError, MissingDataError
+from contrastlab.data.limits import check_inside, own_path
+from contrastlab.errors import MissingDataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 """File name endings, in lower case, that count as images."""
@@ -157,8 +157,13 @@ class _Listing:
 
 
 def _image_paths(folder: Path) -> list[Path]:
-    found = []
+    found, seen = [], set()
     for parent, subfolders, names in os.walk(folder, followlinks=True):
+        place = os.path.realpath(parent)
+        if place in seen:  # a link leads to a folder above it
+            subfolders.clear()
+            continue
+        seen.add(place)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         chosen = (n for n in names if os.path.splitext(n)[1].lower() in SUFFIXES and not n.startswith("."))
         found += [Path(parent, name) for name in sorted(chosen)]
@@ -188,20 +193,17 @@ def scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
     return _Listing(folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
 
 
-def _header(path: Path) -> tuple[tuple[int, int], str]:
-    try:
-        with Image.open(path) as image:
-            return image.size, image.mode
-    except (OSError, UnidentifiedImageError) as error:
-        raise CorruptFileError(f"{path} cannot be decoded: {error}") from error
+def _size(path: Path) -> tuple[int, int]:
+    with opened(path) as image:
+        return image.size
 
 
 def _fits(paths: list[Path]) -> bool:
     """Whether all images have one size and fit in memory together."""
-    (width, height), _ = _header(paths[0])
+    width, height = _size(paths[0])
     if len(paths) * 3 * width * height > _RESIDENT_BYTES:
         return False
-    return all(_header(path)[0] == (width, height) for path in paths)
+    return all(_size(path) == (width, height) for path in paths)
 
 
 def load_folder(name: str, location: str) -> Splits:
@@ -217,10 +219,11 @@ def load_folder(name: str, location: str) -> Splits:
 
     Raises:
         MissingDataError: the folder does not exist or has no images.
-        ArgumentError: the test folder has a class that the training folder lacks.
+        ArgumentError: the test folder has a class that the training folder lacks, or a name is not UTF-8.
+        TooLargeError: a picture has too many pixels, see :mod:`contrastlab.data.limits`.
         CorruptFileError: a file cannot be decoded.
     """
-    path = Path(location).expanduser().resolve()
+    path = own_path(name, location).resolve()
     if not path.is_dir():
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
     held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
@@ -234,6 +237,7 @@ def load_folder(name: str, location: str) -> Splits:
         if not listing.paths:
             endings = " ".join(sorted(SUFFIXES))
             raise MissingDataError(f"{name}: no image under {listing.folder} (looked for {endings}).")
+        check_inside(name, listing.paths)
     classes = listings[0].classes
     resident = _fits([listing.folder / p for listing in listings for p in listing.paths])
     parts: list[ImageSet | StreamedImages] = []

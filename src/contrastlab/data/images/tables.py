@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,10 +17,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from contrastlab.data.images.pictures import STREAMED_SIDE, chw, decode, square
+from contrastlab.data import limits
+from contrastlab.data.images.pictures import STREAMED_SIDE, chw, decode, opened, square
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, reject
 
 _In = TypeVar("_In")
 
@@ -88,22 +88,32 @@ _LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "cla
 
 
 def _image_column(schema: Any) -> str | None:
-    """The column that holds encoded images: a struct with the field ``bytes``."""
+    """The column that holds encoded images: a struct with the binary field ``bytes``; a text is no picture."""
     import pyarrow as pa
 
-    usable = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+    def holds_bytes(kind: Any) -> bool:
+        if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+            return False
+        inner = kind.field("bytes").type
+        return bool(pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
+
+    usable = [f.name for f in schema if holds_bytes(f.type)]
     preferred = [name for name in ("img", "image") if name in usable]
     return next(iter(preferred + usable), None)
 
 
 def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
-    """Names in the Hugging Face metadata of the schema, if it has them."""
+    """Names in the Hugging Face metadata of the schema, if it has them; other metadata say nothing of classes."""
     stored = (schema.metadata or {}).get(b"huggingface")
     if stored is None:
         return None
-    features = json.loads(stored).get("info", {}).get("features", {})
-    names = features.get(column, {}).get("names") if isinstance(features.get(column), dict) else None
-    return tuple(names) if names else None
+    try:
+        names: Any = json.loads(stored)
+        for key in ("info", "features", column, "names"):
+            names = names.get(key, {})
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return tuple(names) if isinstance(names, list) and names and all(isinstance(name, str) for name in names) else None
 
 
 def read_parquet(paths: Iterable[Path]) -> _Table:
@@ -118,8 +128,9 @@ def read_parquet(paths: Iterable[Path]) -> _Table:
         are resized to the shortest side among them (at most 256) and cropped to the middle square.
 
     Raises:
-        ArgumentError: there is no image column.
+        ArgumentError: there is no image column, or the labels are neither whole numbers nor texts.
         CorruptFileError: a file or an image in it cannot be read.
+        TooLargeError: an image has too many pixels, see :mod:`contrastlab.data.limits`.
     """
     stamps = []
     for path in paths:
@@ -147,8 +158,10 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
                     "a struct with the fields bytes and path"
                 )
             label_column = next((name for name in _LABEL_COLUMNS if name in schema.names), None)
+            if label_column:
+                _check_label_type(schema.field(label_column).type, f"{path}: column {label_column}")
             table = pq.read_table(path, columns=[image_column] + ([label_column] if label_column else []))
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
         rows = pc.struct_field(table[image_column], "bytes").to_pylist()
         if any(row is None for row in rows):
@@ -158,12 +171,29 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
         if label_column and names is None:
             names = _class_names(schema, label_column)
     labels, classes = _as_labels(values, names)
-    images = _stack(threaded(decode, encoded), len(encoded))
-    encoding = Image.open(io.BytesIO(encoded[0])).format if encoded else None
+    files = ", ".join(path for path, _, _ in stamps)
+    numbered = [(f"{files}: image {k}", content) for k, content in enumerate(encoded)]
+    images = _stack(threaded(lambda item: decode(item[1], item[0]), numbered), len(encoded))
+    encoding = None
+    if encoded:
+        with opened(encoded[0]) as first:
+            encoding = first.format
     return _Table(images, labels, classes, encoding or "nothing")
 
 
+def _check_label_type(kind: Any, where: str) -> None:
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    if not any(test(inner) for test in tests):
+        raise reject(where, str(kind), "one whole number or text for each image")
+
+
 def _as_labels(values: list[Any], names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
+    largest = max((value for value in values if isinstance(value, int)), default=0)
+    if largest >= limits.MAX_CLASSES:
+        raise reject("label", largest, f"numbers of classes, below {limits.MAX_CLASSES}")
     if any(isinstance(value, str) for value in values):
         names = tuple(sorted({value for value in values if value is not None}))
         index = {name: k for k, name in enumerate(names)}
@@ -216,7 +246,7 @@ def load_parquet(name: str, location: str) -> Splits:
     Raises:
         MissingDataError: there is no such file, or no parquet file for training in the folder.
     """
-    path = Path(location).expanduser()
+    path = limits.own_path(name, location)
     if not path.exists():
         raise MissingDataError(f"{name}: {path} does not exist. Give a parquet file or a folder of them.")
     found = {"": [path]} if path.is_file() else parquet_files(path)

@@ -7,8 +7,8 @@ The file is long because every set has a layout of its own.
 
 from __future__ import annotations
 
-import gzip
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastlab.data import coco
+from contrastlab.data import coco, limits
 from contrastlab.data.images import shapes
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
@@ -37,10 +37,10 @@ def _streamed(
     name: str, folder: Path, paths: Sequence[str], labels: Sequence[int], classes: Sequence[str],
     boxes: Sequence[Sequence[int]] | None = None,
 ) -> StreamedImages:  # fmt: skip
+    made = StreamedImages(name, folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
     for path in dict.fromkeys(paths):
         if not (folder / path).exists():
             raise FileNotFoundError(2, "no such file", str(folder / path))
-    made = StreamedImages(name, folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
     return made if boxes is None else replace(made, boxes=torch.tensor(boxes, dtype=torch.int64).reshape(-1, 4))
 
 
@@ -234,7 +234,7 @@ def _parquet(note: str, name: str, folder: Path) -> Splits:
 
 def _mnist_t10k(name: str, folder: Path) -> Splits:
     pixels, labels = (
-        np.frombuffer(gzip.decompress((folder / f"t10k-{kind}-ubyte.gz").read_bytes()), np.uint8, offset=offset)
+        np.frombuffer(limits.gunzipped(folder / f"t10k-{kind}-ubyte.gz"), np.uint8, offset=offset)
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8))
     )
     images = torch.from_numpy(pixels.copy()).reshape(-1, 1, 28, 28)
@@ -252,7 +252,7 @@ def _omniglot(name: str, folder: Path) -> Splits:
             for file in packed.namelist():
                 parts = file.split("/")
                 if file.endswith(".png") and len(parts) == 4:
-                    drawings[parts[1], parts[2], int(Path(file).stem.split("_")[1])] = packed.read(file)
+                    drawings[parts[1], parts[2], int(Path(file).stem.split("_")[1])] = limits.unpacked(packed, file)
     keys = sorted(drawings)
     classes = tuple(dict.fromkeys(f"{alphabet}/{character}" for alphabet, character, _ in keys))
     number = {kind: k for k, kind in enumerate(classes)}
@@ -347,6 +347,10 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 """Name to data set. None of them is downloaded: several are gigabytes, and a table asks for all."""
 
 
+# what readers of these layouts raise on damaged files
+_UNREADABLE = (ValueError, LookupError, TypeError, RuntimeError, EOFError, OSError, zipfile.BadZipFile, zlib.error)
+
+
 @lru_cache(maxsize=len(TARGETS))
 def load_target(name: str, root: Path) -> Splits:
     """Splits of one of :data:`TARGETS`, read once a process.
@@ -365,9 +369,9 @@ def load_target(name: str, root: Path) -> Splits:
         raise MissingDataError(f"{target.title}: {folder} does not exist. {hint}.")
     try:
         return target.read(name, folder)
-    except MissingDataError:
+    except (MissingDataError, CorruptFileError):
         raise
     except FileNotFoundError as absent:
         raise MissingDataError(f"{target.title}: {absent.filename} does not exist. {hint}.") from absent
-    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+    except _UNREADABLE as error:
         raise CorruptFileError(f"{target.title}: a file under {folder} cannot be read: {error!r}") from error

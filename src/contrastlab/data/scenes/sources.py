@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import Splits
 from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
@@ -106,8 +104,9 @@ def _camvid(part: str, path: str, _: int) -> SceneSet:
         raise CorruptFileError(f"{path} cannot be read as images and masks: {error}") from error
     scenes = []
     for picture, mask in rows:
-        rgb = np.asarray(decode(picture).convert("RGB"))
-        classes = np.asarray(Image.open(io.BytesIO(mask))).astype(np.int16)
+        rgb = np.asarray(decode(picture, path).convert("RGB"))
+        with opened(mask, path) as image:  # of a palette, the numbers are the classes
+            classes = np.asarray(image).astype(np.int16)
         if classes.shape != rgb.shape[:2] or int(classes.max()) > len(CAMVID_CLASSES):
             raise CorruptFileError(
                 f"{path}: a mask of shape {classes.shape} with values to {int(classes.max())} beside a picture of"

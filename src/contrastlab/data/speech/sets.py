@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 from torch import Tensor
 
+from contrastlab.data import limits
 from contrastlab.data.images.sets import check_labels
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, import_extra, reject
@@ -41,27 +42,37 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
 
     Raises:
         CorruptFileError: it cannot be read, or has no samples.
+        TooLargeError: it has too many, see :mod:`contrastlab.data.limits`; they have not been decoded.
         MissingExtraError: ``soundfile`` is needed and not installed.
     """
     where = where or str(source)
+    if isinstance(source, Path):
+        limits.check_count(source.stat().st_size, limits.MAX_BYTES, "bytes", where)
     content = source.read_bytes() if isinstance(source, Path) else source
     if not content:
         raise CorruptFileError(f"{where} is empty")
     try:
-        own, samples = _pcm(content)
+        own, samples = _pcm(content, where)
     except (wave.Error, EOFError):
         own, samples = _decoded(content, where)
     if not len(samples):
         raise CorruptFileError(f"{where} has no samples")
+    low, high = limits.RATES
+    if not low <= own <= high:
+        raise CorruptFileError(f"{where} has {own} samples a second: accepted are {low} to {high}")
+    limits.check_count(len(samples) * rate // own, limits.MAX_SAMPLES, f"samples at {rate} a second", where)
     if own != rate:
         shared = math.gcd(own, rate)
         samples = resample_poly(samples, rate // shared, own // shared)
     return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
 
 
-def _pcm(content: bytes) -> tuple[int, NDArray[np.float64]]:
+def _pcm(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
     with wave.open(io.BytesIO(content)) as file:
         width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+        if width > 4:
+            raise wave.Error(f"{8 * width} bits")
+        limits.check_count(len(content) // width, limits.MAX_SAMPLES, "samples", where)
         raw = np.frombuffer(file.readframes(file.getnframes()), dtype=np.uint8)
     raw = raw[: len(raw) - len(raw) % (width * channels)]
     if width == 1:
@@ -76,6 +87,8 @@ def _pcm(content: bytes) -> tuple[int, NDArray[np.float64]]:
 def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
     soundfile = import_extra("soundfile", EXTRA)
     try:
+        about = soundfile.info(io.BytesIO(content))
+        limits.check_count(about.frames * about.channels, limits.MAX_SAMPLES, "samples", where)
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except RuntimeError as error:
         raise CorruptFileError(f"{where} cannot be read as sound: {error}") from error
@@ -168,6 +181,9 @@ class WaveFiles:
         classes: class names.
         rate: samples a second that all are brought to.
         length: samples of each.
+
+    Raises:
+        ArgumentError: a label has no class, or a path leads out of the folder.
     """
 
     resident: ClassVar[bool] = False
@@ -184,6 +200,7 @@ class WaveFiles:
 
     def __post_init__(self) -> None:
         check_labels(self.labels, self.classes, len(self.paths))
+        limits.check_inside("paths", self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from contrastlab.data.images.sets import Splits, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
+from contrastlab.data.limits import own_path
 from contrastlab.data.speech import voices
 from contrastlab.data.speech.sets import WaveFiles, WaveSet, fitted, read_wave
 from contrastlab.errors import CorruptFileError, MissingDataError
@@ -133,13 +134,20 @@ DIGIT_RATE, DIGIT_LENGTH = 8000, 8192
 
 @lru_cache(maxsize=1)
 def _spoken_digits(root: Path) -> tuple[Tensor, list[int], list[str], list[int]]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     paths = sorted((root / "fsdd").glob("*.parquet"))
     if not paths:
         raise MissingDataError(f"fsdd: looked for {root / 'fsdd'}/*.parquet (columns audio, digit, speaker, take).")
-    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    names = [f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}" for row in rows]
+    try:
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        names = [f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}" for row in rows]
+        if not all(isinstance(row["audio"], bytes) for row in rows):
+            raise TypeError("audio is not bytes")
+    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+        columns = "audio, digit, speaker, take"
+        raise CorruptFileError(f"fsdd: {root / 'fsdd'} has not the columns {columns}: {error!r}") from error
     waves = torch.stack(
         [
             fitted(read_wave(row["audio"], DIGIT_RATE, where), DIGIT_LENGTH)
@@ -220,7 +228,7 @@ def load_waves(name: str, location: str) -> Splits:
         MissingDataError: there is no such folder, or no sound in it.
         CorruptFileError: a file has no samples or cannot be read.
     """
-    folder = Path(location).expanduser()
+    folder = own_path(name, location)
     _need(name, folder, "Give a folder of sound files, sorted into a subfolder a class if there are classes.")
     paths = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
     if not paths:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 import torch
 
 from contrastlab.data.images.sets import Splits
+from contrastlab.data.limits import own_path
 from contrastlab.data.text import grammar
 from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
 from contrastlab.errors import CorruptFileError, MissingDataError
@@ -57,7 +58,7 @@ def read_lines(name: str, path: Path) -> list[str]:
 
 def load_sentences(name: str, location: str) -> Splits:
     """The sentences of ``sentences:<file>``; a long one is cut where it is made into tokens."""
-    path = Path(location).expanduser()
+    path = own_path(name, location)
     lines = read_lines(name, path)
     return Sentences(name, SentenceSet.of(name, lines), f"{path.name}: {len(lines):,} lines that are not blank")
 

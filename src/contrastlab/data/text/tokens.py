@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contrastlab.data.limits import own_path
 from contrastlab.data.text.sets import Texts
 from contrastlab.encoders import sentences as networks
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
@@ -140,7 +141,7 @@ def model_folder(name: str, root: Path) -> Path:
     Raises:
         MissingDataError: there is none; the message says where it was looked for.
     """
-    places = [root / "models" / name, *([Path(name).expanduser()] if "/" in name else [])]
+    places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
             return place

@@ -240,7 +240,7 @@ def record(folder: Path) -> dict[str, Any]:
 
     Raises:
         MissingDataError: no detector is there.
-        CorruptFileError: the file is damaged.
+        CorruptFileError: it is damaged.
     """
     path = folder / RECORD
     if not path.exists():
@@ -249,8 +249,8 @@ def record(folder: Path) -> dict[str, Any]:
         known = files.verified(json.loads(path.read_text(encoding="utf-8")))
         if not {"kind", "classes", "losses"} <= known.keys():
             raise ValueError("fields are missing")
-    except (ValueError, TypeError, AttributeError, OSError) as error:
-        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete {folder}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete its folder") from error
     return known
 
 

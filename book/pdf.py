@@ -1,0 +1,135 @@
+"""Chapters of the built book as PDF, printed by Chromium without a network: ``make pdf``, or
+
+    python book/pdf.py _build/html _build/pdf --page ring --knob ring:2=7
+
+A figure with a slider is printed where the slider stands in the page; ``--knob ring:2=7`` puts that of the second
+figure of ``ring`` at its step 7 (figures are counted from 1, steps from 0). Solutions are opened.
+What is left out on paper is in ``book.css`` under ``@media print``. CHROMIUM names the browser; else it is looked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from check import browser_path, foreign
+from playwright.sync_api import Browser, Page, sync_playwright
+
+MARGIN_MM = 14
+TEXT = {"width": round((210 - 2 * MARGIN_MM) / 25.4 * 96), "height": round((297 - 2 * MARGIN_MM) / 25.4 * 96)}
+"""What is left of A4 between the margins, in CSS pixels; figures are laid out at this width."""
+FOOTER = """<div style="font: 8px sans-serif; width: 100%; text-align: center; color: #555">
+<span class="title"></span> · <span class="pageNumber"></span> of <span class="totalPages"></span></div>"""
+FIT = """() => {
+  document.querySelectorAll('.tag_hide-cell details, .solution details').forEach(d => { d.open = true; });
+  return Promise.all([...document.querySelectorAll('.js-plotly-plot')].map(e => Plotly.Plots.resize(e))); }"""
+TURN = """async ([number, step]) => {
+  const figure = document.querySelectorAll('.js-plotly-plot')[number - 1];
+  const slider = ((figure || {}).layout || {}).sliders && figure.layout.sliders[0];
+  if (!slider) return 'no figure with a slider';
+  if (step >= slider.steps.length) return `the steps are 0 to ${slider.steps.length - 1}`;
+  await Plotly.animate(figure, ...slider.steps[step].args);
+  await Plotly.relayout(figure, {'sliders[0].active': step});
+  return ''; }"""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Where the slider of a figure is put: page, number of the figure from 1, step from 0."""
+
+    page: str
+    figure: int
+    step: int
+
+    @classmethod
+    def parse(cls, text: str) -> Knob:
+        """``ring:2=7``.
+
+        Raises:
+            ValueError: it has another form.
+        """
+        match = re.fullmatch(r"([a-z_]+):([1-9]\d*)=(\d+)", text)
+        if not match:
+            raise ValueError(f"--knob {text!r}: accepted is PAGE:FIGURE=STEP, such as ring:2=7")
+        return cls(match[1], int(match[2]), int(match[3]))
+
+
+def chapters(root: Path) -> list[str]:
+    """Names of the built pages that are chapters."""
+    found = sorted((root / "book").glob("*.html"))
+    return [path.stem for path in found if re.search(r'\bid="ch-[a-z-]+"', path.read_text(encoding="utf-8"))]
+
+
+def prepare(page: Page, path: Path, knobs: Sequence[Knob]) -> None:
+    """Open a page as it goes to paper.
+
+    Raises:
+        ValueError: a knob that the page has not.
+    """
+    page.emulate_media(media="print", color_scheme="light")
+    page.goto(path.resolve().as_uri(), wait_until="load")
+    if page.query_selector(".math"):
+        page.wait_for_function("() => window.MathJax && MathJax.startup && MathJax.startup.promise", timeout=30_000)
+        page.evaluate("() => MathJax.startup.promise")
+    page.evaluate(FIT)
+    for knob in knobs:
+        wrong = page.evaluate(TURN, [knob.figure, knob.step])
+        if wrong:
+            raise ValueError(f"--knob {knob.page}:{knob.figure}={knob.step}: {wrong}")
+    page.wait_for_timeout(500)
+
+
+def write(browser: Browser, source: Path, target: Path, knobs: Sequence[Knob] = ()) -> None:
+    """Print one page."""
+    context = browser.new_context(offline=True, viewport=TEXT)
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if foreign(request.url) else None)
+    prepare(page, source, knobs)
+    if asked:
+        raise RuntimeError(f"{source.name} asks {asked[0]}: a page of the book needs no connection")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    margin = dict.fromkeys(("top", "right", "bottom", "left"), f"{MARGIN_MM}mm")
+    page.pdf(
+        path=target, format="A4", margin=margin, print_background=True, display_header_footer=True,
+        header_template="<span></span>", footer_template=FOOTER, outline=True, tagged=True,
+    )  # fmt: skip
+    context.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what is asked for; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path, nargs="?", default=Path("_build/html"))
+    parser.add_argument("out", type=Path, nargs="?", default=Path("_build/pdf"))
+    parser.add_argument("--page", action="append", help="name of a page of book/; default every chapter")
+    parser.add_argument("--knob", action="append", type=Knob.parse, default=[], help="PAGE:FIGURE=STEP")
+    args = parser.parse_args(arguments)
+    executable = browser_path()
+    names = args.page or chapters(args.root)
+    stray = [knob.page for knob in args.knob if knob.page not in names]
+    unknown = stray + [name for name in names if not (args.root / "book" / f"{name}.html").exists()]
+    if executable is None or not names or unknown:
+        print("no Chromium found; install one, or name it in CHROMIUM" if executable is None else
+              f"no page {', '.join(unknown) or 'at all'} under {args.root}: run make book first")  # fmt: skip
+        return 1
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        for name in names:
+            target = args.out / f"{name}.pdf"
+            try:
+                write(browser, args.root / "book" / f"{name}.html", target, [k for k in args.knob if k.page == name])
+            except ValueError as error:
+                print(error)
+                return 1
+            print(target)
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

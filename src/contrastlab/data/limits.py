@@ -1,0 +1,110 @@
+"""How much one file may ask for once it is decoded, and that a list names files of its own folder only.
+
+A small file can ask for any amount of memory, so its size is read from its header and refused before it is decoded.
+The limits are far above the largest item of any published set.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from contrastlab.errors import TooLargeError, reject
+
+MAX_PIXELS = 2**26
+"""Of a picture: 8192×8192, 200 MB as RGB. Below Pillow's own limit, up to twice of which Pillow only warns."""
+
+MAX_SAMPLES = 2**26
+"""Of a sound, all channels together, as it is stored and as it is resampled: 70 minutes at 16,000 a second."""
+
+RATES = (1_000, 768_000)
+"""Samples a second that a sound may have: what is resampled from others takes any amount of memory."""
+
+MAX_FRAMES = 10_000
+"""Of a video: six minutes; decoded, 2.6 GB."""
+
+MAX_BYTES = 2**28
+"""Of a file in an archive, unpacked, and of a sound file."""
+
+MAX_CLASSES = 100_000
+"""Of a data set: five times those of the largest published one."""
+
+_OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name == "nt" else ""))
+
+
+def check_pixels(width: int, height: int, where: object) -> None:
+    """Refuse a picture, or a frame of a video, of more than :data:`MAX_PIXELS`.
+
+    Raises:
+        TooLargeError: naming the file and its size.
+    """
+    if width * height > MAX_PIXELS:
+        raise TooLargeError(
+            f"{where} has {width}x{height} pixels: accepted are at most {MAX_PIXELS}, as 8192x8192 has; make it smaller"
+        )
+
+
+def check_count(count: int, most: int, what: str, where: object) -> None:
+    """Refuse more than ``most`` of ``what`` (samples, frames, bytes) in a file.
+
+    Raises:
+        TooLargeError: naming the file and the count.
+    """
+    if count > most:
+        raise TooLargeError(f"{where} has {count} {what}: accepted are at most {most}; cut it into several files")
+
+
+def unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A file of a zip archive, of at most :data:`MAX_BYTES`.
+
+    Raises:
+        TooLargeError: it would be larger.
+    """
+    check_count(archive.getinfo(name).file_size, MAX_BYTES, "bytes", f"{name} in {archive.filename}")
+    return archive.read(name)
+
+
+def gunzipped(path: Path) -> bytes:
+    """The content of a gzip file, of at most :data:`MAX_BYTES`.
+
+    Raises:
+        TooLargeError: it is larger; no more than the limit was unpacked.
+    """
+    with gzip.open(path) as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise TooLargeError(f"{path} unpacks to more than the {MAX_BYTES} bytes that are accepted")
+    return content
+
+
+def check_inside(argument: str, paths: Iterable[str]) -> None:
+    """Refuse a path that leads out of the folder it is relative to, or cannot be written down.
+
+    Raises:
+        ArgumentError: naming the argument and the path.
+    """
+    for path in paths:
+        if _OUTSIDE.search(path):
+            raise reject(argument, path, "a path inside the folder of the data, without a root or '..'")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise reject(argument, path, "a file name in UTF-8; rename the file") from None
+
+
+def own_path(argument: str, path: str | Path) -> Path:
+    """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere.
+
+    Raises:
+        ArgumentError: nobody has that home folder, or it holds a zero byte.
+    """
+    if "\0" in str(path):
+        raise reject(argument, str(path), "a path without a zero byte")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise reject(argument, str(path), f"a path ({error})") from error

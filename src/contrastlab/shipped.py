@@ -1,0 +1,57 @@
+"""What travels with the package beside its code: the project's stored results and its notebooks.
+
+A checkout has them in its root; `hatch_build.py` puts them into the wheel, the notebooks without their outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from contrastlab.errors import CorruptFileError, unknown
+
+__all__ = ["RESULTS", "folder", "notebook", "notebooks"]
+
+_PACKAGE = Path(__file__).parent
+
+
+def folder(name: Literal["results", "nbs"]) -> Path:
+    """Where the installed package, or the checkout that it is imported from, keeps its results or notebooks."""
+    packed = _PACKAGE / "_shipped" / name
+    return packed if packed.is_dir() else _PACKAGE.parents[1] / name
+
+
+RESULTS: tuple[Path, ...] = (Path("results"), folder("results"))
+"""Folders of results that are kept: that of the project one works in, and the package's own."""
+
+
+def notebooks() -> tuple[str, ...]:
+    """Names of the notebooks, such as ``repro_table1``."""
+    return tuple(sorted(path.stem for path in folder("nbs").glob("*.ipynb")))
+
+
+def notebook(name: str) -> dict[str, Any]:
+    """A notebook as its JSON, without outputs, counts and times of a run.
+
+    Raises:
+        UnknownNameError: no notebook of this name; with near matches.
+        CorruptFileError: its file is not a notebook.
+    """
+    if name not in notebooks():
+        raise unknown("notebook", name, notebooks())
+    path = folder("nbs") / f"{name}.ipynb"
+    try:
+        return without_outputs(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFileError(f"{path} is not a notebook: {error!r}. Install the package again.") from error
+
+
+def without_outputs(document: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a notebook with what a run leaves in its cells taken out; the argument stays as it is."""
+    cells = []
+    for cell in document["cells"]:
+        metadata = {key: value for key, value in cell["metadata"].items() if key != "execution"}
+        fresh: dict[str, Any] = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+        cells.append({**cell, "metadata": metadata, **fresh})
+    return {**document, "cells": cells}

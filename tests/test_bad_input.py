@@ -1,0 +1,238 @@
+"""Bad input gets one line that names it, or a stated meaning: every row of ``bad_input.toml``."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import contrastlab
+from bad_files import coco, made, picture, voc
+from contrastlab import __main__, data, encoders, errors, methods, papers, report, results, studies  # noqa: F401 - by name
+from contrastlab.data import annotated_sources
+from contrastlab.data.modalities import modality
+from contrastlab.reproduce import jobs, notebook
+from contrastlab.settings import Settings
+
+ROWS = tomllib.loads((Path(__file__).parent / "bad_input.toml").read_text(encoding="utf-8"))["row"]
+KEYS = {
+    "about", "entry", "arguments", "plan", "files", "links", "coco", "voc", "paths", "variables", "names", "error",
+    "accepted", "value",
+}  # fmt: skip
+NO_UTF8 = "\ue000"  # stands for the byte FF in the name of a file
+
+
+def title(row: dict[str, Any]) -> str:
+    given = row.get("arguments") or row.get("plan") or row.get("coco") or row.get("voc") or "nothing"
+    return f"{ROWS.index(row)} {row['entry']} {row.get('about') or row.get('accepted') or given}"
+
+
+def filled(value: Any, folder: Path) -> Any:
+    if isinstance(value, str):
+        return value.replace("{tmp}", str(folder))
+    if isinstance(value, list):
+        return [filled(each, folder) for each in value]
+    return {k: filled(v, folder) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def write(row: dict[str, Any], folder: Path) -> None:
+    contents = {name: made(spec) for name, spec in row.get("files", {}).items()}
+    if "coco" in row:
+        same = {key: row["coco"][key] for key in ("ids", "joints") if key in row["coco"]}
+        contents |= {"train.json": coco(**row["coco"]), "test.json": coco(**same), "a.png": picture()}
+    if "voc" in row:
+        changes = dict(row["voc"])
+        listed = changes.pop("listed", "a").encode()
+        contents |= {"ImageSets/Main/trainval.txt": listed, "ImageSets/Main/test.txt": listed}
+        contents |= {"Annotations/a.xml": voc(**changes), "JPEGImages/a.jpg": picture(form="JPEG")}
+    for name, content in contents.items():
+        path = os.fsencode(folder / name).replace(NO_UTF8.encode(), b"\xff")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            with open(path, "wb") as file:
+                file.truncate(content) if isinstance(content, int) else file.write(content)
+        except OSError:
+            pytest.skip(f"this file system has no file called {name!r}")
+    for name, target in row.get("links", {}).items():
+        (folder / name).symlink_to(folder / target, target_is_directory=True)
+
+
+# What an entry does: the answer, or the error ------------------------------------------------------------------------
+
+
+def load(**arguments: Any) -> dict[str, Any]:
+    """A data set, read to its last item, in a few words."""
+    splits = data.load(arguments.pop("name"), download=False, **arguments)
+    parts = [splits.train, splits.test] if splits.labelled else [splits.pretrain]
+    source = splits.pretrain
+    items = [part[k] if hasattr(part, "__getitem__") else part.items[k] for part in parts for k in range(len(part))]
+    known: dict[str, Any] = {"items": len(items), "classes": list(source.classes)}
+    first = items[0]
+    if source.modality == "image":
+        known |= {"channels": len(first), "size": list(first.shape[1:]), "pixel": first[:, 0, 0].tolist()}
+    elif source.modality == "waveform":
+        view = modality(source).augmentation(Settings()).plain(source.waves[:1])
+        known |= {"length": len(first), "sample": int(first[-1]), "finite": bool(view.isfinite().all())}
+    elif source.modality == "sentence":
+        view = modality(source).augmentation(Settings()).random(source.texts, torch.Generator())
+        known |= {"texts": items, "tokens": view.shape[1]}
+    else:
+        masks = source.annotations.masks
+        known |= {"items": len(source), "labels": source.target(0, masks=masks)["labels"].tolist()}
+    return known
+
+
+def run_notebook(**parameters: Any) -> Any:
+    return notebook.open("ring", 1, {"out_dir": "runs", **parameters}).run()
+
+
+MINIMAL = {"title": "t", "claim": "c", "columns": {"cifar10": "CIFAR10"}, "rows": {"ring/ir": "IR"}, "settings": {}}
+
+
+def plan(text: str) -> Any:
+    return papers.parse_plan(text, "ring_table1.toml").settings("cifar10", "ir")
+
+
+def toml(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{ " + ", ".join(f"{json.dumps(key)} = {toml(inner)}" for key, inner in value.items()) + " }"
+
+
+def answer(row: dict[str, Any], folder: Path) -> Any:
+    arguments = filled(row.get("arguments", {}), folder)
+    if row.get("paths"):
+        arguments = [Path(argument) for argument in arguments]
+    if row["entry"] == "load":
+        return load(**arguments)
+    if row["entry"] == "notebook":
+        return run_notebook(**arguments)
+    if row["entry"] == "plan":
+        lines = [f"{key} = {toml(value)}" for key, value in {**MINIMAL, **row.get("plan", {})}.items()]
+        return plan(*(arguments or ["\n".join(lines)]))
+    return reduce(getattr, row["entry"].split("."), contrastlab)(*arguments)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=title)
+def test_bad_input_is_named_or_means_something(
+    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in ("CONTRASTLAB_DATA", "CONTRASTLAB_PROFILE", "CONTRASTLAB_JOBS", "XDG_CACHE_HOME", "RANK"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in row.get("variables", {}).items():
+        monkeypatch.setenv(variable, filled(value, tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    annotated_sources.load_annotated.cache_clear()
+    write(row, tmp_path)
+    names = filled(row.get("names", []), tmp_path)
+    if row["entry"] == "command":
+        said = command(filled(row["arguments"], tmp_path), capsys)
+    elif "accepted" in row:
+        got = answer(row, tmp_path)
+        assert {key: got[key] for key in row["value"]} == row["value"], row["accepted"]
+        return
+    else:
+        with pytest.raises(errors.ContrastLabError) as caught:
+            answer(row, tmp_path)
+        said = str(caught.value)
+        assert type(caught.value).__name__ == row.get("error", type(caught.value).__name__)
+    assert names
+    assert not [name for name in names if name not in said], said
+
+
+def command(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
+    """The one line of a command that is refused."""
+    capsys.readouterr()
+    try:
+        found = __main__.main(arguments)
+    except SystemExit as stop:  # argparse
+        found = int(stop.code or 0)
+    said = capsys.readouterr().err
+    assert found == status, said
+    (line,) = said.splitlines()
+    assert line.startswith("contrastlab: ")
+    assert line.isprintable()
+    return line
+
+
+class OutOfMindError(Exception):
+    """Nobody foresaw it."""
+
+
+def fail(*_: Any) -> None:
+    raise OutOfMindError("a tensor\nof another library")
+
+
+def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "_methods", fail)
+    line = command(["methods"], capsys, status=__main__.FAULT)
+    for words in (r"OutOfMindError: a tensor\nof another library", "a fault of contrastlab", "--debug", "doctor"):
+        assert words in line
+    for arguments in (["--debug", "methods"], ["methods", "--debug"]):
+        with pytest.raises(OutOfMindError):
+            __main__.main(arguments)
+    with pytest.raises(errors.UnknownNameError):
+        __main__.main(["show", "ring/tabel1", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/root/a"), "Permission denied: '/root/a'"),
+        (MemoryError("9 GB"), "not enough memory (9 GB)"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_fault(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(__main__, "_methods", refuse)
+    assert words in command(["methods"], capsys)
+    with pytest.raises(type(error)):
+        __main__.main(["methods", "--debug"])
+
+
+def test_ctrl_c_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt("stopped at step 3")
+
+    monkeypatch.setattr(__main__, "_methods", stop)
+    line = command(["methods"], capsys, status=130)
+    assert line == "contrastlab: stopped at step 3; run again to continue"
+
+
+def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def stop(cell: Any, *_: Any, **__: Any) -> None:
+        begun.append(cell)
+        raise KeyboardInterrupt("stopped")
+
+    monkeypatch.setattr(jobs, "_STATE", {"where": None})
+    monkeypatch.setattr(jobs.Cell, "run", stop)
+    key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
+    for _ in range(2):
+        with pytest.raises(errors.ContrastLabError, match="stopped"):
+            jobs._work([key], False)
+    assert len(begun) == 1
+
+
+def test_the_table_has_rows_of_every_kind() -> None:
+    assert len(ROWS) >= 80
+    assert not [row for row in ROWS if ROWS.count(row) > 1]
+    for row in ROWS:
+        assert row.keys() <= KEYS, row
+        assert ("names" in row) != ("accepted" in row), row
+        assert ("accepted" in row) == ("value" in row), row
+    assert {"command", "load", "notebook", "plan"} < {row["entry"] for row in ROWS}

@@ -1,0 +1,121 @@
+"""Pages on paper: sliders stand where they are asked to, nothing is wider than the sheet, sidebars stay away."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plotly import graph_objects as go
+from plotly import io, offline
+
+from contrastlab.figures import sliding
+
+play = pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
+BOOK = Path(__file__).parents[1] / "book"
+sys.path.insert(0, str(BOOK))
+
+import pdf  # noqa: E402
+from check import browser_path  # noqa: E402
+
+STEPS = (1, 2, 3, 5)
+LONG = "a_name_that_is_very_long = " * 12
+
+
+def line(slope: int) -> go.Figure:
+    return go.Figure(go.Scatter(y=[0, slope]), go.Layout(title=f"slope {slope}"))
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A folder like the built book, with one chapter and one page that is none."""
+    figure = sliding(line, "slope", STEPS, start=2)
+    plot = io.to_html(figure, full_html=False, include_plotlyjs=False, config={"responsive": True})
+    (tmp_path / "plotly.js").write_text(offline.get_plotlyjs(), encoding="utf-8")
+    (tmp_path / "book.css").write_text((BOOK / "_static" / "book.css").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "line.html").write_text(
+        f"""<!doctype html><title>Line</title><link rel="stylesheet" href="../book.css">
+        <script src="../plotly.js"></script>
+        <div class="bd-sidebar-primary">contents of the book</div>
+        <article class="bd-article"><span id="ch-line"></span><h1>Line</h1><p>{"word " * 300}</p>
+        <div class="output">{plot}</div>
+        <div class="cell"><div class="cell_input"><div class="highlight"><pre>{LONG}</pre></div></div></div>
+        <details class="hide above-input"><summary>Show code cell source</summary><pre>hidden = 1</pre></details>
+        <div class="cell tag_hide-cell"><details class="hide"><summary>Show</summary><pre>solved = 1</pre></details>
+        </div>
+        </article>""",
+        encoding="utf-8",
+    )
+    (tmp_path / "book" / "index.html").write_text("<title>Index</title>", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = browser_path()
+    if path is None:
+        pytest.skip("no Chromium: install one, or name it in CHROMIUM")
+    with play.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+def test_a_knob_is_a_page_a_figure_and_a_step() -> None:
+    assert pdf.Knob.parse("many_views:2=17") == pdf.Knob("many_views", 2, 17)
+    for wrong in ("ring", "ring:0=1", "ring:1", "ring:1=-1", "ring:1=2 "):
+        with pytest.raises(ValueError, match="accepted is PAGE:FIGURE=STEP"):
+            pdf.Knob.parse(wrong)
+
+
+@pytest.mark.parametrize(("knobs", "step"), [([], 1), ([pdf.Knob("line", 1, 3)], 3)])
+def test_a_figure_is_printed_where_its_slider_stands_or_is_put(
+    built: Path, browser: Any, knobs: list[pdf.Knob], step: int
+) -> None:
+    page = browser.new_page(viewport=pdf.TEXT)
+    pdf.prepare(page, built / "book" / "line.html", knobs)
+    state = "f => [f.layout.sliders[0].active, f.data[0].y[1]]"
+    assert page.locator(".js-plotly-plot").evaluate(state) == [step, STEPS[step]]
+    page.close()
+
+
+def test_paper_has_no_sidebar_and_nothing_wider_than_itself(built: Path, browser: Any) -> None:
+    page = browser.new_page(viewport=pdf.TEXT)
+    pdf.prepare(page, built / "book" / "line.html", [])
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= pdf.TEXT["width"]
+    seen = page.locator("body").inner_text()
+    assert "solved = 1" in seen
+    for left_out in ("contents of the book", "Show", "hidden = 1"):
+        assert left_out not in seen
+    page.close()
+
+
+@pytest.mark.parametrize("wrong", [pdf.Knob("line", 1, 4), pdf.Knob("line", 2, 0)])
+def test_a_knob_that_is_not_there_is_refused(built: Path, browser: Any, wrong: pdf.Knob) -> None:
+    page = browser.new_page(viewport=pdf.TEXT)
+    with pytest.raises(ValueError, match=re.escape(f"--knob line:{wrong.figure}={wrong.step}: ")):
+        pdf.prepare(page, built / "book" / "line.html", [wrong])
+    page.close()
+
+
+def test_every_chapter_becomes_a_file_and_other_pages_only_by_name(built: Path, browser: Any) -> None:
+    assert pdf.chapters(built) == ["line"]
+    pdf.write(browser, built / "book" / "line.html", built / "pdf" / "line.pdf")
+    assert (built / "pdf" / "line.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_a_page_that_asks_another_host_is_not_printed(built: Path, browser: Any) -> None:
+    page = built / "book" / "line.html"
+    page.write_text('<title>x</title><img src="https://example.org/x.png">', encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"asks https://example\.org/x\.png"):
+        pdf.write(browser, page, built / "x.pdf")
+    assert not (built / "x.pdf").exists()
+
+
+def test_a_page_that_is_not_there_is_said_so(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pdf.main([str(built), str(built / "out"), "--page", "ring"]) == 1
+    assert "no page ring" in capsys.readouterr().out or browser_path() is None

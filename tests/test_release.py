@@ -1,0 +1,277 @@
+"""What somebody gets who installs the package and never clones the repository."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from contrastlab import __main__, papers, report, results, shipped
+from contrastlab.errors import ArgumentError, CorruptFileError, UnknownNameError
+from contrastlab.reproduce import notebook
+
+ROOT = Path(__file__).parents[1]
+ENTRY = next(entry for entry in papers.catalogue() if entry.name == "ring/table1")
+PACKAGE = ROOT / "src" / "contrastlab"
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import wheel  # noqa: E402
+
+EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed (make setup installs it), so nothing is built")
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True
+    )
+    return folder
+
+
+def test_the_wheel_is_small_and_holds_code_results_and_bare_notebooks(archives: Path) -> None:
+    (built,) = archives.glob("*.whl")
+    assert wheel.wheel_problems(built) == []
+    (archive,) = archives.glob("*.tar.gz")
+    assert wheel.sdist_problems(archive) == []
+
+
+def test_a_wheel_with_something_wrong_is_not_let_through(archives: Path, tmp_path: Path) -> None:
+    (built,) = archives.glob("*.whl")
+    with zipfile.ZipFile(built) as old, zipfile.ZipFile(tmp_path / built.name, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("nbs/repro_table1.ipynb"):
+                content = (ROOT / "nbs" / "repro_table1.ipynb").read_bytes()
+            if not name.endswith("playground.js"):
+                new.writestr(name, content)
+        new.writestr("contrastlab/_shipped/runs/a.safetensors", os.urandom(wheel.LARGEST))
+    said = " ".join(wheel.wheel_problems(tmp_path / built.name))
+    for part in (
+        "bytes: accepted",
+        "with outputs: contrastlab/_shipped/nbs/repro_table1",
+        "a.safetensors",
+        "missing: ",
+    ):
+        assert part in said
+    with tarfile.open(tmp_path / "s.tar.gz", "w:gz") as changed:
+        changed.add(ROOT / "pyproject.toml", "contrastlab/pyproject.toml")
+        changed.add(ROOT / "LICENSE", "contrastlab/runs/LICENSE")
+    said = " ".join(wheel.sdist_problems(tmp_path / "s.tar.gz"))
+    assert "not needed for building: runs/LICENSE" in said
+    assert "missing: src/contrastlab/__init__.py" in said
+
+
+@pytest.fixture(scope="module")
+def installed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What an unpacked wheel says, in one process, in a folder that is no repository; and the folder."""
+    (built,) = archives.glob("*.whl")
+    site, here = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("here")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(site)  # noqa: S202 the wheel that was just built
+    code = """
+import sys
+from contrastlab.__main__ import main
+print(*{name.partition(".")[0] for name in sys.modules})
+print(sys.modules["contrastlab"].__file__)
+sys.exit(main(["show", "ring/table1"]) or main(["notebook", "ring/table1"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[1].startswith(str(site))
+    return done.stdout, here
+
+
+def test_the_installed_package_shows_results_and_writes_notebooks_where_there_is_no_repository(
+    installed: tuple[str, Path],
+) -> None:
+    said, here = installed
+    most = report.best_first(report.evidence(ENTRY, results.find(ROOT / "results")))[0]
+    assert f"{most.rows} of {most.of} rows have a measured number" in said
+    assert "Written: repro_table1.ipynb" in said
+    bare = json.dumps(shipped.notebook("repro_table1"), indent=1, ensure_ascii=False)
+    assert (here / "repro_table1.ipynb").read_text(encoding="utf-8") == bare + "\n"
+
+
+def test_the_command_line_loads_no_library_that_one_command_or_table_needs(installed: tuple[str, Path]) -> None:
+    late = {"plotly", "ipywidgets", "anywidget", "sklearn", "faiss", "zuko", "tensorboard"}
+    extras = {"submitit", "faster_coco_eval", "h5py", "soundfile", "av", "skimage", "timm"}
+    assert not set(installed[0].splitlines()[0].split()) & (late | extras)
+
+
+def test_a_written_notebook_is_the_committed_one_without_what_a_run_left(tmp_path: Path) -> None:
+    committed = json.loads((ROOT / "nbs" / "repro_ring_table5.ipynb").read_text(encoding="utf-8"))
+    assert any(cell.get("outputs") for cell in committed["cells"])
+    for target in ("ring/table5a", "repro_ring_table5"):
+        path = notebook.write(target, tmp_path / f"{target.replace('/', '-')}.ipynb")
+        written = json.loads(path.read_text(encoding="utf-8"))
+        assert [cell["source"] for cell in written["cells"]] == [cell["source"] for cell in committed["cells"]]
+        assert written["metadata"] == committed["metadata"]
+        for cell in written["cells"]:
+            assert not cell.get("outputs")
+            assert cell.get("execution_count") is None
+            assert "execution" not in cell["metadata"]
+
+
+def test_a_notebook_is_written_here_and_never_over_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert __main__.main(["notebook", "ring/table1"]) == 0
+    path = tmp_path / "repro_table1.ipynb"
+    path.write_text("mine")
+    assert __main__.main(["notebook", "ring/table1"]) == 2
+    assert "repro_table1.ipynb" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    (tmp_path / "deep").mkdir()
+    assert notebook.write("crosses", Path("deep")) == Path("deep/crosses.ipynb")
+    with pytest.raises(ArgumentError, match=r"to='x\.txt': accepted is a file that ends in \.ipynb"):
+        notebook.write("crosses", Path("x.txt"))
+    with pytest.raises(UnknownNameError, match="ring/table1"):
+        notebook.write("ring/tabel1")
+    assert sorted(p.name for p in tmp_path.rglob("*.*")) == ["crosses.ipynb", "repro_table1.ipynb"]
+
+
+def test_a_shipped_notebook_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "_PACKAGE", tmp_path)
+    (tmp_path / "_shipped" / "nbs").mkdir(parents=True)
+    for content in ("", "[]", '{"cells": [3]}'):
+        (tmp_path / "_shipped" / "nbs" / "a.ipynb").write_text(content)
+        with pytest.raises(CorruptFileError, match=r"a\.ipynb is not a notebook"):
+            shipped.notebook("a")
+
+
+def test_show_takes_the_best_evidence_and_a_smoke_run_only_if_nothing_else_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = results.find(ROOT / "results", table="ring/table1", dataset="cifar10", profile="pilot")
+    for result in stored:
+        results.save(result.model_copy(update={"profile": "smoke"}), tmp_path / "smoke")
+    results.save(next(r for r in stored if r.method == "ring/ir"), tmp_path / "pilot")
+
+    def show(*words: str) -> str:
+        assert __main__.main(["show", "ring/table1", *words]) == 0
+        return capsys.readouterr().out
+
+    smoke, pilot = str(tmp_path / "smoke"), str(tmp_path / "pilot")
+    one, seven = "1 of 7 rows have a measured number", "7 of 7 rows have a measured number"
+    assert seven in show("--results", smoke)
+    assert one in show("--results", smoke, "--results", pilot)
+    assert seven in show("--results", smoke, "--results", pilot, "--profile", "smoke")
+    assert "0 of 7 rows" in show("--results", smoke, "--dataset", "shapes")
+
+
+def test_a_bare_import_loads_nothing_but_the_standard_library() -> None:
+    code = "import sys; before = set(sys.modules); import contrastlab; print(*(set(sys.modules) - before))"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    names = {name.partition(".")[0] for name in done.stdout.split()}
+    assert names - set(sys.stdlib_module_names) == {"contrastlab"}
+
+
+def asked_extras() -> set[str]:
+    """The extras that the library's errors tell a reader to install."""
+    asked = set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        asked |= {name for names in re.findall(r"contrastlab\[([a-z,]+)\]", text) for name in names.split(",")}
+        tree = ast.parse(text)
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_extra"
+            ):
+                extra = node.args[1]
+                if isinstance(extra, ast.Constant):
+                    asked.add(str(extra.value))
+                elif isinstance(extra, ast.Name):
+                    asked.add(str(constants[extra.id]))
+                else:  # a constant of another module, whose own use counts
+                    assert isinstance(extra, ast.Attribute)
+                    assert extra.attr == "EXTRA"
+    return asked
+
+
+def test_every_extra_that_an_error_names_can_be_installed_and_no_other_is_offered() -> None:
+    gathering = {name for name, needs in EXTRAS.items() if all(need.startswith("contrastlab[") for need in needs)}
+    assert asked_extras() == EXTRAS.keys() - gathering
+    for name in gathering:
+        for need in EXTRAS[name]:
+            assert set(re.findall(r"[a-z]+", need.partition("[")[2])) <= EXTRAS.keys()
+    everything: set[str] = set()
+    todo = ["all"]
+    while todo:
+        name = todo.pop()
+        everything.add(name)
+        todo += [inner for need in EXTRAS[name] if "[" in need for inner in re.findall(r"[a-z]+", need.split("[")[1])]
+    assert everything == EXTRAS.keys()
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_actions_by_commit_and_call_make(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses
+    for action in uses:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+    assert "permissions:\n  contents: read\n" in text
+    for target in re.findall(r"run: make ([a-z-]+)", text):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M), target
+
+
+def test_one_commit_stands_for_each_action() -> None:
+    pins: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for action, commit in re.findall(r"uses: ([\w/-]+)@(.*)", path.read_text(encoding="utf-8")):
+            pins.setdefault(action, set()).add(commit)
+    assert {action: commits for action, commits in pins.items() if len(commits) > 1} == {}
+
+
+def test_a_bug_report_is_asked_for_what_doctor_prints() -> None:
+    text = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text(encoding="utf-8")
+    field = text.partition("id: doctor")[2].partition("- type:")[0]
+    assert "contrastlab doctor" in field
+    assert "required: true" in field
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_oldest_packages_are_those_that_pyproject_admits() -> None:
+    done = subprocess.run(["make", "-n", "lowest"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--resolution lowest-direct" in done.stdout
+    assert "--all-extras" in done.stdout
+
+
+def test_version_changelog_and_citation_agree() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert newest
+    assert newest[1] == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert (PACKAGE / "py.typed").exists()
