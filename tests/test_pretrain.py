@@ -76,6 +76,16 @@ def test_a_run_stopped_after_every_step_ends_as_one_never_stopped(name, pictures
     assert all("nn1" in row for row in whole.history)
 
 
+def test_the_learning_rate_of_every_step_is_written_down_as_if_nothing_had_stopped(
+    pictures, tiny, shrink, tmp_path
+) -> None:
+    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+    settings = tiny.override(schedule="linear")
+    whole = pretrain(recipe, settings, images, seed=5, log=quiet)
+    pieces, _ = run_in_single_steps(recipe, settings, images, seed=5, folder=tmp_path)
+    same(pieces, whole)
+
+
 @pytest.mark.parametrize("name", ["ring/iring", "ours/supervised"])
 def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, shrink) -> None:
     recipe = shrink(methods.get(name))

@@ -13,7 +13,7 @@ import torture
 from torments import cells, corrupt, disk, finite, kill, processes
 from torments.figures import Figures
 
-from contrastlab import keys, methods, tasks
+from contrastlab import files, keys, methods, tasks
 
 QUICK = ("queue, linear", "batch, neighbours", "annealed cave, linear")
 
@@ -36,6 +36,26 @@ def test_a_killed_fine_tuning_ends_as_one_that_nobody_killed(tmp_path) -> None:
     done = kill.run(2, 1, tmp_path, quiet, ("clips, action", "bank, boxes"))
     assert done.failures == []
     assert done.identical == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["queue, linear", "clips, action", "bank, boxes"])
+def test_a_kill_after_the_last_file_leaves_no_checkpoint_behind(name, tmp_path, monkeypatch) -> None:
+    whole, _, _ = kill.undisturbed(name, tmp_path / "whole")
+    trains = name != "queue, linear"
+    remove = files.remove
+    for of_task in (False, True)[: 1 + trains]:
+
+        def cut(path, of_task=of_task) -> None:
+            if path.exists() and (path.parent.parent.name != "encoders") == of_task:
+                kill.os.kill(kill.os.getpid(), 9)
+            remove(path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "remove", cut)
+            assert kill.killed(name, tmp_path / "cut", {}) == -9
+    assert kill.forked(lambda: kill.compute(name, tmp_path / "cut", kill.Events())) == 0
+    assert cells.difference(whole, cells.content(tmp_path / "cut")) == ""
 
 
 def test_a_kill_at_an_event_is_a_kill_there_and_what_a_cell_leaves_is_compared(tmp_path) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "lock",
     "make_folder",
     "read_tensors",
+    "remove",
     "tensors_checksum",
     "verified",
     "with_checksum",
@@ -106,6 +107,12 @@ def _remove_leftovers(path: Path) -> None:
         with suppress(OSError), open(name, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that is no longer needed, where it is there and may be removed."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def checksum(value: Mapping[str, Any]) -> str:

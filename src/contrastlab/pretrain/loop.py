@@ -273,7 +273,8 @@ class _Run:
         began = saved = time.monotonic()
         with interruptible() as stop, closing(self.batches()) as stream:
             while self.epoch < self.settings.epochs:
-                self.set_lr()
+                if self.settings.schedule != "linear":  # each of its steps sets its own
+                    self.set_lr()
                 if self.step % self.steps == 0 and self.epoch > 0:
                     self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
                 for _ in self.train_epoch(stream):

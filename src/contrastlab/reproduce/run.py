@@ -152,7 +152,7 @@ class Run:
         }  # fmt: skip
         text = json.dumps(files.with_checksum(record), indent=1, allow_nan=False)
         files.write_whole(self.folder / RECORD, text + "\n")
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        files.remove(self.folder / CHECKPOINT)
 
     def train(
         self, fabric: Fabric, *, resume: bool = True, max_minutes: float | None = None, speed: Speed | None = None,
@@ -169,6 +169,7 @@ class Run:
         """
         if resume and self.trained and self.finished:
             record = self.record()
+            files.remove(self.folder / CHECKPOINT)  # of a process that was killed after its last file
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
         test = self.data.test if self.data.labelled else None
         if test is not None:
@@ -199,7 +200,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
         if not record.keys() <= _FIELDS:
-            raise ValueError(f"{', '.join(sorted(map(repr, record.keys() - _FIELDS)))}: unknown")
+            raise ValueError(f"{', '.join(sorted(record.keys() - _FIELDS))}: no field of a record")
         if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
             raise ValueError(f"hash={record['hash']!r}: accepted are 64 hexadecimal digits")
         if not isinstance(record["recipe"].get("name"), str):

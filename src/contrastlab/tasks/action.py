@@ -106,7 +106,8 @@ class Action(Described):
                 known = tuning.scores(shown).argmax(1).cpu() == shown.labels.cpu()
                 if folder is not None:
                     files.write_tensors(folder / _DONE, {"correct": known}, {"origin": tuning.origin})
-                    (folder / _STATE).unlink(missing_ok=True)
+            if folder is not None:
+                files.remove(folder / _STATE)
             parts.append(known)
         correct = torch.cat(parts)
         fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])

@@ -134,6 +134,7 @@ def fit(
         restore(model, folder / FILE, origin)
         known = record(folder)
         _same_origin(known, origin, folder / RECORD)
+        files.remove(folder / CHECKPOINT)  # of a process that was killed after its last file
         return list(known["losses"])
     if folder is not None and (folder / CHECKPOINT).exists():
         losses = _resume(model, learning, optimiser, folder / CHECKPOINT, origin)
@@ -230,7 +231,7 @@ def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
     files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
     values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
     path = files.write_tensors(folder / FILE, tensors, values)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    files.remove(folder / CHECKPOINT)
     return path
 
 
