@@ -21,7 +21,7 @@ PAGES = $(shell grep -l '{code-cell}' book/*.md)
 export UV_COMPILE_BYTECODE = 1
 
 .PHONY: help setup table1 test lint lint-actions format types pairing unit notebooks kept chapters book check-book pdf lab \
-  bench mutants lowest wheel clean
+  bench mutants torture lowest wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes
 mutants: setup ## change the guarded formulas one place at a time and list what no test notices; an hour, resumable
 	@$(SYNC) --group mutants
 	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
+
+torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; minutes; the book shows it
+	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) python benchmarks/torture.py
 
 lowest: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## tests with the oldest packages that pyproject admits, on Python 3.11, in .lowest/
 	@mkdir -p .lowest

@@ -68,7 +68,9 @@ def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, t
     nets = networks(width=1.0)
     made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)
     made.transform.min_size, made.transform.max_size = (64,), 128
-    training.store(made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "settings": Detector()})
+    training.store(
+        made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "origin": "", "settings": Detector()}
+    )
     stored = torch_names = training.files.read_tensors(tmp_path / training.FILE)[0]
     body = resnet18(norm_layer=detectors.FrozenBatchNorm2d)
     levels = {f"layer{k}": str(k - 1) for k in range(1, 5)}
@@ -328,8 +330,8 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
     keep = training.checkpoint
 
-    def stop(made, learning, optimiser, losses, folder) -> None:
-        keep(made, learning, optimiser, losses, folder)
+    def stop(made, learning, optimiser, losses, folder, origin) -> None:
+        keep(made, learning, optimiser, losses, folder, origin)
         if len(losses) == 2:
             raise Stopped
 

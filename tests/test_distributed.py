@@ -12,27 +12,19 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
+from torments import processes
+from torments.processes import BATCH, FEW, STEPS
 
 from contrastlab import keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
-from contrastlab.pretrain.learner import Learner
-from contrastlab.settings import Settings
-from contrastlab.views import Jigsaw, Split, query_weights
+from contrastlab.views import Jigsaw, Split
 from made_views import Sensors
 
-IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 4, 6, 12
 SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
 RECIPES = {
-    r.name: r.override({
-        "negatives.k": 5, "negatives.nearest": 9, "keys.size": 21, "keys.momentum": 0.8, "negatives.clusters": 3,
-        "positives.clusters": 3, "negatives.runs": 2, "positives.runs": 2, "keys.shuffle_groups": 1,
-        "keys.predictor": None,  # its batch-norm sees one process only, as all batch-norm here
-    })
+    r.name: r.override(FEW)
     for r in (
         *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
         *(methods.get(n) for n in ("vince/cmc", "vince/cave_anneal", "ours/supervised")),
@@ -61,64 +53,16 @@ RECIPES = {
         replace(methods.get("jcl/jcl"), name="x/five_queue", views=Sensors(5, "core", 6)),
         replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
         replace(methods.get("jcl/jcl"), name="x/jcl_shuffled"),
+        replace(methods.get("ring/moco"), name="x/pirl_shuffled", views=Jigsaw(count=2)),
     )
 }  # fmt: skip
-for _name in ("x/moco_shuffled", "x/jcl_shuffled"):
+for _name in ("x/moco_shuffled", "x/jcl_shuffled", "x/pirl_shuffled"):
     RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, shuffle_groups=2))
-
-
-class Plain(nn.Module):
-    """An encoder without running statistics; without any of the batch unless ``normed``."""
-
-    def __init__(self, normed: bool = False) -> None:
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, DIM)
-        # batch statistics too are the same where the batch has as many parts as there are processes
-        self.norm = nn.BatchNorm1d(DIM, track_running_stats=False) if normed else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(self.norm(self.linear(x)), dim=1)
-
-    def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
-        """A map of two locations."""
-        return self(x), torch.stack([self.linear(x), self.linear(x.roll(1, 1))], 2)[..., None]
 
 
 def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
     """A few steps of this process's share of the global batches, and all that is kept after each."""
-    recipe = RECIPES[name]
-    streams = len(recipe.views.streams)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        encoders = nn.ModuleList(Plain(name.endswith("shuffled")) for _ in range(streams))
-    learner = Learner(recipe, Settings(dim=DIM), images=IMAGES, classes=3, seed=0, encoders=encoders)
-    if world > 1:
-        learner.bind(DistributedDataParallel(learner.network))
-    optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
-    count = (recipe.views.count + len(query_weights(recipe.views)) - 1) * streams
-    generator = torch.Generator().manual_seed(7)
-    out = []
-    for step in range(STEPS):
-        views = [torch.randn(BATCH, FEATURES, generator=generator) for _ in range(count)]
-        indices = torch.randperm(IMAGES, generator=generator)[:BATCH]
-        labels = torch.randint(3, (BATCH,), generator=generator)
-        local = BATCH // world
-        mine = slice(rank * local, (rank + 1) * local)
-        draws = BatchRandom(torch.Generator().manual_seed(step), rank * local, BATCH)
-        if step == 2:
-            learner.cluster(seed=3)
-        done = learner.loss(tuple(v[mine] for v in views), indices[mine], labels[mine], draws, step, STEPS)
-        optimiser.zero_grad()
-        done.loss.backward()
-        optimiser.step()
-        learner.commit(indices[mine], done)
-        out.append({
-            "loss": keys.gather(done.loss.detach()[None]).mean(), "terms": torch.tensor(done.terms),
-            "offsets": learner.offsets.clone(),
-            **{f"gradient of {n}": p.grad.clone() for n, p in learner.network.named_parameters()},
-            **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
-        })  # fmt: skip
-    return out
+    return processes.train(RECIPES[name], rank, world)
 
 
 def gathered(rank: int) -> dict[str, Tensor]:

@@ -25,8 +25,10 @@ from contrastlab.keys import (
     unit_rows,
     world,
 )
+from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import loop
 from contrastlab.pretrain.learner import Learner
+from contrastlab.settings import Settings
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -35,6 +37,14 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def unit(rows: int, seed: int, dim: int = 3) -> Tensor:
     return F.normalize(torch.randn(rows, dim, generator=generator(seed)), dim=1)
+
+
+def test_keys_in_a_batch_of_one_are_refused() -> None:
+    recipe = methods.get("ring/simclr")
+    learner = Learner(recipe, Settings(arch="tiny", dim=8), images=4, classes=2, seed=0)
+    views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
+    with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
+        learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 23), min_size=1, max_size=8))

@@ -154,7 +154,7 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     assert command.main(["encoders", "--out", str(tmp_path)]) == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "newer", "other", "no json"])
+@pytest.mark.parametrize("damage", ["cut", "newer", "other", "no json", "history", "exchanged"])
 def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
     compute("ir", tmp_path)
     (path,) = (tmp_path / "encoders").glob("*/run.json")
@@ -167,7 +167,16 @@ def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
     elif damage == "newer":
         path.write_text(json.dumps({**record, "schema": 9}))
     elif damage == "other":
-        path.write_text(json.dumps({**record, "hash": "0" * 64}))
+        path.write_text(json.dumps(files.with_checksum({**record, "hash": "0" * 64})))
+    elif damage == "history":
+        path.write_text(json.dumps({**record, "history": record["history"][:-1]}))
+    elif damage == "exchanged":  # with the whole encoder of another seed
+        compute("ir", tmp_path, seed=1)
+        (other,) = set((tmp_path / "encoders").glob("*/encoder.safetensors")) - {path.parent / "encoder.safetensors"}
+        path = path.parent / "encoder.safetensors"
+        path.write_bytes(other.read_bytes())
+        for stored in (tmp_path / "cells").rglob("*.json"):
+            stored.unlink()
     else:
         path.write_text("{")
     with pytest.raises(CorruptFileError, match=str(path)):

@@ -253,3 +253,20 @@ def test_every_stored_result_of_the_project_is_read() -> None:
     root = Path(__file__).parents[1] / "results"
     files_ = list(root.rglob("*-seed*-*.json"))
     assert len(results.find(root)) >= len(files_) > 40
+
+
+def test_an_altered_metric_is_noticed_and_older_files_have_no_checksum(tmp_path: Path) -> None:
+    path = results.save(make(), tmp_path)
+    raw = json.loads(path.read_text())
+    path.write_text(json.dumps({**raw, "metrics": {"linear": 91.25}}))
+    with pytest.raises(CorruptFileError, match=f"{path}.*altered after it was written"):
+        results.read(path)
+    path.write_text(json.dumps({name: value for name, value in raw.items() if name != "checksum"}))
+    assert results.read(path) == (make(),)
+
+
+def test_a_result_under_the_name_of_another_seed_is_refused(tmp_path: Path) -> None:
+    zero, one = (results.save(make(seed=seed), tmp_path) for seed in (0, 1))
+    zero.write_bytes(one.read_bytes())
+    with pytest.raises(CorruptFileError, match=f"{zero} was renamed or exchanged: what it holds is {one.name}"):
+        results.find(tmp_path)

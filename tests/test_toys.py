@@ -132,7 +132,16 @@ def test_an_altered_study_is_refused(tmp_path):
     path = studies.location(tmp_path, "toy_table1", "smoke", {"a": 1})
     raw = json.loads(path.read_text())
     path.write_text(json.dumps(raw | {"config": {"a": 2}}))
+    with pytest.raises(CorruptFileError, match="altered after it was written"):
+        studies.read(path)
+    older = {name: value for name, value in raw.items() if name != "checksum"}
+    path.write_text(json.dumps(older))
+    assert studies.read(path).rows == [{"x": 1}]
+    path.write_text(json.dumps(older | {"config": {"a": 2}}))
     with pytest.raises(CorruptFileError, match="altered or renamed"):
+        studies.read(path)
+    path.write_bytes(b'{"study": "\xff"}')
+    with pytest.raises(CorruptFileError, match="is not a stored study"):
         studies.read(path)
     path.write_text("{")
     with pytest.raises(CorruptFileError, match="no whole|is not a stored study"):

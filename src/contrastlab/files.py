@@ -1,7 +1,14 @@
-"""Files that are whole or not there: written beside their place and moved into it. Tensors and JSON, never pickles."""
+"""Files that are whole or not there: written beside their place and moved into it. Tensors and JSON, never pickles.
+
+What is read back is what was written: tensors and records carry a checksum. Files of older versions have none, and are
+read as they are.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import hashlib
 import json
 import os
 import struct
@@ -9,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import IO, Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -19,7 +26,25 @@ from torch import Tensor
 
 from contrastlab.errors import CorruptFileError, StorageError
 
-__all__ = ["lock", "make_folder", "read_tensors", "write_tensors", "write_whole"]
+__all__ = [
+    "checksum",
+    "fingerprint",
+    "lock",
+    "make_folder",
+    "read_tensors",
+    "tensors_checksum",
+    "verified",
+    "with_checksum",
+    "write_tensors",
+    "write_whole",
+]
+
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading JSON out of a damaged file, and taking it apart, may raise."""
+_DAMAGED_TENSORS = (*DAMAGED, SafetensorError, struct.error)
+
+_CHECKSUM = "checksum"
+_BLANK = "0" * 64
 
 
 def make_folder(path: Path) -> Path:
@@ -35,23 +60,26 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def write_whole(path: Path, content: str | bytes) -> Path:
+def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
     """Write ``content`` to ``path`` so that a reader, or a kill at any instant, sees the old file or the new one.
+
+    What a process that was killed while it wrote ``path`` left beside it is removed.
 
     Raises:
         StorageError: the file cannot be written (a full disk, a read-only folder); the old one, if any, stays.
     """
     make_folder(path.parent)
     data = content.encode() if isinstance(content, str) else content
+    _remove_leftovers(path)
     temporary = None
     try:
-        with NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
+        with _temporary(path) as file:
             temporary = Path(file.name)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
             with suppress(OSError):
@@ -62,10 +90,58 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def _temporary(path: Path) -> IO[bytes]:
+    """A new file beside ``path``, locked as long as it is open: only what nobody holds is a leftover."""
+    while True:
+        file: Any = NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, suffix=".tmp", delete=False)  # noqa: SIM115
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file  # type: ignore[no-any-return]
+        file.close()  # another process took it for a leftover before it was locked
+
+
+def _remove_leftovers(path: Path) -> None:
+    for name in glob.glob(f"{glob.escape(str(path))}*.tmp"):
+        with suppress(OSError), open(name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name)
+
+
+def checksum(value: Mapping[str, Any]) -> str:
+    """SHA-256 of a record's canonical JSON, its own entry ``checksum`` apart: 64 hexadecimal digits."""
+    # as read back, where every key is a text
+    plain = json.loads(json.dumps({name: item for name, item in value.items() if name != _CHECKSUM}))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of plain values, with :func:`checksum` as its last entry, to be written as JSON."""
+    return {**value, _CHECKSUM: checksum(value)}
+
+
+def verified(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as :func:`with_checksum` was given it; one without a checksum, of an older version, as it is.
+
+    Raises:
+        ValueError: its content does not have the checksum it carries.
+    """
+    if _CHECKSUM in raw and raw[_CHECKSUM] != checksum(raw):
+        raise ValueError("its content was altered after it was written")
+    return {name: item for name, item in raw.items() if name != _CHECKSUM}
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
-    """Write tensors, and plain values as JSON in the header, as one safetensors file; see :func:`write_whole`."""
+    """Write tensors, and plain values as JSON in the header, as one safetensors file; see :func:`write_whole`.
+
+    The last of the values is ``checksum``, the SHA-256 of the file with zeros in its place.
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return write_whole(path, save(plain, {"values": json.dumps(values, allow_nan=False)}))
+    content = bytearray(save(plain, {"values": json.dumps({**values, _CHECKSUM: _BLANK}, allow_nan=False)}))
+    (length,) = struct.unpack_from("<Q", content)
+    start = content.rfind(_BLANK.encode(), 8, 8 + length)
+    content[start : start + len(_BLANK)] = hashlib.sha256(content).hexdigest().encode()
+    return write_whole(path, content)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -76,14 +152,42 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     """
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
+            start = file.read(8)
+            (length,) = struct.unpack("<Q", start)
             if length > path.stat().st_size:
                 raise ValueError("the file is cut short")
-            values = json.loads(json.loads(file.read(length))["__metadata__"]["values"])
+            header = file.read(length)
+            values = json.loads(json.loads(header)["__metadata__"]["values"])
+            expected = values.pop(_CHECKSUM, None)
+            if expected is not None:
+                head, found, tail = header.rpartition(str(expected).encode())
+                digest = hashlib.sha256(start + head + _BLANK.encode() + tail)
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+                if not found or digest.hexdigest() != expected:
+                    raise ValueError("its content was altered after it was written")
         tensors = load_file(path, device=str(device))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+    except _DAMAGED_TENSORS as error:
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
     return tensors, values
+
+
+def tensors_checksum(path: Path) -> str | None:
+    """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        values = json.loads(json.loads(file.read(length))["__metadata__"]["values"])
+    found: str | None = values.get(_CHECKSUM)
+    return found
+
+
+def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    """SHA-256 of tensors by name, and of plain values: what a training began from. 64 hexadecimal digits."""
+    digest = hashlib.sha256(checksum(values).encode())
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def lock(path: Path, *, wait: bool = True) -> FileLock | None:

@@ -2,8 +2,9 @@
 
 ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the
 number: recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field
-orphans nothing. A file is read back only if its content still has that hash. Files of schema 1, one per table and seed,
-are read, too.
+orphans nothing. A file is read back only if its content still has that hash, the name that was made from it, and the
+checksum it was written with. Files of schema 1, one per table and seed, are read, too; they and older files of schema 2
+carry no checksum.
 """
 
 from __future__ import annotations
@@ -185,7 +186,8 @@ def save(result: Result, root: Path | str) -> Path:
     Raises:
         StorageError: it cannot be written; nothing is left half-written.
     """
-    text = json.dumps(result.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False, allow_nan=False)
+    stored = files.with_checksum(result.model_dump(mode="json", by_alias=True))
+    text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
     return files.write_whole(_path(result, root), text + "\n")
 
 
@@ -194,16 +196,18 @@ def read(path: Path | str) -> tuple[Result, ...]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        CorruptFileError: it is not a whole, unaltered result.
+        CorruptFileError: it is not a whole, unaltered result under its own name.
     """
     path = Path(path)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        stored, schema = raw.pop("config_hash", None), raw.get("schema")
+        schema = raw.get("schema")
         if schema not in (1, 2):
             raise ValueError(
                 f"schema={schema!r}: accepted is 1 or 2; a newer version of this package may have written it"
             )
+        raw = files.verified(raw)
+        stored = raw.pop("config_hash", None)
         made = _from_schema_1(raw) if schema == 1 else (Result.model_validate(raw),)
         expected = _schema_1_hash(raw) if schema == 1 else made[0].config_hash
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
@@ -213,6 +217,11 @@ def read(path: Path | str) -> tuple[Result, ...]:
         raise CorruptFileError(
             f"{path} was altered after it was written: its settings, recipe and data do not have the hash"
             f" {str(stored)[:8]} it carries. Restore it, or delete it and run the cell again."
+        )
+    if schema != 1 and path.name != _path(made[0], "").name:
+        raise CorruptFileError(
+            f"{path} was renamed or exchanged: what it holds is {_path(made[0], '').name}. Restore it, or delete it and"
+            " run the cell again."
         )
     return made
 

@@ -157,6 +157,10 @@ class KeyState(nn.Module):
         """
         raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
 
+    def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Embeddings ``[B, d]`` of views that ask, one of each stream, as batch-norm of these keys has to see them."""
+        return embed(*views)
+
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         """Store ``[B, d]`` keys of each stream, after the optimiser step: the loss still needed the old ones."""
 

@@ -100,7 +100,11 @@ class InBatchState(KeyState):
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """Every embedding of the global batch is a key; nothing is left behind."""
+        """Every embedding of the global batch is a key; nothing is left behind.
+
+        Raises:
+            ArgumentError: the global batch is one item.
+        """
         queries = embed(*batch.views)
         size = len(queries[0])
         local = torch.arange(size, device=queries[0].device) + distributed.world()[0] * size
@@ -110,6 +114,8 @@ class InBatchState(KeyState):
             with torch.no_grad():
                 momentum_update(self.slow, network.encoders, self.momentum or 0.0)
                 pools = [distributed.gather(k) for k in base.embed(self.slow, batch.views)]
+        if len(pools[0]) < 2:
+            raise reject("batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
         directions = []
         for query, key in self.directions:
             q, other, same = queries[query], pools[key], pools[query]

@@ -92,13 +92,7 @@ class QueueState(KeyState):
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
         streams, size = len(self.slow), len(batch.views[0])
-        groups = local_groups(self.choice.shuffle_groups)
-        if groups == 1:
-            queries = embed(*batch.views[:streams])
-        else:
-            split = [view.tensor_split(groups) for view in batch.views[:streams]]
-            pieces = [embed(*group) for group in zip(*split, strict=True)]
-            queries = [torch.cat(stream) for stream in zip(*pieces, strict=True)]
+        queries = self.queries(embed, batch.views[:streams])
         first = 0 if streams == len(batch.views) else streams
         fresh = []
         with torch.no_grad():
@@ -110,6 +104,14 @@ class QueueState(KeyState):
                 embedded = in_groups(encoder, flat, self.choice.shuffle_groups, batch.generator)
                 fresh.append(embedded.view(size, len(seen), -1))
         return [Direction(queries[q], fresh[k], self.queue(k).rows) for q, k in self.directions], fresh
+
+    def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
+        """Embeddings of views that ask, group by group where batch-norm is in groups."""
+        groups = local_groups(self.choice.shuffle_groups)
+        if groups == 1:
+            return embed(*views)
+        pieces = [embed(*group) for group in zip(*(view.tensor_split(groups) for view in views), strict=True)]
+        return [torch.cat(stream) for stream in zip(*pieces, strict=True)]
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         """Write the keys behind the newest."""

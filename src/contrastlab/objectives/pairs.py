@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,14 +63,21 @@ class FMICL(_Pairwise):
         return divergences.get(self.divergence, alpha=self.order)
 
     def check(self, temperature: float) -> None:
-        """Whether every score of the unit sphere lies inside the domain of f*.
+        """Whether every score of the unit sphere lies inside the domain of f*, and its loss is a float32 number.
 
         Raises:
             ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It may be what stands
-                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
+                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say. Or
+                equal or orthogonal embeddings have a loss or a slope beyond float32.
         """
         reached = 1 / temperature
         if self.similarity == "gaussian" or reached < self.f.highest:
+            if self._overflows(temperature):
+                raise reject(
+                    "temperature", temperature,
+                    f"at least {self._least_temperature(temperature):.2g} with {self!r}: below, the loss of equal or"
+                    " orthogonal embeddings is no float32 number",
+                )  # fmt: skip
             return
         others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
         cure = f", or a temperature above {1 / self.f.highest:.4g}" if self.f.highest > 0 else ""
@@ -80,6 +87,32 @@ class FMICL(_Pairwise):
             + (f". The same holds for {', '.join(others)}" if others else "")
         )
         raise reject("similarity", self.similarity, accepted)
+
+    def _overflows(self, temperature: float) -> bool:
+        """Whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding."""
+        reached = 1 / temperature
+        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
+        if self.similarity == "cosine":
+            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
+        else:
+            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
+            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
+        ends.requires_grad_()
+        for weight, function in weighed:
+            value = function(ends)
+            slope = torch.autograd.grad(value.sum(), ends)[0] * reached
+            if not bool((weight * torch.stack([value, slope])).isfinite().all()):
+                return True
+        return False
+
+    def _least_temperature(self, low: float) -> float:
+        high = low
+        while self._overflows(high):
+            high *= 2
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._overflows(middle) else (low, middle)
+        return high
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B]`` losses; ``scores.highest`` must be 1/τ."""

@@ -125,7 +125,7 @@ class Learner(nn.Module):
 
     def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
         """The same keys, told apart from a second kind of queries, one of each stream."""
-        queries, part = self._forward(*views), self.recipe.views
+        queries, part = self.keys.queries(self._forward, views), self.recipe.views
         return [
             replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])  # type: ignore[union-attr]
             for direction, (q, k) in zip(directions, self.keys.directions, strict=True)

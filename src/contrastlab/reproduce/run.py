@@ -34,7 +34,7 @@ from contrastlab.settings import Settings
 
 RECORD = "run.json"
 _SCHEMA = 1
-_FIELDS: Mapping[str, Any] = MappingProxyType(
+_NEEDED: Mapping[str, Any] = MappingProxyType(
     {
         "hash": str,
         "recipe": dict,
@@ -45,6 +45,12 @@ _FIELDS: Mapping[str, Any] = MappingProxyType(
         "images": int | float,
     }
 )
+_FIELDS = frozenset(
+    {
+        *_NEEDED, "schema", "settings", "data_note", "data_fingerprint", "modality", "precision", "provenance",
+        "encoder_checksum",
+    }
+)  # fmt: skip
 
 
 def fingerprint(splits: Splits) -> str:
@@ -103,9 +109,16 @@ class Run:
 
         Raises:
             MissingDataError: the run is not finished.
-            CorruptFileError: the stored file is damaged.
+            CorruptFileError: the stored file is damaged, or is not the one that ``run.json`` speaks of.
         """
-        return encoders.load(self, device)
+        loaded = encoders.load(self, device)
+        expected = self.record().get("encoder_checksum")  # of older runs there is none
+        if expected not in (None, files.tensors_checksum(self.folder / FILE)):
+            raise CorruptFileError(
+                f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; delete the folder and run the"
+                " cell again"
+            )
+        return loaded
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says.
@@ -128,16 +141,17 @@ class Run:
     def store(self, trained: Trained, device: torch.device) -> None:
         """Write the artefact; the record last, so that it speaks of a whole encoder file."""
         kind = modality(self.data.pretrain)
-        encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
+        path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
         record = {
             "schema": _SCHEMA, "hash": self.hash, "recipe": self.recipe.describe(),
             "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name, "data_note": self.data.note,
             "data_fingerprint": self.identity["data"], "modality": kind.name, "seed": self.seed,
             "precision": precision(self.settings.precision, device.type),
             "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-            "provenance": results.provenance(device),
+            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
         }  # fmt: skip
-        files.write_whole(self.folder / RECORD, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        text = json.dumps(files.with_checksum(record), indent=1, allow_nan=False)
+        files.write_whole(self.folder / RECORD, text + "\n")
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
     def train(
@@ -180,14 +194,17 @@ def read_record(folder: Path) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if record["schema"] != _SCHEMA:
             raise ValueError(f"schema={record['schema']!r}: accepted is {_SCHEMA}; a newer version may have written it")
-        wrong = [name for name, kind in _FIELDS.items() if not isinstance(record.get(name), kind)]
+        record = files.verified(record)
+        wrong = [name for name, kind in _NEEDED.items() if not isinstance(record.get(name), kind)]
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
+        if not record.keys() <= _FIELDS:
+            raise ValueError(f"{', '.join(sorted(map(repr, record.keys() - _FIELDS)))}: unknown")
         if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
             raise ValueError(f"hash={record['hash']!r}: accepted are 64 hexadecimal digits")
         if not isinstance(record["recipe"].get("name"), str):
             raise ValueError("its recipe has no name")
-    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+    except files.DAMAGED as error:
         raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
     return record
 

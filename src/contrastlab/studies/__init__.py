@@ -65,9 +65,10 @@ def read(path: Path | str) -> Study:
     """
     path = Path(path)
     try:
-        study = Study.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise CorruptFileError(f"{path} is not a stored study: {error.errors()[0]['msg']}. Delete it.") from error
+        study = Study.model_validate(files.verified(json.loads(path.read_text(encoding="utf-8"))))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise CorruptFileError(f"{path} is not a stored study: {reason}. Delete it.") from error
     if path.name != location("", study.study, study.profile, study.config).name:
         raise CorruptFileError(f"{path} was altered or renamed: its configuration has another hash. Delete it.")
     return study
@@ -110,7 +111,8 @@ def measure(
         "cpu_s": time.process_time() - cpu,
     }
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
-    files.write_whole(location(out_dir, study, profile, config), measured.model_dump_json(indent=1) + "\n")
+    text = json.dumps(files.with_checksum(measured.model_dump(mode="json")), indent=1, ensure_ascii=False)
+    files.write_whole(location(out_dir, study, profile, config), text + "\n")
     return measured
 
 

@@ -18,7 +18,7 @@ from contrastlab.data.images.geometry import resize_center
 from contrastlab.data.loading import Crops, Videos, batches, derive, generator
 from contrastlab.encoders import Encoder
 from contrastlab.encoders.caffenet import CaffeNet
-from contrastlab.errors import NotApplicableError
+from contrastlab.errors import CorruptFileError, NotApplicableError
 from contrastlab.settings import ActionRecognition, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting, bootstrap
 from contrastlab.tasks.neighbours import take
@@ -99,13 +99,13 @@ class Action(Described):
         parts = []
         for fold, (train, test) in enumerate(setting.data.folds()):
             folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-            known = _stored(folder)
+            tuning = _FineTuning(self.training, first, train, setting, fold, folder)
+            shown = take(test, self.test_images)
+            known = tuning.stored(len(shown))
             if known is None:
-                shown = take(test, self.test_images)
-                scores = _FineTuning(self.training, first, train, setting, fold, folder).scores(shown)
-                known = scores.argmax(1).cpu() == shown.labels.cpu()
+                known = tuning.scores(shown).argmax(1).cpu() == shown.labels.cpu()
                 if folder is not None:
-                    files.write_tensors(folder / _DONE, {"correct": known}, {})
+                    files.write_tensors(folder / _DONE, {"correct": known}, {"origin": tuning.origin})
                     (folder / _STATE).unlink(missing_ok=True)
             parts.append(known)
         correct = torch.cat(parts)
@@ -134,12 +134,6 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
 _STATE, _DONE = "training.safetensors", "correct.safetensors"
 
 
-def _stored(folder: Path | None) -> Tensor | None:
-    if folder is None or not (folder / _DONE).exists():
-        return None
-    return files.read_tensors(folder / _DONE)[0]["correct"].bool()
-
-
 class _FineTuning:
     """One network between its epochs. Its draws are counted, so that a resumed one goes on to the same bits."""
 
@@ -158,12 +152,35 @@ class _FineTuning:
             self.network.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
         )
         self.epoch = 0
-        self._resume()
+        about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
+        self.origin = files.fingerprint(self.network.state_dict(), about)
+
+    def _read(self, name: str, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        if self.folder is None or not (self.folder / name).exists():
+            return None
+        tensors, values = files.read_tensors(self.folder / name, device)
+        if values.get("origin", self.origin) != self.origin:  # files of older versions say none
+            raise CorruptFileError(f"{self.folder / name} is of another training; delete {self.folder}")
+        return tensors, values
+
+    def stored(self, items: int) -> Tensor | None:
+        """Which of ``items`` test clips a finished network has right; ``None`` where none is stored.
+
+        Raises:
+            CorruptFileError: the file is damaged, or of another training.
+        """
+        found = self._read(_DONE, "cpu")
+        if found is None:
+            return None
+        if "correct" not in found[0] or len(found[0]["correct"]) != items:
+            raise CorruptFileError(f"{self.folder}/{_DONE} is of other clips; delete {self.folder}")
+        return found[0]["correct"].bool()
 
     def _resume(self) -> None:
-        if self.folder is None or not (self.folder / _STATE).exists():
+        found = self._read(_STATE, self.setting.device)
+        if found is None:
             return
-        tensors, values = files.read_tensors(self.folder / _STATE, self.setting.device)
+        tensors, values = found
         self.network.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
         for name, parameter in self.network.named_parameters():
             if f"sgd.{name}" in tensors:
@@ -178,7 +195,7 @@ class _FineTuning:
             buffer = self.optimiser.state[parameter].get("momentum_buffer")
             if buffer is not None:
                 tensors[f"sgd.{name}"] = buffer
-        files.write_tensors(self.folder / _STATE, tensors, {"epoch": self.epoch})
+        files.write_tensors(self.folder / _STATE, tensors, {"epoch": self.epoch, "origin": self.origin})
 
     def _lr(self) -> float:
         return self.how.lr * self.how.gamma ** sum(self.epoch >= m for m in self.how.milestones)
@@ -212,6 +229,7 @@ class _FineTuning:
 
     def scores(self, test: Any) -> Tensor:
         """``[M, C]`` mean class probabilities of test clips, after the last epoch."""
+        self._resume()
         said = time.monotonic()
         with torch.enable_grad():
             while self.epoch < self.how.epochs:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contrastlab import files
 from contrastlab.data.limits import own_path
-from contrastlab.errors import import_extra, reject
+from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
 ATTACHMENT = 0.15 * 255
@@ -103,7 +103,7 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
         uint8 ``[N, T, 2, H, W]``; of a last frame, rest.
 
     Raises:
-        CorruptFileError: a file of the folder is damaged.
+        CorruptFileError: a file of the folder is damaged, or of other clips.
         StorageError: the folder cannot be written.
     """
     digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
@@ -113,11 +113,13 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     done, levels = 0, torch.full(shape, ZERO, dtype=torch.uint8)
     if path.exists():
         stored, values = files.read_tensors(path)
+        if values.get("of", path.stem) != path.stem:
+            raise CorruptFileError(f"{path} is of other clips; delete it to estimate their flow anew")
         done, levels = int(values["clips"]), stored["flow"]
     for index in range(done, len(clips)):
         levels[index, :-1] = quantise(tvl1(clips[index]), bound)
         if (index + 1) % _KEEP_EVERY == 0 or index + 1 == len(clips):
-            files.write_tensors(path, {"flow": levels}, {"clips": index + 1})
+            files.write_tensors(path, {"flow": levels}, {"clips": index + 1, "of": path.stem})
     return levels
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,7 @@ def fit(
 
     Raises:
         NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
+        CorruptFileError: a file of the folder is damaged, or of another training.
     """
     usable = usable_pictures(data, kind)
     learning = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -128,11 +129,14 @@ def fit(
         [p for _, p in learning], lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
     losses: list[float] = []
+    origin = "" if folder is None else _origin(model, data, kind, settings, seed)
     if folder is not None and (folder / FILE).exists():
-        restore(model, folder / FILE)
-        return list(record(folder)["losses"])
+        restore(model, folder / FILE, origin)
+        known = record(folder)
+        _same_origin(known, origin, folder / RECORD)
+        return list(known["losses"])
     if folder is not None and (folder / CHECKPOINT).exists():
-        losses = _resume(model, learning, optimiser, folder / CHECKPOINT)
+        losses = _resume(model, learning, optimiser, folder / CHECKPOINT, origin)
         log(f"detector of {kind}: resumed at step {len(losses)}")
     kind_of_points = data.annotations.keypoints
     points = kind_of_points.mirrored if kind_of_points else ()
@@ -171,11 +175,23 @@ def fit(
                 f" eta {int(left // 60)}:{int(left % 60):02d}")  # fmt: skip
             spoke = now
         if folder is not None and now - saved > _SAVE_EVERY and step + 1 < settings.steps:
-            checkpoint(model, learning, optimiser, losses, folder)
+            checkpoint(model, learning, optimiser, losses, folder, origin)
             saved = time.monotonic()
     if folder is not None:
-        store(model, folder, {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings})
+        about = {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings, "origin": origin}
+        store(model, folder, about)
     return losses
+
+
+def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
+    """What decides a training: no file of another one is taken for its own."""
+    about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
+    return files.fingerprint(_tensors(model), about)
+
+
+def _same_origin(stored: Mapping[str, Any], origin: str, path: Path) -> None:
+    if stored.get("origin", origin) != origin:  # files of older versions say none
+        raise CorruptFileError(f"{path} is of another training; delete {path.parent} to start this one anew")
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -183,18 +199,19 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def checkpoint(model: nn.Module, learning: Any, optimiser: Any, losses: list[float], folder: Path) -> None:
+def checkpoint(model: nn.Module, learning: Any, optimiser: Any, losses: list[float], folder: Path, origin: str) -> None:
     """Write the state of a training, whole or not at all."""
     state = {f"model/{name}": tensor for name, tensor in _tensors(model).items()}
     for name, parameter in learning:
         momentum = optimiser.state.get(parameter, {}).get("momentum_buffer")
         if momentum is not None:
             state[f"momentum/{name}"] = momentum
-    files.write_tensors(folder / CHECKPOINT, state, {"losses": losses})
+    files.write_tensors(folder / CHECKPOINT, state, {"losses": losses, "origin": origin})
 
 
-def _resume(model: nn.Module, learning: Any, optimiser: Any, path: Path) -> list[float]:
+def _resume(model: nn.Module, learning: Any, optimiser: Any, path: Path, origin: str) -> list[float]:
     tensors, values = files.read_tensors(path)
+    _same_origin(values, origin, path)
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
             tensor.copy_(tensors[f"model/{name}"])
@@ -209,9 +226,10 @@ def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
     alone = len(model.backbone.body.networks) == 1  # type: ignore[union-attr, arg-type]
     tensors = {name.replace(_ALONE, "body.") if alone else name: t for name, t in _tensors(model).items()}
     settings = about["settings"].model_dump(mode="json")
-    text = json.dumps({**about, "settings": settings, "schema": 1}, indent=1, allow_nan=False)
-    files.write_whole(folder / RECORD, text + "\n")
-    path = files.write_tensors(folder / FILE, tensors, {"kind": about["kind"], "classes": list(about["classes"])})
+    stored = files.with_checksum({**about, "settings": settings, "schema": 1})
+    files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
+    values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
+    path = files.write_tensors(folder / FILE, tensors, values)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return path
 
@@ -221,23 +239,34 @@ def record(folder: Path) -> dict[str, Any]:
 
     Raises:
         MissingDataError: no detector is there.
-        CorruptFileError: it is damaged.
+        CorruptFileError: the file is damaged.
     """
-    if not (folder / RECORD).exists():
+    path = folder / RECORD
+    if not path.exists():
         raise MissingDataError(f"no detector at {folder}: has its training been finished?")
     try:
-        known: dict[str, Any] = dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CorruptFileError(f"{folder / RECORD} is no record of a detector ({error}); delete its folder") from error
+        known = files.verified(json.loads(path.read_text(encoding="utf-8")))
+        if not {"kind", "classes", "losses"} <= known.keys():
+            raise ValueError("fields are missing")
+    except files.DAMAGED as error:
+        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete {folder}") from error
     return known
 
 
-def restore(model: nn.Module, path: Path) -> None:
-    """Fill a detector of the same layout from ``detector.safetensors``."""
-    tensors, _ = files.read_tensors(path)
+def restore(model: nn.Module, path: Path, origin: str) -> None:
+    """Fill a detector of the same layout from ``detector.safetensors``.
+
+    Raises:
+        CorruptFileError: the file is damaged, or of a training that began from something else.
+    """
+    tensors, values = files.read_tensors(path)
+    _same_origin(values, origin, path)
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
-            tensor.copy_(tensors.get(name, tensors.get(name.replace(_ALONE, "body."), torch.empty(0))))
+            stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
+            if stored is None or stored.shape != tensor.shape:
+                raise CorruptFileError(f"{path} is of another detector: {name} is missing or of another shape")
+            tensor.copy_(stored)
 
 
 @torch.no_grad()

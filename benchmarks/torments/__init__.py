@@ -1,0 +1,1 @@
+"""What a run must survive, as functions that count: see ``benchmarks/torture.py``."""

@@ -1,0 +1,93 @@
+"""Files are whole or absent, carry a checksum, and leave nothing of a killed writer."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from contrastlab import files
+from contrastlab.errors import CorruptFileError
+
+TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
+VALUES = {"step": 3, "text": "checksum", "nested": {"checksum": "0" * 64}}
+
+
+def test_tensors_and_values_come_back_and_safetensors_reads_them(tmp_path) -> None:
+    path = files.write_tensors(tmp_path / "x.safetensors", TENSORS, VALUES)
+    tensors, values = files.read_tensors(path)
+    assert values == VALUES
+    assert {name: t.tolist() for name, t in tensors.items()} == {name: t.tolist() for name, t in TENSORS.items()}
+    assert torch.equal(load_file(path)["a"], TENSORS["a"])
+    again = files.write_tensors(tmp_path / "y.safetensors", TENSORS, VALUES)
+    assert path.read_bytes() == again.read_bytes()
+    assert files.tensors_checksum(path) == files.tensors_checksum(again)
+
+
+def test_every_single_byte_of_a_tensor_file_counts(tmp_path) -> None:
+    path = files.write_tensors(tmp_path / "x.safetensors", TENSORS, {"step": 3})
+    whole = path.read_bytes()
+    name = whole.index(b"checksum")
+    for place in range(len(whole)):
+        if name <= place < name + len("checksum"):
+            continue  # without the word it is a file of an older version, whose tensors and values are these
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(CorruptFileError, match=str(path)):
+            files.read_tensors(path)
+
+
+def test_a_tensor_file_without_a_checksum_is_read(tmp_path) -> None:
+    path = tmp_path / "old.safetensors"
+    save_file(TENSORS, path, {"values": json.dumps({"step": 3})})
+    assert files.read_tensors(path)[1] == {"step": 3}
+    assert files.tensors_checksum(path) is None
+
+
+def test_a_record_is_verified_whatever_its_keys(tmp_path) -> None:
+    record = files.with_checksum({"x": 1.5, "counts": {10: 1, 9: 2}, "text": "ü"})
+    raw = json.loads(json.dumps(record))
+    assert files.verified(raw) == {"x": 1.5, "counts": {"10": 1, "9": 2}, "text": "ü"}
+    assert files.verified({"x": 2}) == {"x": 2}
+    with pytest.raises(ValueError, match="altered"):
+        files.verified({**raw, "x": 1.25})
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path) -> None:
+    path = tmp_path / "run[1].json"
+    (tmp_path / "run[1].jsonabc.tmp").write_text("half")
+    (tmp_path / "run1.jsonabc.tmp").write_text("of another file")
+    with (tmp_path / "run[1].jsonxyz.tmp").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        files.write_whole(path, "whole")
+    assert path.read_text() == "whole"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run1.jsonabc.tmp", "run[1].json", "run[1].jsonxyz.tmp"]
+
+
+def test_a_writer_keeps_its_file_from_others_until_it_is_in_place(tmp_path, monkeypatch) -> None:
+    path, sync = tmp_path / "x.json", os.fsync
+    depth = []
+
+    def meanwhile(number: int) -> None:
+        sync(number)
+        if not depth:
+            depth.append(1)
+            files.write_whole(path, "second")
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    files.write_whole(path, "first")
+    assert path.read_text() == "first"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_the_fingerprint_of_tensors_depends_on_each_of_them() -> None:
+    base = files.fingerprint(TENSORS, {"seed": 0})
+    assert base == files.fingerprint(dict(TENSORS), {"seed": 0})
+    changed = {**TENSORS, "b": torch.tensor([1, 3])}
+    others = [files.fingerprint(changed, {"seed": 0}), files.fingerprint(TENSORS, {"seed": 1}),
+              files.fingerprint({"a": TENSORS["a"], "c": TENSORS["b"]}, {"seed": 0}),
+              files.fingerprint({**TENSORS, "a": TENSORS["a"].view(3, 2)}, {"seed": 0})]  # fmt: skip
+    assert len({base, *others}) == 5

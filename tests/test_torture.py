@@ -1,0 +1,167 @@
+"""A sample of the torture (``make torture``): the same functions, a few tries of each.
+
+Four tables side by side are a sample of their own: ``test_reproduce.py`` starts two.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import torture
+from torments import cells, corrupt, disk, finite, kill, processes
+from torments.figures import Figures
+
+from contrastlab import keys, methods, tasks
+
+QUICK = ("queue, linear", "batch, neighbours", "annealed cave, linear")
+
+
+def quiet(line: str) -> None:
+    """No lines of progress."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(kill.os, "fork"), reason="this system cannot fork a process")
+def test_a_killed_cell_ends_as_one_that_nobody_killed(tmp_path) -> None:
+    done = kill.run(6, 3, tmp_path, quiet, QUICK)
+    assert done.failures == []
+    assert (done.tried, done.identical) == (6, 6)
+    assert len(done.of) >= 3
+
+
+@pytest.mark.slow
+def test_a_killed_fine_tuning_ends_as_one_that_nobody_killed(tmp_path) -> None:
+    done = kill.run(2, 1, tmp_path, quiet, ("clips, action", "bank, boxes"))
+    assert done.failures == []
+    assert done.identical == 2
+
+
+def test_a_kill_at_an_event_is_a_kill_there_and_what_a_cell_leaves_is_compared(tmp_path) -> None:
+    name = QUICK[0]
+    whole, seen, _ = kill.undisturbed(name, tmp_path / "whole")
+    assert min(seen[p] for p in ("loading", "training", "saving", "probing", "storing", "collecting")) > 0
+    assert kill.killed(name, tmp_path / "cut", {"target": ("storing", 0)}) == -9
+    cut = cells.content(tmp_path / "cut")
+    assert cells.difference(whole, cut).startswith("other files or tensors")
+    name = next(key for key in whole if "encoder.safetensors " in key)
+    other = {**whole, name: whole[name] + 1}
+    assert cells.difference(whole, other) == name
+    assert cells.difference(whole, whole) == ""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> list[corrupt.Kept]:
+    return corrupt.make(tmp_path_factory.mktemp("corrupt"))
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_refused_by_name_or_changes_nothing(stored) -> None:
+    done, draw = Figures(), random.Random(0)
+    for kept in stored:
+        whole = corrupt.plain(kept.read())
+        assert whole is not None
+        for damage in corrupt.DAMAGES:
+            for _ in range(3):
+                corrupt.try_one(kept, damage, draw, whole, done)
+    assert done.failures == []
+    assert done.tried == done.refused + done.unchanged == 12 * len(stored)
+    assert done.refused > 0.9 * done.tried
+
+
+def test_each_kind_of_damage_is_made() -> None:
+    draw, content = random.Random(1), bytes(range(256)) * 40
+    assert corrupt.damaged(content, b"other", "empty", draw) == b""
+    cut = corrupt.damaged(content, b"other", "truncate", draw)
+    assert content.startswith(cut)
+    assert len(cut) < len(content)
+    flipped = corrupt.damaged(content, b"other", "flip", draw)
+    assert 1 <= sum(a != b for a, b in zip(flipped, content, strict=True)) <= 8
+    swapped = [corrupt.damaged(content, b"other", "swap", draw) for _ in range(20)]
+    assert b"other" in swapped
+    assert any(sorted(each) == sorted(content) and each != content for each in swapped)
+
+
+@pytest.mark.slow
+def test_a_full_disk_a_read_only_folder_and_a_clock_that_jumps_lose_nothing(tmp_path) -> None:
+    done = disk.run(3, 2, tmp_path, quiet)
+    assert done.failures == []
+    assert done.refused + done.identical == 3
+    assert done.of["read-only folder"] == done.of["jumping clock"] == 1
+
+
+def test_recipes_on_two_and_three_processes_are_those_of_one(tmp_path) -> None:
+    done = processes.run(0, 0, tmp_path, quiet, ("ring/iring", "cmc/cmc_moco_pirl", "jcl/jcl", "cmc/predict_depth"))
+    assert done.failures == []
+    assert (done.identical, done.refused) == (8, 4)
+
+
+def test_a_difference_between_processes_is_seen() -> None:
+    one = processes.train(processes.small("ring/ir", 2), 0, 1)
+    other = [{key: value.clone() for key, value in step.items()} for step in one]
+    assert processes.other(one, [other]) == ""
+    other[3]["kept stores.0.rows"][5, 2] += 1e-3
+    assert processes.other(one, [other]) == "step 3, rank 0, kept stores.0.rows"
+
+
+def test_cold_losses_of_degenerate_batches_are_finite(tmp_path) -> None:
+    names = ("vince/ir", "vince/la", "vince/cmc_nce", "ring/mocoring", "ring/simclr", "jcl/jcl", "fmicl/kl", "fmicl/au",
+             "fmicl/spectral", "fmicl/neyman", "cmc/predict_depth", "cmc/core_4")  # fmt: skip
+    done = finite.run(0, 0, tmp_path, quiet, names)
+    assert done.failures == []
+    objectives = {type(methods.get(name).objective) for name in methods.names() if methods.get(name).keys is not None}
+    assert {type(methods.get(name).objective) for name in names} == objectives
+    assert done.unchanged > 4 * len(names) > 0
+
+
+def test_an_infinite_loss_is_seen(monkeypatch) -> None:
+    made = finite.degenerate
+
+    def broken(*given):
+        views, numbers = made(*given)
+        return tuple(view / 0 for view in views), numbers
+
+    monkeypatch.setattr(finite, "degenerate", broken)
+    assert finite.finite(methods.get("ring/simclr"), "duplicates") == "the loss is nan at step 0"
+    done = finite.run(0, 0, None, quiet, ("ring/simclr",))
+    assert done.failed == len(finite.BATCHES) - 1  # one image is refused before it is looked at
+
+
+def test_every_kind_of_keys_and_of_task_is_killed() -> None:
+    kinds = {type(cells.cell(name).recipe.keys) for name in cells.CASES}
+    assert kinds == {type(methods.get(name).keys) for name in methods.names()} - {type(None)}
+    assert keys.Bank in kinds
+    one_of_four = {name for name in tasks.TASKS if name.startswith("segmentation_")}
+    assert cells.kinds() & one_of_four
+    assert cells.kinds() >= tasks.TASKS.keys() - one_of_four
+
+
+def test_figures_are_stored_part_by_part(tmp_path, monkeypatch, capsys) -> None:
+    def run(count: int, seed: int, folder, log) -> Figures:
+        figures = Figures()
+        for number in range(count):
+            figures.count("identical" if number else "failed", "kind", "why")
+        return figures
+
+    parts = {name: torture.Part(run, 3, name) for name in ("kill", "disk")}
+    monkeypatch.setattr(torture, "PARTS", parts)
+    out = tmp_path / "torture.json"
+    assert torture.main(["disk", "--out", str(out), "--seed", "5"]) == 1
+    assert "disk: FAILED kind: why" in capsys.readouterr().out
+    assert torture.main(["kill", "--out", str(out), "--count", "0"]) == 0
+    known = json.loads(out.read_text())
+    assert list(known) == ["kill", "disk"]
+    assert (known["disk"]["tried"], known["disk"]["failed"], known["disk"]["identical"]) == (3, 1, 2)
+    assert (known["disk"]["seed"], known["disk"]["of"]) == (5, {"kind": 3})
+    with pytest.raises(SystemExit):
+        torture.main(["dsik", "--out", str(out)])
+    assert "accepted is any of kill, disk" in capsys.readouterr().err
+
+
+def test_parts_run_where_no_file_system_can_be_mounted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(disk, "can_mount", lambda: False)
+    done = disk.run(1, 4, tmp_path, quiet)
+    assert done.failures == []
+    assert done.of == {"bounded files": 1}
+    assert "only root" in done.skipped[0]
