@@ -17,7 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from matplotlib.cbook import is_math_text
@@ -320,6 +320,9 @@ def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path) -> None:
 
 
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
+@example("../../x", "/etc/passwd")
+@example("a/../../b", "..")
+@example("..", "x/y")
 def test_a_result_is_stored_below_its_folder_whatever_its_names(one: str, two: str) -> None:
     root = Path("/results")
     for changes in ({"method": one, "dataset": two}, {"task": one, "on": two}, {"profile": one, "hash_": two}):
