@@ -125,7 +125,7 @@ class Study:
     @property
     def read_also(self) -> tuple[Path, ...]:
         """Where results are kept: by the project, and with the package."""
-        return (self.root / "results", shipped.folder("results"))
+        return tuple(dict.fromkeys((self.root / "results", shipped.folder("results"))))
 
     @property
     def folders(self) -> tuple[Path, ...]:
