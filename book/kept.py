@@ -35,8 +35,18 @@ def refresh(path: Path) -> bool:
     for cell in notebook.cells:
         if cell.id in made:
             cell.outputs = made[cell.id]
+    number(notebook)
     nbformat.write(notebook, path)
     return True
+
+
+def number(notebook: nbformat.NotebookNode) -> None:
+    """Counts the cells of code, as a run from the first to the last does."""
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
 
 
 def main(*names: str) -> None:
