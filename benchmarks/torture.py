@@ -69,12 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in given.parts if name not in PARTS]:
         parser.error(f"unknown part {unknown[0]!r}: accepted is any of {', '.join(PARTS)}")
     torch.set_num_threads(1)
+    code = provenance()  # of what runs, whatever is edited meanwhile; figures are a tracked file, too
     failed = 0
     for name in given.parts or PARTS:
         part = PARTS[name]
         count = part.count if given.count is None else given.count
         folder = Path(tempfile.mkdtemp(prefix=f"torture-{name}-"))
-        began, code = time.monotonic(), provenance()  # of what runs, whatever is edited meanwhile
+        began = time.monotonic()
         figures = part.run(count, given.seed, folder, lambda line: print(line, flush=True))
         seconds = time.monotonic() - began
         store(given.out, name, figures, code, count=count, seed=given.seed, seconds=seconds)
