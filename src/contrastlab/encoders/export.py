@@ -2,6 +2,7 @@
 
 A single stream's backbone has its own names in the file, which for a ResNet are torchvision's and timm's; its head is
 ``head.…``. With several streams each name is behind its stream's: ``L.conv1.weight``.
+Elsewhere it is read by one line::
 
     torchvision.models.resnet18().load_state_dict(safetensors.torch.load_file(path), strict=False)  # misses fc only
     timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)
