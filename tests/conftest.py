@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -59,3 +62,21 @@ def shrink() -> Callable[[Recipe], Recipe]:
         "positives.clusters": 4, "negatives.runs": 2, "positives.runs": 2, "views.distance": 0,
     }  # fmt: skip
     return lambda recipe: recipe.override(changes)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for pages that a person would see; as book/check.py opens it."""
+    play = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is in the group book: make check-book installs it"
+    )
+    sys.path.insert(0, str(Path(__file__).parents[1] / "book"))
+    from check import browser_path
+
+    path = browser_path()
+    if path is None:
+        pytest.skip("no Chromium: install one, or name it in CHROMIUM")
+    with play.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()

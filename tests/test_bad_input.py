@@ -58,6 +58,8 @@ def write(row: dict[str, Any], folder: Path) -> None:
             with open(path, "wb") as file:
                 file.truncate(content) if isinstance(content, int) else file.write(content)
         except OSError:
+            if NO_UTF8 not in name:  # macOS has no such names, so nobody can meet one there
+                raise
             pytest.skip(f"this file system has no file called {name!r}")
     for name, target in row.get("links", {}).items():
         (folder / name).symlink_to(folder / target, target_is_directory=True)
@@ -187,7 +189,7 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (PermissionError(13, "Permission denied", "/root/a"), "Permission denied: '/root/a'"),
+        (PermissionError(13, "Permission denied", "/srv/a"), "Permission denied: '/srv/a'"),
         (MemoryError("9 GB"), "not enough memory (9 GB)"),
     ],
 )

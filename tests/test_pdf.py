@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from plotly import io, offline
 
 from contrastlab.figures import sliding
 
-play = pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
+pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
 BOOK = Path(__file__).parents[1] / "book"
 sys.path.insert(0, str(BOOK))
 
@@ -52,17 +51,6 @@ def built(tmp_path: Path) -> Path:
     )
     (tmp_path / "book" / "index.html").write_text("<title>Index</title>", encoding="utf-8")
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = browser_path()
-    if path is None:
-        pytest.skip("no Chromium: install one, or name it in CHROMIUM")
-    with play.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
 
 
 def test_a_knob_is_a_page_a_figure_and_a_step() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,23 +28,9 @@ MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (keys, methods, negatives, objectives, positives, schedules, views)
 }  # what the Python on the page names
-BROWSER = os.environ.get("CHROMIUM") or next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None
-)
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>playground</title>
 <style>article {{ max-width: 701px; margin: auto }}</style><body><article>{}</article>
 <div style="height: 3000px"></div></body></html>"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    play = pytest.importorskip("playwright.sync_api", reason="playwright is in the group book")
-    if BROWSER is None:
-        pytest.skip("no Chromium: install one, or name it in CHROMIUM")
-    with play.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import ast
 import gzip
 import json
 import os
-import shutil
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -35,9 +34,6 @@ from contrastlab.studies import Study
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]
-BROWSER = os.environ.get("CHROMIUM") or next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome", "chrome") if (path := shutil.which(name))), None
-)
 
 # Code ---------------------------------------------------------------------------------------------------------------
 
@@ -286,10 +282,7 @@ def test_a_name_in_a_terminal_adds_no_line_and_no_colour(
     assert line.count(escape.line(name)) == 2
 
 
-def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path) -> None:
-    play = pytest.importorskip("playwright.sync_api", reason="playwright is in the group book")
-    if BROWSER is None:
-        pytest.skip("no Chromium: install one, or name it in CHROMIUM")
+def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path, browser: Any) -> None:
     body = []
     for name in NASTY:
         body += [table_of(name).html(), table_of(name).figure_html()]
@@ -299,17 +292,15 @@ def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path) -> None:
         ]
     path = tmp_path / "page.html"
     path.write_text(f'<!doctype html><html><meta charset="utf-8"><body>{"".join(body)}', encoding="utf-8")
-    with play.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        page, opened = browser.new_page(), []
-        page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: opened.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_timeout(300)
-        assert page.evaluate("document.scripts.length") == 0
-        assert page.evaluate("[...document.querySelectorAll('*')].filter(e => e.onerror || e.onclick).length") == 0
-        text = page.inner_text("body")
-        browser.close()
+    page, opened = browser.new_page(), []
+    page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: opened.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.scripts.length") == 0
+    assert page.evaluate("[...document.querySelectorAll('*')].filter(e => e.onerror || e.onclick).length") == 0
+    text = page.inner_text("body")
+    page.close()
     assert [each for each in opened if not each.startswith(("data:", path.as_uri()))] == []
     for name in NASTY:
         shown = " ".join(escape.line(name).split())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from contrastlab import methods
 
 Log = Callable[[str], None]
 
@@ -39,3 +42,9 @@ class Figures:
         self.of[of] = self.of.get(of, 0) + 1
         if outcome == "failed":
             self.failures.append(f"{of}: {line}")
+
+
+def recipes(count: int, seed: int, names: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Names of recipes with keys: those given, else ``count`` drawn by ``seed``, 0 is all."""
+    every = [name for name in methods.names() if methods.get(name).keys is not None]
+    return names or tuple(random.Random(seed).sample(every, count) if count else every)

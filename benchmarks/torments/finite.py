@@ -8,7 +8,6 @@ every step (*unchanged*), or if an error of this package says what it does not a
 
 from __future__ import annotations
 
-import random
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from torments.figures import Figures, Log
+from torments.figures import Figures, Log, recipes
 from torments.processes import FEW, encoders, vectors
 
 STEPS, IMAGES, DIM, TAU = 3, 12, 8, 0.01
@@ -118,8 +117,7 @@ def run(count: int, seed: int, folder: Path, log: Log, names: tuple[str, ...] = 
         names: of recipes, instead of a draw.
     """
     figures = Figures()
-    every = [name for name in methods.names() if methods.get(name).keys is not None]
-    chosen = names or tuple(random.Random(seed).sample(every, count) if count else every)
+    chosen = recipes(count, seed, names)
     for name in chosen:
         for kind in BATCHES:
             try:

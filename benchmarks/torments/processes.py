@@ -8,7 +8,6 @@ queue asks for as many groups as there are processes, so only there an encoder h
 from __future__ import annotations
 
 import os
-import random
 import sys
 import tempfile
 import warnings
@@ -29,7 +28,7 @@ from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
 from contrastlab.views import query_weights
-from torments.figures import Figures, Log
+from torments.figures import Figures, Log, recipes
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 5, 8, 12
 FEW = {
@@ -216,8 +215,7 @@ def run(count: int, seed: int, folder: Path, log: Log, names: tuple[str, ...] = 
         names: of recipes, instead of a draw.
     """
     figures = Figures()
-    every = [name for name in methods.names() if methods.get(name).keys is not None]
-    chosen = names or tuple(random.Random(seed).sample(every, count) if count else every)
+    chosen = recipes(count, seed, names)
     for world, batch in ((2, BATCH), (3, 9)):
         ranks = together(world, chosen, batch)
         for name in chosen:
