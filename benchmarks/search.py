@@ -45,8 +45,10 @@ def held_out(labels: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def parts(search: Search, name: str) -> Splits:
-    """A data set whose test part are the held-out training images."""
+    """A data set whose test part are the held-out training items."""
     whole = data.load(name)
+    if search.validation:
+        return whole
     every = whole.train
     if search.stratified:
         mask = held_out(every.labels, search.held_out)
@@ -78,21 +80,21 @@ def store(search: Search, run: dict[str, Any]) -> None:
         held.release()
 
 
-def measure(splits: Splits, row: str, settings: Settings, seed: int, asked: str = "linear") -> dict[str, Any]:
-    """Train one row and score it by the task ``asked``, without a look at a test image."""
+def measure(splits: Splits, row: str, settings: Settings, seed: int, metric: str = "linear") -> dict[str, Any]:
+    """Train one row and score it by ``metric``, without a look at a test item."""
     recipe = methods.get(row).override(settings.overrides)
     began = time.process_time()
     try:
         done = pretrain(
-            recipe, settings, splits.train, seed=seed, fabric=cpu_fabric(settings.precision), log=lambda line: None
+            recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(settings.precision), log=lambda line: None
         )
     except NonFiniteLossError as error:
         return {"accuracy": None, "failed": str(error), "train_cpu_s": round(time.process_time() - began, 1)}
     trained = time.process_time()
     setting = tasks.Setting(recipe.views, modality(splits.train).augmentation(settings), splits, seed=seed)
-    measured = tasks.get(asked, settings).score(done.encoders, setting)
+    measured = tasks.get(tasks.task_of(metric), settings).score(done.encoders, setting)
     return {
-        "accuracy": round(measured[asked].value, 2),
+        "accuracy": round(measured[metric].value, 2),
         "loss": round(done.history[-1]["loss"], 3) if done.history else None,
         "train_cpu_s": round(trained - began, 1), "probe_cpu_s": round(time.process_time() - trained, 1),
     }  # fmt: skip
@@ -114,7 +116,7 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
                 continue
             if name not in loaded:
                 loaded[name] = parts(search, name)
-            run = {**key, **measure(loaded[name], row, settings, seed, search.task), "commit": commit}
+            run = {**key, **measure(loaded[name], row, settings, seed, search.metric), "commit": commit}
             store(search, run)
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 

@@ -1,12 +1,14 @@
-"""What each recorded search tries: the lists of trials of ``first``, and for ``laptop`` random draws from ranges.
+"""What each recorded search tries: the lists of trials of ``first``, and for ``laptop`` draws from ranges, or all of them.
 
 A random search of a family of methods draws the same settings for all of its rows. Half of the trials keep the numbers
 that the paper prints (such as a temperature of 0.07); the others draw them, too. So one search says which settings are
-best as printed and which are best when the printed numbers are tuned with the rest.
+best as printed and which are best when the printed numbers are tuned with the rest. Where runs are cheap, a search
+tries every combination of its ranges at the length of the profile.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,15 +25,18 @@ class Search:
     Args:
         name: of its file.
         what: it measures, in words.
-        held_out: training images that neither encoders nor probes are trained on.
+        held_out: items of training that neither encoders nor probes are trained on.
         start: settings that all trials share.
         listed: trials by hand: data set, changes to ``start``, rows.
-        rows: of a random search.
+        rows: of a search over ranges.
         ranges: path in the settings, or in ``overrides``, to the values drawn from.
         free: the same for what the paper prints; half of the trials leave these alone.
         lengths: (images, epochs) drawn from: images often seen, or many images.
-        count: random trials.
-        task: that scores, by the metric of its name.
+        count: random trials; 0 tries every combination of ``ranges``.
+        metric: that scores, in percent.
+        data: the set whose table takes what wins.
+        validation: a set whose test part is held out already; empty: the last training items of ``data`` are.
+        longer: epochs of a run in the profile for each epoch of a run here.
     """
 
     name: str
@@ -44,7 +49,10 @@ class Search:
     free: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     lengths: tuple[tuple[int, int], ...] = ()
     count: int = 0
-    task: str = "linear"
+    metric: str = "linear"
+    data: str = "cifar10"
+    validation: str = ""
+    longer: int = 3
 
     @property
     def stratified(self) -> bool:
@@ -53,12 +61,13 @@ class Search:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What a random search draws from, as stored beside its runs."""
+        """What a search draws from, as stored beside its runs."""
         if not self.rows:
             return {}
         return {
             "rows": list(self.rows), "ranges": {name: list(v) for name, v in self.ranges.items()},
             "free": {name: list(v) for name, v in self.free.items()}, "lengths": [list(v) for v in self.lengths],
+            "metric": self.metric, "data": self.data, "longer": self.longer,
         }  # fmt: skip
 
     def trials(self) -> Iterator[Trial]:
@@ -70,10 +79,12 @@ class Search:
             drawn = self.draws(printed)
             for k, changes in enumerate(drawn):
                 for row in self.rows:
-                    yield f"{k} as printed" if printed else str(k), "cifar10", row, changes
+                    yield f"{k} as printed" if printed else str(k), self.validation or self.data, row, changes
 
     def draws(self, printed: bool) -> list[dict[str, Any]]:
-        """Settings of the random trials; each range is a shuffled list that holds all of its values equally often."""
+        """Settings of the trials; a range of a random one is a shuffled list that holds all values equally often."""
+        if not self.count:
+            return [dict(zip(self.ranges, drawn, strict=True)) for drawn in itertools.product(*self.ranges.values())]
         count = self.count // 2 if self.free else self.count
         ranges = {"": self.lengths, **self.ranges, **({} if printed else self.free)}
         columns = {path: self._shuffled(f"{path} {printed}", values, count) for path, values in ranges.items()}
@@ -166,23 +177,42 @@ def _family(name: str, rows: tuple[str, ...], images: int, **more: Any) -> Searc
     return Search(name, f"{VALIDATION}{', '.join(rows)}", 5000, SHORT, rows=rows, lengths=lengths, **given)
 
 
-CLIPS = ("ours/random", "cmc/video_v", "cmc/video_d", "cmc/video_vd")
+# Every combination of rate and batch at the length of the profile, with all else as the profile of the table has it.
+RANGES = {"lr": (0.01, 0.03, 0.1), "batch_size": (64, 128)}
 VIDEO = Search(
     "video", "accuracy (percent) of action recognition on 200 held-out training clips of 'clips'", 200,
     {
         "image_size": 32, "augmentation": "cmc", "arch": "caffenet", "stem": "cifar", "width": 0.25, "epochs": 40,
-        "batch_size": 128, "lr": 0.03, "schedule": "cosine", "milestones": [], "knn_every": 0, "precision": "auto",
+        "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "knn_every": 0, "precision": "auto", "dim": 128,
         "overrides": {"views.stack": 4, "views.k": 3},
-        "action": {"epochs": 30, "batch_size": 64, "milestones": [20], "frames": 8, "train_clips": 400},
+        "action": {"epochs": 60, "batch_size": 64, "milestones": [40], "frames": 8, "crops": 1, "train_clips": 400},
     },
+    rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"), ranges=RANGES, metric="action", data="clips", longer=1,
+)  # fmt: skip
+ROOMS = Search(
+    "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
     {
-        "start": ("clips", {}, CLIPS),
-        "lr 0.1": ("clips", {"lr": 0.1}, CLIPS[1:]),
-        "batch 64": ("clips", {"batch_size": 64}, CLIPS[1:]),
-        "fine-tuned at 0.03": ("clips", {"action": {"lr": 0.03}}, CLIPS),
-        "fine-tuned longer": ("clips", {"action": {"epochs": 60, "milestones": [40]}}, CLIPS),
+        "image_size": 64, "augmentation": "crop", "arch": "scene", "width": 0.25, "dim": 64, "epochs": 20,
+        "optimiser": {"name": "adam", "betas": [0.5, 0.999]}, "weight_decay": 0.0, "schedule": "steps",
+        "milestones": [13, 16, 19], "gamma": 0.2, "knn_every": 0, "precision": "auto",
+        "segmentation": {"epochs": 30, "batch_size": 32, "lr": 3e-3, "width": 8}, "overrides": {},
     },
-    task="action",
+    rows=("cmc/views_2", "cmc/core_4", "cmc/full_4"),
+    ranges={"lr": (0.001, 0.003, 0.01), "batch_size": (32, 64)}, metric="miou_L", data="rooms",
+    validation="rooms_validation", longer=1,
+)  # fmt: skip
+SPEECH = Search(
+    "speech", "accuracy (percent) of a linear classifier of digits on 300 held-out training utterances of 'fsdd'", 300,
+    {
+        "augmentation": "none", "arch": "tiny", "stem": "cifar", "head": "linear", "dim": 128, "epochs": 12,
+        "weight_decay": 5e-4, "schedule": "cosine", "warmup_epochs": 1, "milestones": [], "knn_every": 0,
+        "precision": "auto", "linear": {"solver": "lbfgs", "features": "map"},
+        "speech": {
+            "rate": 8000, "window": 512, "hop": 128, "mean": -68.68, "std": 21.43, "frequency_mask": 20, "time_mask": 20
+        },
+        "overrides": {"keys.size": 1024, "keys.momentum": 0.99},
+    },
+    rows=(MOCO, "ring/mocoring"), ranges={"lr": (0.03, 0.1, 0.3), "batch_size": (64, 128)}, data="fsdd", longer=1,
 )  # fmt: skip
 
 BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
@@ -191,6 +221,8 @@ SEARCHES: dict[str, Search] = {
     search.name: search
     for search in (
         FIRST,
+        ROOMS,
+        SPEECH,
         VIDEO,
         _family(
             "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},

@@ -55,6 +55,7 @@ class Kind(FrozenModel):
 class Profile(FrozenModel):
     """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
 
+    search: str = Field("", description="recorded search on held-out items of training that chose the settings")
     settings: Changes = Field(default_factory=dict)
     modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
@@ -63,7 +64,7 @@ class Profile(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        scopes = ("modality", "dataset", "method")
+        scopes = ("search", "modality", "dataset", "method")
         plain = {key: value for key, value in raw.items() if key not in scopes}
         return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
 

@@ -42,6 +42,7 @@ class Column(FrozenModel):
     suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
     settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
     printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
+    stands_for: str = Field("", description="a printed column whose claims other data here may speak of, too")
 
     @property
     def task(self) -> str:
@@ -99,6 +100,8 @@ class TablePlan(FrozenModel):
         numbers = self._numbers()
         for column in self.columns.values():
             tasks.metric(column.metric)
+            if column.stands_for and column.stands_for not in self.columns:
+                raise ValueError(str(errors.unknown("column, for stands_for", column.stands_for, self.columns)))
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
         for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
@@ -154,7 +157,8 @@ class TablePlan(FrozenModel):
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns that a run on ``dataset`` can fill, by name.
 
-        Data without a published column fill every kind of column the table has, without published numbers.
+        Data without a published column fill every kind of column the table has, without published numbers; each
+        stands for the first column of its kind.
 
         Args:
             dataset: pre-training data, one of :func:`contrastlab.data.names` or a user's own.
@@ -179,7 +183,7 @@ class TablePlan(FrozenModel):
                 if column.on or column.settings
                 else dataset
                 if column.metric == self.metric
-                else f"{dataset} {column.metric}": (column.model_copy(update={"data": dataset, "published": ""}))
+                else f"{dataset} {column.metric}": column.model_copy(update={"data": dataset, "published": "", "stands_for": column.stands_for or name})
                 for name, column in reversed(others.values())
             }
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
@@ -258,6 +262,18 @@ class TablePlan(FrozenModel):
         recipe = recipes.get(self.resolve(method)).override(settings.overrides)
         task = tasks.get(column.task, settings)
         return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
+
+    def search(self, dataset: str, method: str, profile: str) -> str:
+        """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
+
+        A table's own search wins over that of the shared profile, which was made on pictures.
+        """
+        if profile in self.profile and self.profile[profile].search:
+            return self.profile[profile].search
+        shared = shared_profiles().get(profile)
+        if shared is None or data.modality_of(dataset) != "image":
+            return ""
+        return shared.search(recipes.get(self.resolve(method)))
 
     def dataset_key(self, dataset: str) -> str:
         """``dataset``, checked to be a registered data set or ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.

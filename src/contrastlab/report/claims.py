@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +23,7 @@ import torch
 from matplotlib.figure import Figure
 
 from contrastlab import escape, papers, tasks
-from contrastlab import methods as recipes
-from contrastlab.errors import reject
+from contrastlab.errors import NotApplicableError, UnknownNameError, reject
 from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report import inference
@@ -41,6 +41,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "paper": "short name of the paper",
         "table": "its table, such as 1 or 5b",
         "column": "column of the table",
+        "stands_for": "column of the paper that other data stand for here; empty: the paper's own data",
         "dataset": "data the encoders are trained on",
         "on": "data they are scored on; empty: the same",
         "metric": "name of the metric",
@@ -87,21 +88,30 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
         plans: of the tables; all by default.
 
     Returns:
-        A line for each claim and profile with results, and for a claim without any one that says so. Columns:
-        :data:`COLUMNS`.
+        A line for each claim and profile with results, and for a claim without any one that says so. Other data than
+        the paper's have lines where there are results; they stand for a column of it. Columns: :data:`COLUMNS`.
     """
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
-        for name, column in plan.columns.items():
+        for name, column in _columns(plan, results):
             here = [r for r in results if (r.dataset, r.on, r.task) == (column.data, column.on, column.task)]
             lines += _of_column(plan, name, column, here)
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
+def _columns(plan: TablePlan, results: Sequence[Result]) -> Iterator[tuple[str, Column]]:
+    yield from plan.columns.items()
+    for dataset in sorted({r.dataset for r in results} - set(plan.datasets)) if plan.columns else ():
+        # results on a folder that only another machine has are of no registered kind
+        with suppress(NotApplicableError, UnknownNameError):
+            for name, column in plan.select(dataset).items():
+                yield name if name.startswith(dataset) else f"{dataset} to {name}", column
+
+
 def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result]) -> list[dict[str, Any]]:
     claimed = []
     for method, base in plan.comparisons:
-        published, source = plan.published_difference(name, method, base)
+        published, source = plan.published_difference(column.stands_for or name, method, base)
         if published is not None:
             claimed.append((method, base, published, source))
     out: list[dict[str, Any]] = []
@@ -116,7 +126,7 @@ def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result
             if m is not None:
                 decision = m.pop("decision")
                 verdict, bound = inference.verdict(decision, p, claim[2])
-                search = _search(profile, claim[0], claim[1])
+                search = _search(plan, column, profile, claim)
                 if not search and profile != "paper":
                     verdict, bound = "open", None
                 setups = {
@@ -125,6 +135,8 @@ def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result
                 }
                 said = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
                 out.append(_line(plan, name, column, claim) | m | setups | said)
+    if column.stands_for:
+        return out
     done = {(line["method"], line["base"]) for line in out}
     out += [_line(plan, name, column, claim) for claim in claimed if claim[:2] not in done]
     order = {claim[:2]: k for k, claim in enumerate(claimed)}
@@ -135,17 +147,16 @@ def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, flo
     method, base, published, source = claim
     metric = tasks.metric(column.metric)
     return {
-        "paper": plan.paper, "table": plan.table, "column": name, "dataset": column.data, "on": column.on,
+        "paper": plan.paper, "table": plan.table, "column": name, "stands_for": column.stands_for, "dataset": column.data, "on": column.on,
         "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
         "method": method, "base": base, "published": published, "published_from": source, "profile": "", "search": "",
         "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
     }  # fmt: skip
 
 
-def _search(profile: str, method: str, base: str) -> str:
+def _search(plan: TablePlan, column: Column, profile: str, claim: tuple[str, str, float, str]) -> str:
     """The search that chose the settings of both rows; of two searches, both names."""
-    shared = papers.shared_profiles().get(profile)
-    names = [shared.search(recipes.get(name)) for name in (method, base)] if shared is not None else [""]
+    names = [plan.search(column.data, row, profile) for row in claim[:2]]
     return " and ".join(dict.fromkeys(names)) if all(names) else ""
 
 
@@ -197,6 +208,11 @@ def _bits(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float |
     }
 
 
+def _where(line: Mapping[Any, Any]) -> str:
+    """The column, and for other data the printed column whose gain is beside it."""
+    return f"{line['column']} for {line['stands_for']}" if line["stands_for"] else str(line["column"])
+
+
 def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
     verdict, unit = str(line["verdict"]), line["unit"]
@@ -232,7 +248,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         axes.plot(line["published"], y, "D", color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
     labels = [
-        f"{line['paper']} {line['table']}  {line['claim']}, {line['column']}, {line['profile']} [{line['used']}]"
+        f"{line['paper']} {line['table']}  {line['claim']}, {_where(line)}, {line['profile']} [{line['used']}]"
         for line in shown
     ]
     axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
@@ -261,7 +277,7 @@ def html(lines: pd.DataFrame) -> str:
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {line['column']}"),
+            "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {_where(line)}"),
             "published": signed(
                 line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True
             ),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import data, methods, papers
+from contrastlab import papers
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
@@ -25,7 +25,7 @@ from contrastlab.settings import Settings
 __all__ = ["LONGER", "read", "section", "sentence", "strangers", "table", "winner"]
 
 LONGER = 3
-"""Epochs of a run in the profile for each epoch of a run in the search."""
+"""Epochs of a run in the profile for each epoch of a run in the search, where the search does not say otherwise."""
 
 
 def read(path: Path | str) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     _, won = winner(path, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}
     whole = Settings.model_validate(won).model_dump(mode="json")
-    out = {"train_images": whole["train_images"], "epochs": LONGER * whole["epochs"]}
+    out = {"train_images": whole["train_images"], "epochs": stored.get("longer", LONGER) * whole["epochs"]}
     out |= {name: whole[name] for name in stored["ranges"] if name in whole}
     return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
 
@@ -144,16 +144,15 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
         name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
         paper, _, number = result.table.partition("/")
         plan = papers.plan(paper, number.removeprefix("table"))
-        profile = papers.shared_profiles()[result.profile]
         columns = plan.select(result.dataset).values()
-        search = profile.search(methods.get(result.method))
-        if not search or data.modality_of(result.dataset) != "image":
+        search = plan.search(result.dataset, result.method, result.profile)
+        if not search:
             continue
         if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
         else:
             path = Path(folder) / f"{search}.json"
-            if result.dataset not in {run["data"] for run in read(path)["runs"]}:
+            if result.dataset != read(path).get("data", "cifar10"):
                 continue
             chosen = section(path, printed=result.profile == "laptop")
             wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
