@@ -1,4 +1,4 @@
-"""What each recorded search tries: the lists of trials of ``first``, and for ``laptop`` draws from ranges, or all of them.
+"""What each recorded search tries: lists of trials for ``first``; for ``laptop`` draws from ranges, or all of them.
 
 A random search of a family of methods draws the same settings for all of its rows. Half of the trials keep the numbers
 that the paper prints (such as a temperature of 0.07); the others draw them, too. So one search says which settings are

@@ -107,6 +107,36 @@ def test_runs_picked_on_test_accuracy_decide_nothing() -> None:
     assert claims.sentence(unsearched) == "open (settings not searched)"
 
 
+def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
+    def cells_on(dataset: str, method: str, base: float) -> list[results.Result]:
+        return [result(method, seed, base + seed / 10, dataset=dataset, profile="laptop") for seed in range(8)]
+
+    made = cells_on("plain_shapes", "ring/ir", 40.0) + cells_on("plain_shapes", "ring/iring", 50.0)
+    made[0] = result("ring/ir", 0, 40.3, dataset="plain_shapes", profile="laptop")
+    frame = claims.frame(made, [PLAN])
+    (found,) = frame[frame["stands_for"] == "cifar10"].to_dict("records")
+    assert (found["column"], found["dataset"]) == ("plain_shapes", "plain_shapes")
+    assert found["published"] == 2.7
+    assert found["verdict"] == "same sign"
+    assert "ring 1: IRing − IR, plain_shapes for cifar10" in claims.html(frame)
+    assert "plain_shapes for cifar10" in claims.forest(frame).axes[0].get_yticklabels()[0].get_text()
+    # the paper's own data are still not run, and are not filled by others
+    assert line(frame, "ring/iring", "ring/ir")["verdict"] == "not run"
+    # data of a folder that this machine has no kind for
+    claims.frame([r.model_copy(update={"dataset": "nowhere"}) for r in made], [PLAN])
+
+
+def test_a_column_that_stands_for_another_takes_its_published_gain() -> None:
+    plan = papers.plan("ring", "5c")
+    assert plan.select("fsdd")["fsdd"].stands_for == "audiomnist"
+    assert plan.published_value("fsdd", "ring/moco") is None
+    raw = (Path(papers.__file__).parent / "protocols/ring_table5c.toml").read_text(encoding="utf-8")
+    with pytest.raises(ArgumentError, match="stands_for 'audiomnits'; did you mean audiomnist"):
+        papers.parse_plan(raw.replace('stands_for = "audiomnist"', 'stands_for = "audiomnits"'), "ring_table5c")
+    claimed = claims.frame([], [plan])
+    assert set(claimed["stands_for"]) == {""}
+
+
 def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
     draw = torch.Generator().manual_seed(0)
     chance = torch.rand(200, generator=draw)

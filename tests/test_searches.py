@@ -139,6 +139,26 @@ def test_a_shared_profile_names_kinds_and_methods_that_exist(choice: str, kind: 
         SharedProfile.model_validate({"keys": {"Queue": {"lr": -1}}})
 
 
+TABLE_SEARCHES = [
+    (plan, name, profile.search)
+    for plan in (papers.plan(*name) for name in papers.plans())
+    for name, profile in plan.profile.items()
+    if profile.search
+]
+
+
+@pytest.mark.parametrize(("plan", "profile", "name"), TABLE_SEARCHES, ids=lambda value: getattr(value, "name", value))
+def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile: str, name: str) -> None:
+    path = FOLDER / f"{name}.json"
+    stored = searches.read(path)
+    chosen = searches.section(path, printed=profile == "laptop")
+    for method in set(stored["rows"]) & set(plan.methods):
+        assert plan.search(stored["data"], method, profile) == name
+        settings = plan.settings(stored["data"], method, profile)
+        _, won = searches.winner(path, printed=profile == "laptop")
+        assert settings.identity() == Settings(**won).override(epochs=chosen["epochs"]).identity()
+
+
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
     assert searches.strangers(STORED, FOLDER) == []
 

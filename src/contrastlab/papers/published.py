@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
@@ -78,6 +79,15 @@ def numbers_of(paper: str, table: str) -> pd.DataFrame:
     frame["value"] = frame["value"].map(float)
     frame["std"] = frame["std"].map(lambda text: float(text) if text else float("nan"))
     return frame
+
+
+@cache
+def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """(row, column) as printed to ``value``, ``std`` and ``note`` of a table; empty for a figure, which prints none."""
+    if (paper, table) not in stems("tables", "csv"):
+        return MappingProxyType({})
+    cells = numbers_of(paper, table).to_dict("records")
+    return MappingProxyType({(cell["row"], cell["column"]): cell for cell in reversed(cells)})
 
 
 def published(paper: str, table: int | str) -> pd.DataFrame:

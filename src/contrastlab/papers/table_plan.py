@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import pandas as pd
 from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
 from contrastlab.papers.profiles import Changes, Fixed, Kind, Profile, shared_profiles, thawed
-from contrastlab.papers.published import FrozenModel, numbers_of, published, stems
+from contrastlab.papers.published import FrozenModel, cells_of
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
@@ -97,19 +97,20 @@ class TablePlan(FrozenModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
-        numbers = self._numbers()
+        printed = cells_of(self.paper, self.table)
+        names = {"row": {row for row, _ in printed}, "column": {column for _, column in printed}}
         for column in self.columns.values():
             tasks.metric(column.metric)
             if column.stands_for and column.stands_for not in self.columns:
                 raise ValueError(str(errors.unknown("column, for stands_for", column.stands_for, self.columns)))
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
-        for kind, printed in zip(kinds, (list(self.rows.values()), headings), strict=True):
+        for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
             ends = {column.suffix for column in self.columns.values()} if kind == "row" else {""}
-            for name in printed:
+            for name in used:
                 own = name.partition(" / ")[0] if "" in headings else name
-                if own and not {own + end for end in ends or {""}} & set(numbers[kind]):
-                    raise ValueError(str(errors.unknown(f"published {kind}", own, set(numbers[kind]))))
+                if own and not {own + end for end in ends or {""}} & names[kind]:
+                    raise ValueError(str(errors.unknown(f"published {kind}", own, names[kind])))
         holders: list[TablePlan | Profile] = [self, *self.profile.values()]
         overridden = [name for holder in holders for name in holder.method]
         overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
@@ -138,11 +139,6 @@ class TablePlan(FrozenModel):
     def references(self) -> Mapping[str, str]:
         """The reference rows of ours beside the table's: none where the table prints an untrained row itself."""
         return REFERENCES if self.floor in REFERENCES else {}
-
-    def _numbers(self) -> pd.DataFrame:
-        # a figure prints no numbers
-        known = (self.paper, self.table) in stems("tables", "csv")
-        return published(self.paper, self.table) if known else numbers_of("ring", "1").iloc[:0]
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -178,14 +174,11 @@ class TablePlan(FrozenModel):
             if not alike:
                 raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
             others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
-            here = {
-                name
-                if column.on or column.settings
-                else dataset
-                if column.metric == self.metric
-                else f"{dataset} {column.metric}": column.model_copy(update={"data": dataset, "published": "", "stands_for": column.stands_for or name})
-                for name, column in reversed(others.values())
-            }
+            here = {}
+            for name, column in reversed(others.values()):
+                own = dataset if column.metric == self.metric else f"{dataset} {column.metric}"
+                changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
+                here[name if column.on or column.settings else own] = column.model_copy(update=changes)
         asked = [part.strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]
         if asked == ["all"]:
             return here
@@ -309,7 +302,7 @@ class TablePlan(FrozenModel):
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
         cell = self._find(column, self.rows.get(self.resolve(method), ""))
-        return None if cell is None or pd.isna(cell["std"]) else float(cell["std"])
+        return None if cell is None or math.isnan(cell["std"]) else float(cell["std"])
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
@@ -339,7 +332,7 @@ class TablePlan(FrozenModel):
         cell = self._find(column, row)
         return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
 
-    def _find(self, name: str, row: str) -> pd.Series[Any] | None:
+    def _find(self, name: str, row: str) -> Mapping[str, Any] | None:
         if not row or name not in self.columns:
             return None
         if not self.columns[name].printed:
@@ -347,8 +340,4 @@ class TablePlan(FrozenModel):
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
-        if self.transposed:
-            row, column = column, row
-        numbers = self._numbers()
-        cell = numbers[(numbers["row"] == row) & (numbers["column"] == column)]
-        return None if cell.empty else cell.iloc[0]
+        return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
-from contrastlab.report import bound, claims, inference, searches
+from contrastlab.report import bound, claims, curves, inference, searches
 from contrastlab.report.figure import image
 from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
@@ -35,6 +35,7 @@ __all__ = [
     "best_first",
     "bound",
     "claims",
+    "curves",
     "evidence",
     "image",
     "inference",

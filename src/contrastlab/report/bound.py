@@ -75,11 +75,12 @@ def scatter(lines: pd.DataFrame) -> Figure:
         lines: of :func:`frame`.
     """
     groups = list(lines.groupby(["dataset", "profile"], sort=True))
-    count = max(len(groups), 1)
-    figure, panels = plt.subplots(1, count, figsize=(4.6 * count, 4.0), layout="constrained", squeeze=False)
+    wide = max(min(len(groups), 2), 1)
+    deep = max(-(-len(groups) // wide), 1)
+    figure, panels = plt.subplots(deep, wide, figsize=(4.6 * wide, 4.0 * deep), layout="constrained", squeeze=False)
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
     words = []
-    for axes, ((dataset, profile), mine) in zip(panels[0], groups, strict=False):
+    for axes, ((dataset, profile), mine) in zip(panels.flat, groups, strict=False):
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
             marker = "osD^v<>PX*hdp8"[k % 14]
             axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
@@ -94,5 +95,7 @@ def scatter(lines: pd.DataFrame) -> Figure:
         axes.legend(fontsize="x-small", ncols=2)
         axes.spines[["top", "right"]].set_visible(False)
         words.append(f"{dataset}, {profile}: {len(mine)} runs, {said}")
+    for axes in panels.flat[max(len(groups), 1) :]:
+        axes.set_visible(False)
     figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
     return figure

@@ -17,19 +17,17 @@ from types import MappingProxyType
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
 from contrastlab import escape, papers, tasks
 from contrastlab.errors import NotApplicableError, UnknownNameError, reject
 from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report import inference
+from contrastlab.report import inference, pairs
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import Scores, scores
-from contrastlab.results import Result, unpack
+from contrastlab.report.rows import scores
+from contrastlab.results import Result
 
 __all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "sentence", "write"]
 
@@ -94,7 +92,10 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
         for name, column in _columns(plan, results):
-            here = [r for r in results if (r.dataset, r.on, r.task) == (column.data, column.on, column.task)]
+            where = (column.data, column.on, column.task)
+            here = [r for r in results if (r.dataset, r.on, r.task) == where]
+            if column.stands_for and not here:
+                continue
             lines += _of_column(plan, name, column, here)
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
@@ -120,7 +121,7 @@ def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result
             continue
         mine = [r for r in here if r.profile == profile]
         rows = {row: scores(plan, column, mine, row, profile) for pair in claimed for row in pair[:2]}
-        measured = [_measured(rows[method], rows[base], gain) for method, base, gain, _ in claimed]
+        measured = [pairs.measured(rows[method], rows[base], gain) for method, base, gain, _ in claimed]
         adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
         for claim, m, p in zip(claimed, measured, adjusted, strict=True):
             if m is not None:
@@ -147,9 +148,10 @@ def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, flo
     method, base, published, source = claim
     metric = tasks.metric(column.metric)
     return {
-        "paper": plan.paper, "table": plan.table, "column": name, "stands_for": column.stands_for, "dataset": column.data, "on": column.on,
-        "metric": metric.name, "unit": metric.gap, "claim": f"{plan.label(method)} − {plan.label(base)}",
-        "method": method, "base": base, "published": published, "published_from": source, "profile": "", "search": "",
+        "paper": plan.paper, "table": plan.table, "column": name, "stands_for": column.stands_for,
+        "dataset": column.data, "on": column.on, "metric": metric.name, "unit": metric.gap,
+        "claim": f"{plan.label(method)} − {plan.label(base)}", "method": method, "base": base,
+        "published": published, "published_from": source, "profile": "", "search": "",
         "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
     }  # fmt: skip
 
@@ -158,54 +160,6 @@ def _search(plan: TablePlan, column: Column, profile: str, claim: tuple[str, str
     """The search that chose the settings of both rows; of two searches, both names."""
     names = [plan.search(column.data, row, profile) for row in claim[:2]]
     return " and ".join(dict.fromkeys(names)) if all(names) else ""
-
-
-def _measured(high: Scores | None, low: Scores | None, published: float) -> dict[str, Any] | None:
-    if high is None or low is None or high.data != low.data:
-        return None
-    common = sorted(high.by_seed.keys() & low.by_seed.keys())
-    if not common:
-        return None
-    differences = [high.by_seed[seed] - low.by_seed[seed] for seed in common]
-    decision = inference.decide(differences, published)
-    first = inference.LOOKS[0]
-    eight = inference.paired(differences[:first]) if len(common) >= first else None
-    welch = inference.unpaired(list(high.by_seed.values()), list(low.by_seed.values()))
-    at = decision.difference
-    return {
-        "decision": decision, "seeds": len(common),
-        "differences": " ".join(f"{seed}:{gain:.6g}" for seed, gain in zip(common, differences, strict=True)),
-        "used": decision.seeds, "gain": at.mean, "p": decision.p,
-        "low": _finite(at.low), "high": _finite(at.high),
-        "low_8": eight and eight.low, "high_8": eight and eight.high,
-        "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
-        **_spread(high, low), **_bits(high, low, common),
-        "precision": high.precision, "data_fingerprint": high.data,
-    }  # fmt: skip
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _spread(high: Scores, low: Scores) -> dict[str, float | None]:
-    arms = [list(arm.by_seed.values()) for arm in (high, low)]
-    free = sum(len(arm) - 1 for arm in arms)
-    squares = sum(float(np.var(arm)) * len(arm) for arm in arms)
-    return {"sd": math.sqrt(squares / free) if free else None}
-
-
-def _bits(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float | None]:
-    """What the test items say that each run has right; nothing where an old result does not keep them."""
-    right = [{seed: unpack(text) for seed, text in arm.correct.items()} for arm in (high, low)]
-    both = [seed for seed in common if all(seed in arm for arm in right)]
-    tests = [inference.mcnemar(right[0][seed], right[1][seed]) for seed in both]
-    flips = [inference.wobble(torch.stack(list(arm.values()))) ** 2 for arm in right if len(arm) > 1]
-    return {
-        "sd_wobble": math.sqrt(sum(flips) / len(flips)) if flips else None,
-        "discordant": sum(t.discordant for t in tests) / len(tests) if tests else None,
-        "mcnemar": sum(t.p <= inference.LEVEL for t in tests) / len(tests) if tests else None,
-    }
 
 
 def _where(line: Mapping[Any, Any]) -> str:

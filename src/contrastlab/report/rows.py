@@ -79,6 +79,7 @@ class Scores:
         half_width: 95 %, of the sampling error, as the task stored it.
         precision: that the encoders were trained in.
         correct: by seed, which test items were right, as :func:`contrastlab.results.pack` has it; old results lack it.
+        curves: by seed, what training said of itself, a row an epoch.
     """
 
     metric: Metric
@@ -91,6 +92,7 @@ class Scores:
     half_width: float | None
     precision: str
     correct: dict[int, str] = field(default_factory=dict)
+    curves: dict[int, list[dict[str, float]]] = field(default_factory=dict)
 
     @property
     def estimate(self) -> Estimate:
@@ -116,12 +118,8 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     Never two configurations together: the mean of two protocols is the number of neither.
     """
     metric = tasks.metric(column.metric)
-    here = [
-        r
-        for r in results
-        if (r.dataset, r.on, r.profile, r.task) == (column.data, column.on, profile, column.task)
-        and metric.name in r.metrics
-    ]
+    where = (column.data, column.on, profile, column.task)
+    here = [r for r in results if (r.dataset, r.on, r.profile, r.task) == where and metric.name in r.metrics]
     expected = plan.setup(column, method, profile)
     own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}"]
     mine, notes = [r for r in here if r.setup == expected], []
@@ -146,12 +144,13 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
         raise reject("items", sorted(sizes), f"one number for all seeds of {method}")
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
-    where = newest.provenance
+    made = newest.provenance
     views = newest.recipe.get("views") or {}
     split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
     return Scores(
-        metric, by_seed, where.data_fingerprint, newest.items, join(*notes), where.data_note, split, half_width,
+        metric, by_seed, made.data_fingerprint, newest.items, join(*notes), made.data_note, split, half_width,
         newest.precision, {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
+        {r.seed: r.curve for r in same if r.curve},
     )  # fmt: skip
 
 

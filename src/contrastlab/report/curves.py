@@ -1,0 +1,89 @@
+"""Learning curves of a table: what its runs say of themselves after every epoch, mean and range over the seeds.
+
+Accuracy of the nearest neighbour is drawn where both rows of a pair have it, else the loss. Losses of two rows may only
+be compared in their course: harder negatives make a higher loss, and no worse encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from contrastlab import escape
+from contrastlab.papers import Column, TablePlan
+from contrastlab.report.rows import scores
+from contrastlab.results import Result
+
+__all__ = ["MEASURES", "figure", "frame"]
+
+MEASURES = {"nn1": "1-NN accuracy (%)", "loss": "loss (nats)"}
+"""What a curve may show, most telling first."""
+_COLUMNS = ["method", "label", "seed", "epoch", "measure", "value"]
+
+
+def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> pd.DataFrame:
+    """A line for each method, seed, epoch and measure of the runs that a table shows.
+
+    Args:
+        plan: of the table.
+        column: of ``plan.select``.
+        results: stored results of any table.
+        profile: one of ``plan.profiles``.
+
+    Returns:
+        Method, label, seed, epoch (from 1), measure (a key of :data:`MEASURES`), value.
+    """
+    lines = []
+    for method in plan.methods:
+        row = scores(plan, column, results, method, profile)
+        for seed, curve in row.curves.items() if row else ():
+            for point in curve:
+                at = (method, plan.label(method), seed, int(point["epoch"]))
+                lines += [(*at, name, point[name]) for name in MEASURES if name in point]
+    return pd.DataFrame(lines, columns=_COLUMNS)
+
+
+def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
+    """A panel for each pair of the table with at least two seeds a row: mean over seeds, and a band from least to most.
+
+    Args:
+        plan: of the table.
+        lines: of :func:`frame`.
+
+    Returns:
+        ``None`` where no pair has the seeds.
+    """
+    seeds = lines.groupby("method")["seed"].nunique()
+    pairs = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]
+    if not pairs:
+        return None
+    wide = min(len(pairs), 3)
+    deep = -(-len(pairs) // wide)
+    drawn, panels = plt.subplots(
+        deep, wide, figsize=(max(3.4 * wide, 5.0), 3.0 * deep), layout="constrained", squeeze=False
+    )
+    plt.close(drawn)  # out of pyplot's hands: shown once, by whoever asked for it
+    words = []
+    for axes, pair in zip(panels.flat, pairs, strict=False):
+        here = lines[lines["method"].isin(pair)]
+        measure = next(
+            name for name in MEASURES if here[here["measure"] == name]["method"].nunique() == 2 or name == "loss"
+        )
+        for method, line, colour in zip(pair, ("-", "--"), ("#0072B2", "#D55E00"), strict=True):
+            mine = here[(here["method"] == method) & (here["measure"] == measure)]
+            by_epoch = mine.groupby("epoch")["value"].agg(["mean", "min", "max"])
+            name = f"{escape.mathtext(plan.label(method))} ({seeds[method]} seeds)"
+            axes.plot(by_epoch.index, by_epoch["mean"], line, color=colour, linewidth=1.5, label=name)
+            axes.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=colour, alpha=0.2, linewidth=0)
+            words.append(f"{plan.label(method)} ends at {by_epoch['mean'].iloc[-1]:.2f} {MEASURES[measure]}")
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(MEASURES[measure])
+        axes.legend(fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels.flat[len(pairs) :]:
+        axes.set_visible(False)
+    drawn.set_label(f"Learning curves, mean and range over seeds. {'; '.join(words)}.")
+    return drawn

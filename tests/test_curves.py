@@ -1,0 +1,59 @@
+"""Learning curves: which points are drawn, and what the line and the band are."""
+
+from __future__ import annotations
+
+import pytest
+
+from contrastlab.report import curves
+from test_report import PLAN, result
+
+COLUMN = PLAN.select("cifar10")["cifar10"]
+
+
+def run(method: str, seed: int, losses: list[float], **measures: list[float]):
+    named = {"loss": losses, **measures}
+    points = [{"epoch": k + 1.0} | {name: v[k] for name, v in named.items() if k < len(v)} for k in range(len(losses))]
+    return result(method, seed, 50.0).model_copy(update={"curve": points})
+
+
+RUNS = [
+    run("ring/ir", 0, [3.0, 2.0]), run("ring/ir", 1, [5.0, 2.5]),
+    run("ring/iring", 0, [4.0, 3.0]), run("ring/iring", 1, [4.5, 3.5]), run("ring/iring", 2, [6.5, 1.0]),
+]  # fmt: skip
+
+
+def lines(axes):
+    return {line.get_label(): line for line in axes.lines}
+
+
+def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most() -> None:
+    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, RUNS, "paper"))
+    assert drawn is not None
+    (axes,) = (a for a in drawn.axes if a.get_visible())
+    assert axes.get_ylabel() == "loss (nats)"
+    shown = lines(axes)
+    assert shown["IR (2 seeds)"].get_ydata().tolist() == [4.0, 2.25]
+    assert shown["IRing (3 seeds)"].get_ydata().tolist() == pytest.approx([5.0, 2.5])
+    assert shown["IR (2 seeds)"].get_xdata().tolist() == [1, 2]
+    corners = {tuple(v) for v in axes.collections[0].get_paths()[0].vertices.tolist()}
+    assert {(1, 4.0), (1, 6.5), (2, 1.0), (2, 3.5)} <= corners
+    assert "IRing ends at 2.50 loss (nats)" in drawn.get_label()
+
+
+def test_accuracy_is_drawn_where_both_rows_of_a_pair_have_it() -> None:
+    seen = [run(m, s, [2.0, 1.0], nn1=[30.0 + s]) for m in ("ring/ir", "ring/iring") for s in range(2)]
+    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, seen, "paper"))
+    assert drawn is not None
+    assert drawn.axes[0].get_ylabel() == "1-NN accuracy (%)"
+    assert lines(drawn.axes[0])["IR (2 seeds)"].get_ydata().tolist() == [30.5]
+    one_sided = [*seen[:2], *RUNS[2:]]
+    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, one_sided, "paper"))
+    assert drawn is not None
+    assert drawn.axes[0].get_ylabel() == "loss (nats)"
+
+
+def test_a_single_seed_or_a_single_arm_has_no_curve() -> None:
+    for few in (RUNS[1:], RUNS[2:], []):
+        assert curves.figure(PLAN, curves.frame(PLAN, COLUMN, few, "paper")) is None
+    # runs of another protocol are in another picture
+    assert curves.frame(PLAN, COLUMN, RUNS, "laptop").empty
