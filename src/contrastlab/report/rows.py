@@ -115,13 +115,15 @@ def join(*parts: str) -> str:
 def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: str, profile: str) -> Scores | None:
     """One row's results: those of today's protocol, for whichever table, else the newest made for this one.
 
-    Never two configurations together: the mean of two protocols is the number of neither.
+    Never two configurations together: the mean of two protocols is the number of neither. Where columns differ in their
+    settings, only today's protocol counts, since an older result could be of any of them.
     """
     metric = tasks.metric(column.metric)
     where = (column.data, column.on, profile, column.task)
     here = [r for r in results if (r.dataset, r.on, r.profile, r.task) == where and metric.name in r.metrics]
     expected = plan.setup(column, method, profile)
-    own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}"]
+    apart = any(each.settings for each in plan.columns.values())
+    own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}" and not apart]
     mine, notes = [r for r in here if r.setup == expected], []
     if not mine and own:
         newest = max(own, key=lambda r: r.provenance.finished)

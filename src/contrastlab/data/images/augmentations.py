@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from contrastlab import errors
 from contrastlab.data.images.augment import Augmentation
@@ -124,6 +126,20 @@ def _none(size: int) -> Augmentation:
     return Augmentation("none", size, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, resize=_resize(size))
 
 
+def _alone(name: str, **changes: Any) -> Callable[[int], Augmentation]:
+    return lambda size: replace(_none(size), name=name, **changes)
+
+
+_SHAPES = Augmentation("", 1).ratio
+_ALONE: Mapping[str, dict[str, Any]] = {
+    "grey": {"grayscale": 1.0},
+    "flip": {"flip": 0.5},
+    **{f"jitter{x:g}": {"jitter": (x, x, x, min(x, 0.5))} for x in (0.2, 0.5, 1.0)},
+    **{f"crop{low:g}": {"scale": (low, 1.0), "ratio": _SHAPES} for low in (0.04, 0.2, 0.6)},
+    **{f"crop0.04to{high:g}": {"scale": (0.04, high), "ratio": _SHAPES} for high in (0.1, 0.3)},
+}
+"""One kind of change and no other: view sets of VINCE's Figure 4, at levels that are not printed."""
+
 AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
     {
         "instdisc": _instdisc,
@@ -144,6 +160,7 @@ AUGMENTATIONS: Mapping[str, Callable[[int], Augmentation]] = MappingProxyType(
         "linear": _linear,
         "crop": _crop,
         "none": _none,
+        **{name: _alone(name, **changes) for name, changes in _ALONE.items()},
     }
 )
 """Published augmentations: name to a function of the view's side in pixels."""

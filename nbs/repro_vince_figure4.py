@@ -1,0 +1,59 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What should two views have in common?
+#
+# **Figure 4 of *On Mutual Information in Contrastive Learning*** (`vince`): IR with one kind of view at a time on
+# CIFAR-10, 1-NN accuracy against the information between views, as the bound estimates it. Lemma 3.1 turns the loss
+# into that estimate: the logarithm of the number of terms minus the loss. Levels of the views are not printed.
+#
+# Place your bet: from *no change at all* to *a tenth of the picture*, the bound falls. Where is accuracy highest?
+#
+# `papermill nbs/repro_vince_figure4.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p columns all`
+
+# %% tags=["parameters"]
+dataset: str = "shapes"  # shapes | digits | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>
+columns: str = "none,grey,jitter0.5,crop0.6,crop0.2,crop0.04to0.1"  # all, or columns by name
+rows: str = "ir_nce,random"  # all, or rows by name
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
+seeds: str = "0"  # such as "0,1,2"
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
+data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
+out_dir: str = "runs"  # new results and encoders, from the project's root
+
+# %% tags=["hide-cell"]
+from contrastlab.figures import turned as draw
+from contrastlab.reproduce import notebook
+from contrastlab.studies import turned
+
+nb = notebook.open("vince", "figure4", globals())
+
+# %%
+nb.claim
+
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
+table = nb.run(references_too=False)
+lines = turned.frame(table.plan, nb.results(), nb.dataset, nb.profile, columns)
+lines.pivot_table(index="column", columns="label", values="accuracy", sort=False).round(1)
+
+# %% tags=["nbval-ignore-output"]
+draw.against_bound(lines, f"{nb.dataset}, profile {nb.profile}")
+
+# %% [markdown]
+# A view that changes nothing has all the information there is, and an encoder can have it by telling pictures apart in
+# any way at all: the bound is at its ceiling, and says nothing of classes. What the paper calls a sweet spot is where
+# what two views share is what a class is made of. The bound knows nothing of classes, so it cannot say where that is.
+# `cmc_nce` in column `none` is the point of L and ab; its bound is the mean over the two directions.
+
+# %% tags=["check"]
+nb.check()

@@ -1,0 +1,59 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How fast should a bank forget?
+#
+# **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`): a row of the bank is moved towards
+# the new embedding of its image, *α* of the old one is kept. The figures turn α for IR, LA and CMC, and set the
+# original IR beside the one with InfoNCE, both in 1-NN accuracy. The values of α are not printed.
+#
+# Place your bet: with α = 0 a row is the last embedding of one random view, with α = 0.99 the mean of a hundred, most
+# of them made by a network that is long gone. Which loses more?
+#
+# `papermill nbs/repro_vince_figure7.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p columns all -p rows all`
+
+# %% tags=["parameters"]
+dataset: str = "shapes"  # shapes | digits | cifar10 | tinyimagenet32 | imagenet | folder:<path> | parquet:<path>
+columns: str = "alpha0,alpha0.5,alpha0.99"  # all, or columns by name
+rows: str = "ir_nce,cmc_nce,random"  # all, or rows by name
+profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
+seeds: str = "0"  # such as "0,1,2"
+jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
+devices: str = "1"  # devices for one cell, or auto
+data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
+out_dir: str = "runs"  # new results and encoders, from the project's root
+
+# %% tags=["hide-cell"]
+from contrastlab.figures import turned as draw
+from contrastlab.reproduce import notebook
+from contrastlab.studies import turned
+
+nb = notebook.open("vince", "figure7", globals())
+
+# %%
+nb.claim
+
+# %% tags=["nbval-ignore-output"]
+nb.kept()
+
+# %% tags=["nbval-ignore-output"]
+table = nb.run(references_too=False)
+lines = turned.frame(table.plan, nb.results(), nb.dataset, nb.profile, columns)
+lines.pivot_table(index="column", columns="label", values="accuracy", sort=False).round(1)
+
+# %% tags=["nbval-ignore-output"]
+draw.by_value(lines, "α, the share of its old row that a row keeps", f"{nb.dataset}, profile {nb.profile}")
+
+# %% [markdown]
+# An image is seen once an epoch. After *n* epochs the newest embedding has weight 1 − α and the first one α to the
+# power *n* − 1, before the row is brought back to length one: with α = 0.99 and ten epochs the start is still most of
+# it. So the best α depends on how long one trains, and a curve from a short run is no curve of a long one.
+
+# %% tags=["check"]
+nb.check()
