@@ -126,6 +126,27 @@ def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
     claims.frame([r.model_copy(update={"dataset": "nowhere"}) for r in made], [PLAN])
 
 
+def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign() -> None:
+    raw = (Path(papers.__file__).parent / "protocols/ring_table1.toml").read_text(encoding="utf-8")
+    second = 'cifar100 = { data = "cifar10", metric = "linear5", published = "CIFAR100" }'
+    plan = papers.parse_plan(raw.replace('cifar100 = "CIFAR100"', second), "ring_table1")
+    draw = np.random.default_rng(1)
+    arms = [
+        r.model_copy(
+            update={"metrics": {"linear": r.metrics["linear"], "linear5": r.metrics["linear"] + draw.normal()}}
+        )
+        for method, level in (("ring/ir", 50.0), ("ring/iring", 51.0))
+        for r in cells(method, (level + draw.normal(0, 0.5, 8)).tolist())
+    ]
+    frame = claims.frame(arms, [plan])
+    here = frame[frame["seeds"] == 8]
+    assert sorted(here["metric"]) == ["linear", "linear5"]
+    # four claims a column; six of the eight were not run, and count with p = 1
+    least = here["p"].idxmin()
+    assert here.loc[least, "p_holm"] == pytest.approx(8 * here.loc[least, "p"])
+    assert here["p_holm"].tolist() == pytest.approx(inference.holm([*here["p"], *[1.0] * 6])[:2])
+
+
 def test_a_column_that_stands_for_another_takes_its_published_gain() -> None:
     plan = papers.plan("ring", "5c")
     assert plan.select("fsdd")["fsdd"].stands_for == "audiomnist"

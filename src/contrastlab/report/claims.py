@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -60,7 +61,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "low": "lower end of the interval, which pays for three looks once eight seeds are there; 95 %",
         "high": "upper end",
         "p": "two-sided, of no difference, for all looks together; 1 before eight seeds",
-        "p_holm": "the same for all claims of the table on this data set in this profile together",
+        "p_holm": "the same for all claims of the table on this data set in this profile together, run or not",
         "low_8": "lower end of the plain 95 % t interval of the first eight seeds",
         "high_8": "upper end",
         "low_unpaired": "lower end of Welch's 95 % interval over all seeds of either row, which ignores the pairing",
@@ -91,75 +92,86 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     """
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
-        for name, column in _columns(plan, results):
-            where = (column.data, column.on, column.task)
-            here = [r for r in results if (r.dataset, r.on, r.task) == where]
-            if column.stands_for and not here:
-                continue
-            lines += _of_column(plan, name, column, here)
+        by_data: dict[str, list[_Claim]] = {}
+        for claim in _claims(plan, results):
+            by_data.setdefault(claim.column.data, []).append(claim)
+        for dataset, made in by_data.items():
+            lines += _of_data(made, [r for r in results if r.dataset == dataset])
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
-def _columns(plan: TablePlan, results: Sequence[Result]) -> Iterator[tuple[str, Column]]:
-    yield from plan.columns.items()
-    for dataset in sorted({r.dataset for r in results} - set(plan.datasets)) if plan.columns else ():
+@dataclass(frozen=True)
+class _Claim:
+    plan: TablePlan
+    name: str
+    column: Column
+    method: str
+    base: str
+    published: float
+    source: str
+
+    def line(self) -> dict[str, Any]:
+        plan, metric = self.plan, tasks.metric(self.column.metric)
+        return {
+            "paper": plan.paper, "table": plan.table, "column": self.name, "stands_for": self.column.stands_for,
+            "dataset": self.column.data, "on": self.column.on, "metric": metric.name, "unit": metric.gap,
+            "claim": f"{plan.label(self.method)} − {plan.label(self.base)}", "method": self.method, "base": self.base,
+            "published": self.published, "published_from": self.source, "profile": "", "search": "",
+            "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
+        }  # fmt: skip
+
+    def search(self, profile: str) -> str:
+        """The search that chose the settings of both rows; of two searches, both names."""
+        names = [self.plan.search(self.column.data, row, profile) for row in (self.method, self.base)]
+        return " and ".join(dict.fromkeys(names)) if all(names) else ""
+
+
+def _claims(plan: TablePlan, results: Sequence[Result]) -> Iterator[_Claim]:
+    columns = list(plan.columns.items())
+    for dataset in sorted({r.dataset for r in results} - set(plan.datasets)) if columns else ():
         # results on a folder that only another machine has are of no registered kind
         with suppress(NotApplicableError, UnknownNameError):
             for name, column in plan.select(dataset).items():
-                yield name if name.startswith(dataset) else f"{dataset} to {name}", column
+                columns.append((name if name.startswith(dataset) else f"{dataset} to {name}", column))
+    for name, column in columns:
+        for method, base in plan.comparisons:
+            published, source = plan.published_difference(column.stands_for or name, method, base)
+            if published is not None:
+                yield _Claim(plan, name, column, method, base, published, source)
 
 
-def _of_column(plan: TablePlan, name: str, column: Column, here: Sequence[Result]) -> list[dict[str, Any]]:
-    claimed = []
-    for method, base in plan.comparisons:
-        published, source = plan.published_difference(column.stands_for or name, method, base)
-        if published is not None:
-            claimed.append((method, base, published, source))
-    out: list[dict[str, Any]] = []
+def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, Any]]:
+    """The lines of one table on one data set; in each profile its claims share the chance of a wrong sign."""
+    out: list[list[dict[str, Any]]] = [[] for _ in made]
     for profile in PROFILES:
-        if profile not in {r.profile for r in here}:
-            continue
         mine = [r for r in here if r.profile == profile]
-        rows = {row: scores(plan, column, mine, row, profile) for pair in claimed for row in pair[:2]}
-        measured = [pairs.measured(rows[method], rows[base], gain) for method, base, gain, _ in claimed]
+        if not mine:
+            continue
+        measured = [_measured(claim, mine, profile) for claim in made]
         adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
-        for claim, m, p in zip(claimed, measured, adjusted, strict=True):
+        for lines, claim, m, p in zip(out, made, measured, adjusted, strict=True):
             if m is not None:
-                decision = m.pop("decision")
-                verdict, bound = inference.verdict(decision, p, claim[2])
-                search = _search(plan, column, profile, claim)
+                verdict, bound = inference.verdict(m.pop("decision"), p, claim.published)
+                search = claim.search(profile)
                 if not search and profile != "paper":
                     verdict, bound = "open", None
-                setups = {
-                    "setup_method": plan.setup(column, claim[0], profile),
-                    "setup_base": plan.setup(column, claim[1], profile),
-                }
                 said = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
-                out.append(_line(plan, name, column, claim) | m | setups | said)
-    if column.stands_for:
-        return out
-    done = {(line["method"], line["base"]) for line in out}
-    out += [_line(plan, name, column, claim) for claim in claimed if claim[:2] not in done]
-    order = {claim[:2]: k for k, claim in enumerate(claimed)}
-    return sorted(out, key=lambda line: order[line["method"], line["base"]])
+                lines.append(claim.line() | m | said)
+    return [
+        line
+        for claim, lines in zip(made, out, strict=True)
+        for line in lines or ([] if claim.column.stands_for else [claim.line()])
+    ]
 
 
-def _line(plan: TablePlan, name: str, column: Column, claim: tuple[str, str, float, str]) -> dict[str, Any]:
-    method, base, published, source = claim
-    metric = tasks.metric(column.metric)
-    return {
-        "paper": plan.paper, "table": plan.table, "column": name, "stands_for": column.stands_for,
-        "dataset": column.data, "on": column.on, "metric": metric.name, "unit": metric.gap,
-        "claim": f"{plan.label(method)} − {plan.label(base)}", "method": method, "base": base,
-        "published": published, "published_from": source, "profile": "", "search": "",
-        "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
-    }  # fmt: skip
-
-
-def _search(plan: TablePlan, column: Column, profile: str, claim: tuple[str, str, float, str]) -> str:
-    """The search that chose the settings of both rows; of two searches, both names."""
-    names = [plan.search(column.data, row, profile) for row in claim[:2]]
-    return " and ".join(dict.fromkeys(names)) if all(names) else ""
+def _measured(claim: _Claim, mine: Sequence[Result], profile: str) -> dict[str, Any] | None:
+    plan, column = claim.plan, claim.column
+    rows = [scores(plan, column, mine, row, profile) for row in (claim.method, claim.base)]
+    measured = pairs.measured(rows[0], rows[1], claim.published)
+    return measured and measured | {
+        "setup_method": plan.setup(column, claim.method, profile),
+        "setup_base": plan.setup(column, claim.base, profile),
+    }
 
 
 def _where(line: Mapping[Any, Any]) -> str:
