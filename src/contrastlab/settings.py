@@ -223,13 +223,17 @@ class Settings(_Data):
     masks: Detector = Detector()
     keypoints: Detector = Detector(before_nms=(2000, 1000), proposals=(1500, 1000))
 
-    def override(self, **changes: Any) -> Settings:
-        """A copy with ``changes`` applied, validated anew; nested models and ``overrides`` are merged, not replaced."""
+    def override(self, *layers: Mapping[str, Any], **changes: Any) -> Settings:
+        """A copy with ``layers`` applied one after the other, then ``changes``, validated anew.
+
+        Nested models and ``overrides`` are merged, not replaced.
+        """
         data = self.model_dump()
-        for name, value in changes.items():
-            if isinstance(data.get(name), dict) and isinstance(value, dict):
-                changes[name] = {**data[name], **value}
-        return Settings.model_validate({**data, **changes})
+        for layer in (*layers, changes):
+            for name, value in layer.items():
+                old = data.get(name)
+                data[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        return Settings.model_validate(data)
 
     def identity(self, trained: bool = True) -> dict[str, Any]:
         """What decides the encoders of a run: fields of training that are not at their default.

@@ -244,10 +244,8 @@ class TablePlan(FrozenModel):
         method = self.resolve(method)
         if profile not in self.profiles:
             raise errors.unknown("profile", profile, self.profiles)
-        out = Settings()
-        for changes in self._layers(self.dataset_key(dataset), method, profile):
-            out = out.override(**changes)
-        return out.override(**thawed(column.settings)) if column is not None and column.settings else out
+        own = thawed(column.settings) if column is not None else {}
+        return Settings().override(*self._layers(self.dataset_key(dataset), method, profile), own)
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
