@@ -185,3 +185,18 @@ def test_the_base_of_table_3_is_another_network_than_its_rows() -> None:
     assert (base.arch, base.epochs, base.batch_size) == ("vit_small", 300, 4096)
     assert (rows.arch, rows.epochs, rows.batch_size) == ("vit_small_6", 1000, 1024)
     assert set(plan.pairs.values()) == {"fmicl/moco_v3_six_blocks"}
+
+
+@needs_timm
+def test_few_patches_are_attended_to_by_plain_products_with_the_same_result() -> None:
+    from timm.layers import use_fused_attn
+
+    small, large = vit.vit_nano(3, "cifar", 1.0)[0], vit.vit_small_6(3, "cifar", 0.25)[0]
+    assert {block.attn.fused_attn for block in small.blocks} == {False}
+    # timm's own choice, which the environment can turn off
+    assert {block.attn.fused_attn for block in large.blocks} == {use_fused_attn()}
+    x = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    plain = small.pooled(x)
+    for block in small.blocks:
+        block.attn.fused_attn = True
+    torch.testing.assert_close(small.pooled(x), plain, rtol=1e-5, atol=1e-5)
