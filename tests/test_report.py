@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -342,3 +343,23 @@ def test_a_table_is_checked_by_the_rows_that_were_asked_for() -> None:
         table.check("ir,moco")
     with pytest.raises(ContrastLabError, match="ours/random"):
         report.table(PLAN, given[1:], "cifar10", "paper").check("ir")
+
+
+def test_the_floor_of_a_pretrained_network_is_not_called_random() -> None:
+    plan = papers.plan("fmicl", 9)
+
+    def floor(dataset: str) -> list[str]:
+        made = report.table(plan, [], dataset, "laptop" if dataset == "wikisplit" else "smoke")
+        return [r.label for r in made.rows if r.kind == "reference"]
+
+    assert floor("wikisplit") == ["pretrained network as loaded", "supervised, same encoder"]
+    # from scratch it is random
+    assert floor("grammar")[0] == "random encoder"
+
+
+def test_sentences_have_one_untrained_encoder_in_the_table() -> None:
+    plan = papers.plan("fmicl", 9)
+    stored = results.find(Path(__file__).parents[1] / "results", dataset="wikisplit")
+    made = report.table(plan, stored, "wikisplit", "laptop")
+    assert "ours/random" in {r.method for r in made.rows if r.measured}
+    assert "ours/random_lab" not in {r.method for r in made.rows}

@@ -16,6 +16,7 @@ from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
 BOLD = "in bold in the paper"
+PRETRAINED = "pretrained network as loaded"
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,11 @@ def make(
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases."""
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
+    # data without colours have one untrained encoder, whichever row asks for it
+    alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
     rows = []
     for method, cell in cells.items():
-        if method == RANDOM_LAB and cell is None:
+        if method == RANDOM_LAB and (cell is None or alike):
             continue  # of interest to two-stream rows only
         row = Row(
             method=method,
@@ -184,6 +187,8 @@ def make(
             note="" if shared_note(plan, name) else plan.published_note(name, method).replace("bold", BOLD),
             published_sd=plan.published_sd(name, method),
         )
+        if method == RANDOM and plan.settings(column.data, method, profile, column).text.model:
+            row = replace(row, label=PRETRAINED, note=join(row.note, "all rows start from it; it is the floor here"))
         if method in missing:
             row = replace(row, status=f"n/a: {missing[method]}")
         elif cell is None:
