@@ -202,7 +202,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         lines: of :func:`frame`; those without a measured gain are left out.
     """
     shown = lines[lines["gain"].notna()].to_dict("records")
-    figure, axes = plt.subplots(figsize=(8, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(10, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
     for y, line in enumerate(shown):
         each = [float(part.partition(":")[2]) for part in line["differences"].split()]
@@ -221,11 +221,8 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
-    axes.set_title(
-        "dot: measured, filled with a verdict   tick: a seed   diamond: published   [seeds]",
-        fontsize="small",
-        loc="left",
-    )
+    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published   [seeds]"
+    figure.suptitle(key, x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
