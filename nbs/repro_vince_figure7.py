@@ -10,8 +10,9 @@
 # # How fast should a bank forget?
 #
 # **Figures 2 and 7 of *On Mutual Information in Contrastive Learning*** (`vince`): a row of the bank is moved towards
-# the new embedding of its image, *α* of the old one is kept. The figures turn α for IR, LA and CMC, and set the
-# original IR beside the one with InfoNCE, both in 1-NN accuracy. The values of α are not printed.
+# the new embedding of its image, *α* of the old one is kept. The figures turn α "from 0 (no memory bank) to near 1" for
+# IR, LA and CMC, and set the original IR beside the one with InfoNCE, both in 1-NN accuracy. Of the values, the text
+# names 0 and 0.5.
 #
 # Place your bet: with α = 0 a row is the last embedding of one random view, with α = 0.99 the mean of a hundred, most
 # of them made by a network that is long gone. Which loses more?
@@ -53,7 +54,7 @@ draw.by_value(lines, "α, the share of its old row that a row keeps", f"{nb.data
 # %% [markdown]
 # An image is seen once an epoch. After *n* epochs the newest embedding has weight 1 − α and the first one α to the
 # power *n* − 1, before the row is brought back to length one: with α = 0.99 and ten epochs the start is still most of
-# it. So the best α depends on how long one trains, and a curve from a short run is no curve of a long one.
+# it. So what α does depends on how long one trains, and a curve from a short run is no curve of a long one.
 
 # %% tags=["check"]
 nb.check()

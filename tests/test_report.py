@@ -363,3 +363,15 @@ def test_sentences_have_one_untrained_encoder_in_the_table() -> None:
     made = report.table(plan, stored, "wikisplit", "laptop")
     assert "ours/random" in {r.method for r in made.rows if r.measured}
     assert "ours/random_lab" not in {r.method for r in made.rows}
+
+
+def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:
+    stored = results.find(Path(__file__).parents[1] / "results")
+    banner = {
+        dataset: report.table(papers.plan(*plan), stored, dataset, "laptop").banner
+        for plan, dataset in ((("cmc", 3), "rooms"), (("ring", "5c"), "fsdd"), (("fmicl", 9), "wikisplit"))
+    }
+    assert "settings chosen on held-out training items" in banner["rooms"]
+    assert "settings chosen on held-out training items" in banner["fsdd"]
+    assert "without a search" in banner["wikisplit"]
+    assert "chosen" not in banner["wikisplit"]

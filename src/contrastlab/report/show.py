@@ -21,13 +21,14 @@ from contrastlab.report.rows import Row, join
 from contrastlab.report.sentences import Sentences, agreement, effect, listed
 from contrastlab.tasks import Metric
 
+_CHOSEN = "settings chosen on held-out training items"
 _BANNERS = {
     "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
     " these numbers say nothing about accuracy and are not comparable with the published ones.",
     "first": "Profile first: a small encoder on generated pictures, minutes a table. It shows that something is learnt;"
     " not comparable with the published numbers.",
-    "laptop": "Profile laptop: a small encoder on part of the data, settings chosen on held-out training images. Rows"
-    " are comparable with each other, not with the published numbers.",
+    "laptop": "Profile laptop: a small encoder on part of the data, " + _CHOSEN + ". Rows are"
+    " comparable with each other, not with the published numbers.",
     "tuned": "Profile tuned: as laptop, and what the paper prints (temperature, weights) was chosen, too. Rows are"
     " comparable with each other, not with the published numbers.",
     "pilot": "Profile pilot: first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so"
@@ -79,10 +80,13 @@ class Report:
         """What the profile's numbers are not; empty in profile ``paper``."""
         if self.comparable:
             return ""
-        return _BANNERS.get(
+        banner = _BANNERS.get(
             self.profile,
             f"Profile {self.profile}: not the paper's protocol; not comparable with the published numbers.",
         )
+        run = [row.method for row in self.rows if row.kind == "method" and row.measured is not None]
+        searched = all(self.plan.search(self.dataset, method, self.profile) for method in run)
+        return banner if searched else banner.replace(_CHOSEN, "settings taken without a search, for some rows or all")
 
     def _of(self, kind: str) -> dict[str, Row]:
         return {row.method: row for row in self.rows if row.kind == kind}
