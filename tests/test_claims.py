@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from contrastlab import __main__ as command
-from contrastlab import papers, results
+from contrastlab import methods, papers, results
 from contrastlab.errors import ArgumentError
 from contrastlab.report import claims, inference
 from test_report import PLAN, result
@@ -37,18 +37,24 @@ def line(frame: pd.DataFrame, method: str, base: str, profile: str = "laptop", c
     return pd.Series(found)
 
 
-def test_every_claim_of_every_plan_has_a_line_and_none_without_a_published_gain() -> None:
+def test_every_claim_of_every_plan_has_a_line_and_none_without_a_published_gain_or_its_sign() -> None:
     frame = claims.frame([])
     assert list(frame.columns) == list(claims.COLUMNS)
     assert (frame["verdict"] == "not run").all()
-    assert frame["published"].notna().all()
+    words = frame["published_from"] == "words"
+    assert frame["published"].isna().tolist() == words.tolist()
+    assert (frame["claimed_sign"][words].abs() == 1).all()
+    assert (frame["claimed_sign"][~words] == np.sign(frame["published"][~words])).all()
+    said = set(frame["paper"][words] + frame["table"][words] + frame["method"][words])
+    assert {"cmcfigure4cmc/views_3", "cmcfigure6cmc/k4096", "jclfigure2jcl/lambda0"} <= said
+    assert "cmcfigure4cmc/views_1" not in said
     for plan in (papers.plan(*name) for name in papers.plans()):
         mine = frame[(frame["paper"] == plan.paper) & (frame["table"] == plan.table)]
         asked = {
             (column, *pair)
             for column in plan.columns
             for pair in plan.comparisons
-            if plan.published_difference(column, *pair)[0] is not None
+            if plan.published_difference(column, *pair)[0] is not None or pair[0] in plan.signs
         }
         assert {tuple(row) for row in mine[["column", "method", "base"]].to_numpy()} == asked
     assert not frame.duplicated(["paper", "table", "column", "method", "base"]).any()
@@ -126,6 +132,37 @@ def test_other_data_stand_for_those_of_the_paper_and_say_so() -> None:
     claims.frame([r.model_copy(update={"dataset": "nowhere"}) for r in made], [PLAN])
 
 
+def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded() -> None:
+    plan = papers.plan("cmc", "figure4")
+    stored = next(r for r in STORED if (r.dataset, r.profile, r.method) == ("rooms", "laptop", "cmc/core_4"))
+
+    def cell(method: str, seed: int, value: float) -> results.Result:
+        settings = plan.settings("rooms", method, "laptop")
+        recipe = methods.get(method).override(settings.overrides).describe()
+        made = {"settings": settings.model_dump(mode="json"), "recipe": recipe, "metrics": {"miou_L": value}}
+        return results.Result.model_validate(
+            stored.model_dump(exclude={"config_hash"}) | {"method": method, "seed": seed} | made
+        )
+
+    def frame_of(gains: list[float]) -> pd.DataFrame:
+        made = [cell("cmc/views_2", seed, 50.0) for seed in range(len(gains))]
+        made += [cell("cmc/views_3", seed, 50.0 + gain) for seed, gain in enumerate(gains)]
+        frame = claims.frame(made, [plan])
+        return frame[frame["gain"].notna()]
+
+    rise = [3.0, 3.1, 2.9, 3.2, 2.8, 3.0, 3.3, 2.7]
+    for gains, verdict in ((rise, "same sign"), ([-gain for gain in rise], "opposite sign")):
+        frame = frame_of(gains)
+        (found,) = frame.to_dict("records")
+        assert (found["verdict"], found["claimed_sign"]) == (verdict, 1)
+        assert math.isnan(found["published"])
+        assert "above 0, in words" in claims.html(frame)
+        assert [x.get_xdata()[0] for x in claims.forest(frame).axes[0].lines if x.get_marker() == ">"] == [0]
+    # an interval around 0 excludes nothing, however narrow: the looks go on, and no size is named
+    (found,) = frame_of([0.01, -0.01] * 8).to_dict("records")
+    assert (found["verdict"], found["used"]) == ("open", 16)
+
+
 def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign() -> None:
     raw = (Path(papers.__file__).parent / "protocols/ring_table1.toml").read_text(encoding="utf-8")
     second = 'cifar100 = { data = "cifar10", metric = "linear5", published = "CIFAR100" }'
@@ -184,7 +221,7 @@ def test_the_stored_runs_have_lines_and_a_picture() -> None:
     ticks = [len(x.get_xdata()) for x in axes.lines if x.get_marker() == "|"]
     assert ticks == shown["seeds"].tolist()
     diamonds = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "D"]
-    assert diamonds == shown["published"].tolist()
+    assert diamonds == shown["published"].dropna().tolist()
     dots = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "o"]
     assert dots == pytest.approx(shown["gain"].tolist())
     claims.forest(frame.iloc[:0]).canvas.draw()

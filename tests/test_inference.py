@@ -119,6 +119,8 @@ def test_seeds_beyond_the_look_that_decided_are_left_out() -> None:
     assert verdict(at, at.p, 3.0) == ("same sign", None)
     assert verdict(at, at.p, -3.0) == ("opposite sign", None)
     assert verdict(at, 0.051, 3.0)[0] == "no difference larger than"
+    assert verdict(at, 0.05, math.nan, -1) == ("opposite sign", None)
+    assert verdict(at, 0.051, math.nan, -1) == ("open", None)
     # between looks nothing is looked at
     unclear = [3.0, -3.0] * 4
     assert decide([*unclear, 9.0, 9.0, 9.0], 1.0).seeds == 8

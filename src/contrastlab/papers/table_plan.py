@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -80,6 +80,10 @@ class TablePlan(FrozenModel):
     claims: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="method to further rows that the paper sets it against"
     )
+    signs: dict[str, Literal["+", "-"]] = Field(
+        default_factory=dict,
+        description="method to the sign of its pair's difference, said in words and not in numbers",
+    )
     protocol: Changes = Field(alias="settings", description="the paper's protocol")
     modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
@@ -118,6 +122,9 @@ class TablePlan(FrozenModel):
         for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
             if name not in self.rows and name not in REFERENCES:
                 raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
+        for name in self.signs:
+            if name not in self.pairs:
+                raise ValueError(str(errors.unknown("method of signs, which has a pair", name, self.pairs)))
         return self
 
     @property
@@ -325,6 +332,13 @@ class TablePlan(FrozenModel):
         if high is None or low is None:
             return None, ""
         return round(high - low, 6), "derived"
+
+    def claimed_sign(self, method: str, base: str | None = None) -> int:
+        """+1 or -1 where the paper says in words alone which of a pair is better; 0 where it does not."""
+        method = self.resolve(method)
+        if base is not None and self.resolve(base) != self.pairs.get(method):
+            return 0
+        return {"+": 1, "-": -1, "": 0}[self.signs.get(method, "")]
 
     def _printed(self, column: str, row: str) -> tuple[float | None, str]:
         cell = self._find(column, row)

@@ -48,8 +48,9 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "claim": "the two rows as the paper calls them, method − base",
         "method": "recipe of the method",
         "base": "recipe of the base",
-        "published": "the paper's difference",
-        "published_from": "printed: the paper prints the difference; derived: from the two printed rows",
+        "published": "the paper's difference; NaN where it says which row is better and prints no number",
+        "published_from": "printed: the paper prints the difference; derived: from two printed rows; words: its sign",
+        "claimed_sign": "of the difference in the paper: 1, -1 or 0",
         "profile": "size and settings of the runs; empty: none is stored",
         "search": "recorded search on held-out training images that chose the settings; empty: none did",
         "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
@@ -80,7 +81,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 
 
 def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
-    """The claims of all tables that print a number for both rows, or the difference.
+    """The claims of all tables and figures that print a number for both rows, or the difference, or say its sign.
 
     Args:
         results: stored results of any table, such as ``results.find("results")``.
@@ -109,6 +110,7 @@ class _Claim:
     base: str
     published: float
     source: str
+    sign: int
 
     def line(self) -> dict[str, Any]:
         plan, metric = self.plan, tasks.metric(self.column.metric)
@@ -116,8 +118,8 @@ class _Claim:
             "paper": plan.paper, "table": plan.table, "column": self.name, "stands_for": self.column.stands_for,
             "dataset": self.column.data, "on": self.column.on, "metric": metric.name, "unit": metric.gap,
             "claim": f"{plan.label(self.method)} − {plan.label(self.base)}", "method": self.method, "base": self.base,
-            "published": self.published, "published_from": self.source, "profile": "", "search": "",
-            "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
+            "published": self.published, "published_from": self.source, "claimed_sign": self.sign, "profile": "",
+            "search": "", "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
         }  # fmt: skip
 
     def search(self, profile: str) -> str:
@@ -136,8 +138,12 @@ def _claims(plan: TablePlan, results: Sequence[Result]) -> Iterator[_Claim]:
     for name, column in columns:
         for method, base in plan.comparisons:
             published, source = plan.published_difference(column.stands_for or name, method, base)
+            words = plan.claimed_sign(method, base)
             if published is not None:
-                yield _Claim(plan, name, column, method, base, published, source)
+                sign = (published > 0) - (published < 0)
+                yield _Claim(plan, name, column, method, base, published, source, sign)
+            elif words:
+                yield _Claim(plan, name, column, method, base, math.nan, "words", words)
 
 
 def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, Any]]:
@@ -151,7 +157,7 @@ def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, A
         adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
         for lines, claim, m, p in zip(out, made, measured, adjusted, strict=True):
             if m is not None:
-                verdict, bound = inference.verdict(m.pop("decision"), p, claim.published)
+                verdict, bound = inference.verdict(m.pop("decision"), p, claim.published, claim.sign)
                 search = claim.search(profile)
                 if not search and profile != "paper":
                     verdict, bound = "open", None
@@ -193,10 +199,22 @@ def sentence(line: Mapping[Any, Any]) -> str:
     return verdict
 
 
+def _published(line: Mapping[Any, Any]) -> str:
+    if pd.isna(line["published"]):
+        return "above 0, in words" if line["claimed_sign"] > 0 else "below 0, in words"
+    return signed(line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True)
+
+
+def _side(line: Mapping[Any, Any]) -> str:
+    """The marker that points where the claimed difference lies."""
+    return ">" if line["claimed_sign"] > 0 else "<"
+
+
 def forest(lines: pd.DataFrame) -> Figure:
     """Every measured claim: its gain with the interval, a tick for each seed, and the published gain as a diamond.
 
-    Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed.
+    Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed. A triangle at 0 points where
+    the paper says that the difference lies, without a number.
 
     Args:
         lines: of :func:`frame`; those without a measured gain are left out.
@@ -211,7 +229,8 @@ def forest(lines: pd.DataFrame) -> Figure:
             axes.plot([line["low"], line["high"]], [y, y], color="#0072B2", linewidth=2, zorder=2)
         face = "white" if line["verdict"] == "open" else "#0072B2"
         axes.plot(line["gain"], y, "o", color="#0072B2", markerfacecolor=face, markersize=7, zorder=3)
-        axes.plot(line["published"], y, "D", color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
+        said, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, _side(line))
+        axes.plot(said, y, marker, color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
     labels = [
         f"{line['paper']} {line['table']}  {line['claim']}, {_where(line)}, {line['profile']} [{line['used']}]"
@@ -221,7 +240,7 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
-    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published   [seeds]"
+    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]"
     figure.suptitle(key, x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -241,9 +260,7 @@ def html(lines: pd.DataFrame) -> str:
     texts = pd.DataFrame(
         {
             "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {_where(line)}"),
-            "published": signed(
-                line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True
-            ),
+            "published": _published(line),
             "measured": signed(line["gain"], sign=True),
             "95 % interval": _ends(line["low"], line["high"]),
             "after eight seeds": _ends(line["low_8"], line["high_8"]),

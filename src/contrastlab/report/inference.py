@@ -250,7 +250,7 @@ def decide(differences: Sequence[float], published: float, looks: tuple[int, ...
 
     Args:
         differences: seed by seed, in the order of the seeds.
-        published: the gain that is claimed.
+        published: the gain that is claimed; NaN where only its sign is, which nothing but 0 can exclude.
         looks: numbers of seeds, rising.
 
     Raises:
@@ -264,7 +264,7 @@ def decide(differences: Sequence[float], published: float, looks: tuple[int, ...
     level = 2 * float(special.ndtr(-pocock(fractions)))
     for n in reached:
         at = paired(array[:n].tolist(), level)
-        decided = not (at.low <= 0 <= at.high and at.low <= published <= at.high)
+        decided = not (at.low <= 0 <= at.high and (math.isnan(published) or at.low <= published <= at.high))
         if decided or n == reached[-1]:
             break
     z = -float(special.ndtri(at.p / 2))
@@ -282,7 +282,9 @@ def holm(p: Sequence[float]) -> list[float]:
     return out
 
 
-def verdict(decision: Decision, adjusted: float, published: float) -> tuple[Verdict, float | None]:
+def verdict(
+    decision: Decision, adjusted: float, published: float, sign: float | None = None
+) -> tuple[Verdict, float | None]:
     """What may be said of a claim.
 
     *Same* or *opposite sign*: the adjusted p-value is at most 0.05. *No difference larger than x*: the interval
@@ -292,16 +294,18 @@ def verdict(decision: Decision, adjusted: float, published: float) -> tuple[Verd
     Args:
         decision: of the looks.
         adjusted: its p-value after :func:`holm`.
-        published: the gain that is claimed.
+        published: the gain that is claimed; NaN where only its sign is, and then no x is far enough from it.
+        sign: that is claimed: positive, negative or 0; by default that of ``published``.
 
     Returns:
         The verdict, and x where it has one.
     """
+    sign = published if sign is None else sign
     if not decision.looked:
         return "open", None
-    if adjusted <= LEVEL and published:
-        return ("same sign" if decision.difference.mean * published > 0 else "opposite sign"), None
+    if adjusted <= LEVEL and sign:
+        return ("same sign" if decision.difference.mean * sign > 0 else "opposite sign"), None
     bound = max(abs(decision.difference.low), abs(decision.difference.high))
-    if bound < (abs(published) or MARGIN):
+    if bound < (abs(published) or MARGIN):  # never, for NaN
         return "no difference larger than", bound
     return "open", None
