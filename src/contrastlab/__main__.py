@@ -154,7 +154,8 @@ def _claims(args: argparse.Namespace) -> None:
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
         print(
             f"{line['paper']} {line['table']}, {line['column']}, {line['profile']}: {line['claim']}"
-            f" published {line['published']:+.2f}, measured {line['gain']:+.2f}{ends}; {report.claims.sentence(line)}"
+            f" published {report.claims.published(line)}, measured {line['gain']:+.2f}{ends};"
+            f" {report.claims.sentence(line)}"
         )
     print(f"{int((lines['verdict'] == 'not run').sum())} claims have no run.")
     if args.out is not None:

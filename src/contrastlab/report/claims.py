@@ -30,7 +30,7 @@ from contrastlab.report.numbers import signed
 from contrastlab.report.rows import scores
 from contrastlab.results import Result
 
-__all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "sentence", "write"]
+__all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "published", "sentence", "write"]
 
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
@@ -199,7 +199,8 @@ def sentence(line: Mapping[Any, Any]) -> str:
     return verdict
 
 
-def _published(line: Mapping[Any, Any]) -> str:
+def published(line: Mapping[Any, Any]) -> str:
+    """The paper's difference as printed, or in words which side of 0 it is on."""
     if pd.isna(line["published"]):
         return "above 0, in words" if line["claimed_sign"] > 0 else "below 0, in words"
     return signed(line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True)
@@ -260,7 +261,7 @@ def html(lines: pd.DataFrame) -> str:
     texts = pd.DataFrame(
         {
             "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {_where(line)}"),
-            "published": _published(line),
+            "published": published(line),
             "measured": signed(line["gain"], sign=True),
             "95 % interval": _ends(line["low"], line["high"]),
             "after eight seeds": _ends(line["low_8"], line["high_8"]),
