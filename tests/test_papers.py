@@ -282,6 +282,8 @@ def test_settings_merge_in_the_documented_order() -> None:
         ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),
         ('"ring/iring" = "ring/ir"', '"ring/iring" = "ring/irr"', "did you mean ring/ir"),
         ('[method."ring/iring"]', '[method."ring/rings"]', "unknown method"),
+        ("[settings]", '[signs]\n"ring/ir" = "+"\n[settings]', "method of signs, which has a pair"),
+        ("[settings]", '[signs]\n"ring/iring" = "up"\n[settings]', "signs"),
         ('title = "t"', "title = t", "is not TOML"),
     ],
 )
