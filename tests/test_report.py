@@ -375,3 +375,15 @@ def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:
     assert "settings chosen on held-out training items" in banner["fsdd"]
     assert "without a search" in banner["wikisplit"]
     assert "chosen" not in banner["wikisplit"]
+
+
+def test_columns_are_those_with_a_number_or_the_first() -> None:
+    stored = results.find(Path(__file__).parents[1] / "results", dataset="rooms", profile="laptop")
+    plan = papers.plan("cmc", 5)
+    every = list(plan.select("rooms"))
+    shown = report.columns(plan, stored, "rooms", "laptop")
+    # pictures that are not at hand have no number, and stand first in the plan
+    assert [each.name for each in shown] == every[1:]
+    assert all(any(row.measured for row in each.rows) for each in shown)
+    (empty,) = report.columns(plan, [], "rooms", "laptop")
+    assert empty.name == every[0]

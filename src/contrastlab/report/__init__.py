@@ -35,6 +35,7 @@ __all__ = [
     "best_first",
     "bound",
     "claims",
+    "columns",
     "curves",
     "evidence",
     "image",
@@ -84,3 +85,20 @@ def table(
     rows, cells = make(plan, name, asked, list(results), profile, missing)
     data_notes = {cell.data_note for cell in cells if cell.data_note}
     return Report(plan, name, asked, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, name))
+
+
+def columns(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> tuple[Report, ...]:
+    """A :func:`table` for each column that has a number of some row; where none has, for the first.
+
+    Args:
+        plan: of the table.
+        results: stored results, also those first computed for another table.
+        dataset: pre-training data, as it was run.
+        profile: one of ``plan.profiles``.
+
+    Raises:
+        UnknownNameError: unknown data set or profile.
+    """
+    kept = list(results)
+    every = [table(plan, kept, dataset, profile, column=name) for name in plan.select(dataset)]
+    return tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)

@@ -185,6 +185,11 @@ def _where(line: Mapping[Any, Any]) -> str:
     return f"{line['column']} for {line['stands_for']}" if line["stands_for"] else str(line["column"])
 
 
+def _table(line: Mapping[Any, Any]) -> str:
+    """``ring 1``, ``cmc Figure 4``."""
+    return f"{line['paper']} {str(line['table']).replace('figure', 'Figure ')}"
+
+
 def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
     verdict, unit = str(line["verdict"]), line["unit"]
@@ -233,10 +238,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         said, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, _side(line))
         axes.plot(said, y, marker, color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
-    labels = [
-        f"{line['paper']} {line['table']}  {line['claim']}, {_where(line)}, {line['profile']} [{line['used']}]"
-        for line in shown
-    ]
+    labels = [f"{_table(line)}  {line['claim']}, {_where(line)}, {line['profile']} [{line['used']}]" for line in shown]
     axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
@@ -260,7 +262,7 @@ def html(lines: pd.DataFrame) -> str:
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": escape.line(f"{line['paper']} {line['table']}: {line['claim']}, {_where(line)}"),
+            "claim": escape.line(f"{_table(line)}: {line['claim']}, {_where(line)}"),
             "published": published(line),
             "measured": signed(line["gain"], sign=True),
             "95 % interval": _ends(line["low"], line["high"]),
@@ -273,9 +275,7 @@ def html(lines: pd.DataFrame) -> str:
         for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
-    left = Counter(
-        f"{line['paper']} {line['table']}" for line in lines[lines["verdict"] == "not run"].to_dict("records")
-    )
+    left = Counter(_table(line) for line in lines[lines["verdict"] == "not run"].to_dict("records"))
     missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
         f'<figure class="published-measured {escape.LITERAL}">'

@@ -219,8 +219,7 @@ class Notebook(Study):
     def _read(
         self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str
     ) -> report.Report | report.Several:  # fmt: skip
-        every = [report.table(plan, found, dataset, profile, column=name) for name in plan.select(dataset)]
-        filled = tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)
+        filled = report.columns(plan, found, dataset, profile)
         return filled[0] if len(filled) == 1 else report.Several(filled)
 
     def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
