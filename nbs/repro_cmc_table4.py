@@ -17,7 +17,7 @@
 # `papermill nbs/repro_cmc_table4.ipynb out.ipynb -p dataset rooms -p profile laptop -p seeds 0,1,2`
 
 # %% tags=["parameters"]
-dataset: str = "rooms"  # of pre-training: rooms | nyu_depth_v2
+dataset: str = "rooms"  # of pre-training: rooms | nyu_depth_v2 | camvid (L and ab)
 columns: str = "all"  # all, or columns by name
 rows: str = "all"  # all, or rows by name: "full_4,scenes_random"
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from contrastlab import data, papers
+from contrastlab import data, methods, papers
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import Settings
-from contrastlab.views import Split
+from contrastlab.views import Channels, Split
 
 PLANS = papers.plans()
 ALL = [papers.plan(*key) for key in PLANS]
@@ -366,3 +366,13 @@ def test_the_catalogue_has_every_published_table_once() -> None:
     assert all((root / path).exists() for path in named)
     others = {"nbs/crosses.ipynb"}  # of no table
     assert {f"nbs/{path.name}" for path in (root / "nbs").glob("*.ipynb")} == named | others
+
+
+def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels() -> None:
+    plan = papers.plan("cmc", 4)
+    for profile in plan.profiles:
+        for name in plan.methods:
+            recipe = methods.get(name)
+            for dataset, channels in (("camvid", ("L", "ab")), ("rooms", ("L", "ab", "depth", "normal"))):
+                made = recipe.override(plan.settings(dataset, name, profile).overrides)
+                assert made.views == Channels(channels, "full")
