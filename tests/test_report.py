@@ -387,3 +387,15 @@ def test_columns_are_those_with_a_number_or_the_first() -> None:
     assert all(any(row.measured for row in each.rows) for each in shown)
     (empty,) = report.columns(plan, [], "rooms", "laptop")
     assert empty.name == every[0]
+
+
+def test_other_data_stand_beside_no_published_number_and_columns_of_one_metric_are_told_apart() -> None:
+    stored = results.find(Path(__file__).parents[1] / "results", dataset="cifar10", profile="laptop")
+    plan = papers.plan("cmc", 1)
+    shown = report.columns(plan, stored, "cifar10", "laptop")
+    assert [each.name for each in shown] == ["half", "one", "two", "half5", "one5", "two5"]
+    for each in shown:
+        assert all(row.published is None for row in each.rows)
+        assert f"Data set cifar10, column {each.name}, profile" in each.caption
+    own = report.table(plan, [], "imagenet", "paper", column="half")
+    assert any(row.published is not None for row in own.rows)

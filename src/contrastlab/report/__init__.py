@@ -81,10 +81,11 @@ def table(
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])
     name, asked = next(iter(chosen.items()))
+    printed = "" if asked.stands_for else name  # a paper's numbers are of its own data
     missing = {plan.resolve(u.method): u.reason for u in unavailable}
-    rows, cells = make(plan, name, asked, list(results), profile, missing)
+    rows, cells = make(plan, printed, asked, list(results), profile, missing)
     data_notes = {cell.data_note for cell in cells if cell.data_note}
-    return Report(plan, name, asked, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, name))
+    return Report(plan, name, asked, profile, tuple(rows), "; ".join(sorted(data_notes)), shared_note(plan, printed))
 
 
 def columns(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> tuple[Report, ...]:

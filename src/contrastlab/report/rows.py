@@ -169,9 +169,18 @@ def _against_random(cell: Scores, floor: Scores | None) -> tuple[float | None, b
 
 
 def make(
-    plan: TablePlan, name: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
+    plan: TablePlan, printed: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
 ) -> tuple[list[Row], list[Scores]]:
-    """All published rows, the reference rows, then the gains of rows over their bases."""
+    """All published rows, the reference rows, then the gains of rows over their bases.
+
+    Args:
+        plan: of the table.
+        printed: the column whose published numbers stand beside the measured ones; empty for none.
+        column: that is measured.
+        results: stored results.
+        profile: of the runs.
+        missing: row to why it cannot be computed.
+    """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it
     alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
@@ -183,9 +192,9 @@ def make(
             method=method,
             label=plan.label(method),
             kind="method" if method in plan.rows else "reference",
-            published=plan.published_value(name, method),
-            note="" if shared_note(plan, name) else plan.published_note(name, method).replace("bold", BOLD),
-            published_sd=plan.published_sd(name, method),
+            published=plan.published_value(printed, method),
+            note="" if shared_note(plan, printed) else plan.published_note(printed, method).replace("bold", BOLD),
+            published_sd=plan.published_sd(printed, method),
         )
         if method == RANDOM and plan.settings(column.data, method, profile, column).text.model:
             row = replace(row, label=PRETRAINED, note=join(row.note, "all rows start from it; it is the floor here"))
@@ -202,14 +211,19 @@ def make(
                 note=join(row.note, cell.note, why), precision=cell.precision,
             )  # fmt: skip
         rows.append(row)
-    rows += [_paired(plan, name, row, base, cells, missing) for row, base in plan.pairs.items()]
+    rows += [_paired(plan, printed, row, base, cells, missing) for row, base in plan.pairs.items()]
     return rows, [cell for cell in cells.values() if cell is not None]
 
 
 def _paired(
-    plan: TablePlan, name: str, method: str, base: str, cells: Mapping[str, Scores | None], missing: Mapping[str, str]
+    plan: TablePlan,
+    printed: str,
+    method: str,
+    base: str,
+    cells: Mapping[str, Scores | None],
+    missing: Mapping[str, str],
 ) -> Row:
-    published, derived = plan.published_difference(name, method)
+    published, derived = plan.published_difference(printed, method)
     row = Row(
         method=f"{method} − {base}",
         label=f"{plan.label(method)} − {plan.label(base)}",

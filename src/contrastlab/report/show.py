@@ -67,10 +67,11 @@ class Report:
     def caption(self) -> str:
         """Which table, data, profile, metric and copy of the data."""
         where = escape.line(f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data)
+        own = f", column {escape.line(self.name)}" if self.column.settings else ""
         unit = f"{self.metric.unit} of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
         return (
             f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
-            f" Data set {where}, profile {self.profile}, {self.metric.label} ({unit})."
+            f" Data set {where}{own}, profile {self.profile}, {self.metric.label} ({unit})."
             + (f" Data: {escape.line(self.data_note)}." if self.data_note else "")
             + (f" Printed numbers: {self.printed_note}." if self.printed_note else "")
         )
