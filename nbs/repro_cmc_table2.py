@@ -58,5 +58,10 @@ f"By its silhouette alone a network of frames can name {actions.FRAME_CEILING:.1
 table = nb.run()
 table
 
+# %% [markdown]
+# Later frames of a generated clip share its texture and colours, which tell it from other clips and say nothing of the
+# action; flow shows what moves, and no texture. With signs that are filmed in tracks it is the other way round: what
+# stays the same from frame to frame is the sign. In profile `laptop` V and D trade places between the two.
+
 # %% tags=["check"]
 nb.check()

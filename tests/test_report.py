@@ -363,6 +363,11 @@ def test_sentences_have_one_untrained_encoder_in_the_table() -> None:
     made = report.table(plan, stored, "wikisplit", "laptop")
     assert "ours/random" in {r.method for r in made.rows if r.measured}
     assert "ours/random_lab" not in {r.method for r in made.rows}
+    said = " ".join((made.text(), made.html(), *made.summary))
+    assert "above the pretrained network as loaded" in said
+    assert "against start" in made.texts
+    assert "random" not in said
+    assert "dashed line: pretrained" in made.figure().axes[0].get_title(loc="left")
 
 
 def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:

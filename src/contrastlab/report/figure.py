@@ -15,12 +15,13 @@ from contrastlab.tasks import Metric
 
 
 def dots(
-    drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str, *, published: bool, floor: str = RANDOM
-) -> Figure:
+    drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str, *, published: bool,
+    floor: str = RANDOM, called: str = "random encoder",
+) -> Figure:  # fmt: skip
     """A dot per row with its interval; readable in black and white.
 
-    Filled dots are above the random encoder, open dots are not, the dashed line is the random encoder. Solid bars are
-    t intervals over seeds, dotted bars the sampling error of the test items where there is one seed.
+    Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals over
+    seeds, dotted bars the sampling error of the test items where there is one seed.
 
     Args:
         drawn: rows with a number.
@@ -28,8 +29,9 @@ def dots(
         name: of the column.
         profile: of the runs.
         alt: the figure in words, which becomes its label.
-        floor: method of the untrained row.
         published: draw published numbers, too, as diamonds joined to ours by a thin line.
+        floor: method of the untrained row.
+        called: the same in words.
     """
     figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
     plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
@@ -53,7 +55,7 @@ def dots(
     axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
     unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
     axes.set_xlabel(f"{metric.label} ({unit}), profile {escape.mathtext(profile)}, {escape.mathtext(name)}")
-    key = "filled: above the random encoder   open: not   dashed line: random encoder"
+    key = f"filled: above the {called}   open: not   dashed line: {called}"
     axes.set_title(f"{key}   diamond: published" if published else key, fontsize="small", loc="left")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)

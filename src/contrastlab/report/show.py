@@ -17,7 +17,7 @@ from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.figure import dots, image
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import Row, join
+from contrastlab.report.rows import PRETRAINED, Row, join
 from contrastlab.report.sentences import Sentences, agreement, effect, listed
 from contrastlab.tasks import Metric
 
@@ -57,6 +57,16 @@ class Report:
     def metric(self) -> Metric:
         """What the numbers are."""
         return tasks.metric(self.column.metric)
+
+    @property
+    def floor(self) -> str:
+        """What rows are read against, in words: a random encoder, or where training starts from one, a trained one."""
+        return PRETRAINED if any(row.label == PRETRAINED for row in self.rows) else "random encoder"
+
+    @property
+    def _against(self) -> str:
+        """Heading of the column of distances from the floor."""
+        return "against start" if self.floor == PRETRAINED else "against random"
 
     @property
     def comparable(self) -> bool:
@@ -115,8 +125,9 @@ class Report:
         if any(row.measured and row.measured.half_width is None and row.measured.sampling is not None for row in shown):
             out.append(f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval.")
         if any(row.versus_random is not None for row in shown):
+            two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
             out.append(
-                f"Against random: {gap} above the random encoder (two for a method with two encoders); ▲ by more than"
+                f"{self._against.capitalize()}: {gap} above the {self.floor}{two}; ▲ by more than"
                 f" the sampling error of the {self.metric.items}, ▽ not."
             )
         if any(row.kind == "difference" for row in shown):
@@ -192,7 +203,7 @@ class Report:
     def texts(self) -> pd.DataFrame:
         """The lines as shown: a text in each cell, no column that is empty throughout."""
         lines = [self._line(row) for row in self.rows if row.kind != "difference" and row.measured is not None]
-        columns = ["method", "published", "published gain", "measured", "− published", "against random", "against base"]
+        columns = ["method", "published", "published gain", "measured", "− published", self._against, "against base"]
         frame = pd.DataFrame(lines, columns=columns, dtype=str)
         empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
         return frame.drop(columns=empty)
@@ -214,7 +225,7 @@ class Report:
             "published gain": "–" if gain is None or gain.published is None else signed(gain.published, 1, sign=True),
             "measured": row.measured.text() + seeds,
             "− published": "–" if not self.comparable or row.difference is None else signed(row.difference, sign=True),
-            "against random": against,
+            self._against: against,
             "against base": "–" if gain is None or gain.measured is None else gain.measured.text(sign=True),
         }
 
@@ -293,14 +304,14 @@ class Report:
         above = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if row.above_random]
         below = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if not row.above_random]
         if above:
-            out.append(f"Above the random encoder: {listed(above)}.")
+            out.append(f"Above the {self.floor}: {listed(above)}.")
         if below:
             out.append(
-                "Not yet above the random encoder at this size (by more than the sampling error of the"
+                f"Not yet above the {self.floor} at this size (by more than the sampling error of the"
                 f" {self.metric.items}): {listed(below)}."
             )
         if run and not judged:
-            out.append("The random encoder has not been run, so nothing is said about how much was learnt.")
+            out.append(f"The {self.floor} has not been run, so nothing is said about how much was learnt.")
         gains = [row for row in self.rows if row.kind == "difference" and row.measured is not None]
         out += [effect(row, gap) for row in gains]
         if self.comparable:
@@ -327,8 +338,9 @@ class Report:
     def figure(self) -> Figure:
         """A dot per row with its interval; see :func:`contrastlab.report.figure.dots`."""
         return dots(
-            self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable, floor=self.plan.floor
-        )
+            self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable,
+            floor=self.plan.floor, called=self.floor,
+        )  # fmt: skip
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""
