@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+from contrastlab import papers
 from contrastlab.report import curves
 from test_report import PLAN, result
 
@@ -55,5 +57,14 @@ def test_accuracy_is_drawn_where_both_rows_of_a_pair_have_it() -> None:
 def test_a_single_seed_or_a_single_arm_has_no_curve() -> None:
     for few in (RUNS[1:], RUNS[2:], []):
         assert curves.figure(PLAN, curves.frame(PLAN, COLUMN, few, "paper")) is None
+    # a loss of two kinds of objective has no common axis, an accuracy has
+    plan = papers.plan("fmicl", 2)
+    both = ["fmicl/kl", "fmicl/simclr"]
+    made = [(m, m, s, 1, name, 1.0) for m in both for s in range(2) for name in ("loss", "nn1")]
+    points = pd.DataFrame(made, columns=["method", "label", "seed", "epoch", "measure", "value"])
+    assert curves.figure(plan, points[points["measure"] == "loss"]) is None
+    drawn = curves.figure(plan, points)
+    assert drawn is not None
+    assert drawn.axes[0].get_ylabel() == "1-NN accuracy (%)"
     # runs of another protocol are in another picture
     assert curves.frame(PLAN, COLUMN, RUNS, "laptop").empty

@@ -333,21 +333,16 @@ class TablePlan(FrozenModel):
             return None, ""
         return round(high - low, 6), "derived"
 
-    def claimed_sign(self, method: str, base: str | None = None) -> int:
-        """+1 or -1 where the paper says in words alone which of a pair is better; 0 where it does not."""
-        method = self.resolve(method)
-        if base is not None and self.resolve(base) != self.pairs.get(method):
-            return 0
-        return {"+": 1, "-": -1, "": 0}[self.signs.get(method, "")]
+    def claimed_sign(self, method: str, base: str) -> int:
+        """+1 or -1 where the paper says in words alone which of a pair, in full, is better; 0 where it does not."""
+        return {"+": 1, "-": -1}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "", 0)
 
     def _printed(self, column: str, row: str) -> tuple[float | None, str]:
         cell = self._find(column, row)
         return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
 
     def _find(self, name: str, row: str) -> Mapping[str, Any] | None:
-        if not row or name not in self.columns:
-            return None
-        if not self.columns[name].printed:
+        if not row or name not in self.columns or not self.columns[name].printed:
             return None
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:

@@ -134,7 +134,7 @@ def _claims(plan: TablePlan, results: Sequence[Result]) -> Iterator[_Claim]:
         # results on a folder that only another machine has are of no registered kind
         with suppress(NotApplicableError, UnknownNameError):
             for name, column in plan.select(dataset).items():
-                columns.append((name if name.startswith(dataset) else f"{dataset} to {name}", column))
+                columns.append((name if name.startswith(dataset) else f"{dataset} {name}", column))
     for name, column in columns:
         for method, base in plan.comparisons:
             published, source = plan.published_difference(column.stands_for or name, method, base)
@@ -182,7 +182,11 @@ def _measured(claim: _Claim, mine: Sequence[Result], profile: str) -> dict[str, 
 
 def _where(line: Mapping[Any, Any]) -> str:
     """The column, and for other data the printed column whose gain is beside it."""
-    return f"{line['column']} for {line['stands_for']}" if line["stands_for"] else str(line["column"])
+    if not line["stands_for"]:
+        return str(line["column"])
+    # a column that differs in settings alone has the name of that of the paper
+    name = str(line["column"]).removesuffix(f" {line['stands_for']}")
+    return f"{name} for {line['stands_for']}"
 
 
 def _table(line: Mapping[Any, Any]) -> str:

@@ -1,7 +1,8 @@
 """Learning curves of a table: what its runs say of themselves after every epoch, mean and range over the seeds.
 
 Accuracy of the nearest neighbour is drawn where both rows of a pair have it, else the loss. Losses of two rows may only
-be compared in their course: harder negatives make a higher loss, and no worse encoder.
+be compared in their course: harder negatives make a higher loss, and no worse encoder. Those of two kinds of objective,
+an error of prediction and a cross-entropy, may not be compared at all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from contrastlab import escape
+from contrastlab import methods as recipes
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.rows import scores
 from contrastlab.results import Result
@@ -54,10 +56,11 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
         lines: of :func:`frame`.
 
     Returns:
-        ``None`` where no pair has the seeds.
+        ``None`` where no pair has the seeds, or anything in common that may be drawn.
     """
     seeds = lines.groupby("method")["seed"].nunique()
-    pairs = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]
+    many = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]
+    pairs = {pair: measure for pair in many if (measure := _measure(lines, pair))}
     if not pairs:
         return None
     wide = min(len(pairs), 3)
@@ -67,11 +70,8 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
     )
     plt.close(drawn)  # out of pyplot's hands: shown once, by whoever asked for it
     words = []
-    for axes, pair in zip(panels.flat, pairs, strict=False):
+    for axes, (pair, measure) in zip(panels.flat, pairs.items(), strict=False):
         here = lines[lines["method"].isin(pair)]
-        measure = next(
-            name for name in MEASURES if here[here["measure"] == name]["method"].nunique() == 2 or name == "loss"
-        )
         for method, line, colour in zip(pair, ("-", "--"), ("#0072B2", "#D55E00"), strict=True):
             mine = here[(here["method"] == method) & (here["measure"] == measure)]
             by_epoch = mine.groupby("epoch")["value"].agg(["mean", "min", "max"])
@@ -87,3 +87,11 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
         axes.set_visible(False)
     drawn.set_label(f"Learning curves, mean and range over seeds. {'; '.join(words)}.")
     return drawn
+
+
+def _measure(lines: pd.DataFrame, pair: tuple[str, str]) -> str:
+    """The most telling measure that both rows have; the loss only of one kind of objective. Empty: none."""
+    one, other = (type(recipes.get(method).objective) for method in pair)
+    here = lines[lines["method"].isin(pair)]
+    shared = (name for name in MEASURES if here[here["measure"] == name]["method"].nunique() == len(pair))
+    return next((name for name in shared if name != "loss" or one is other), "")
