@@ -134,7 +134,8 @@ def _claims(plan: TablePlan, results: Sequence[Result]) -> Iterator[_Claim]:
         # results on a folder that only another machine has are of no registered kind
         with suppress(NotApplicableError, UnknownNameError):
             for name, column in plan.select(dataset).items():
-                columns.append((name if name.startswith(dataset) else f"{dataset} {name}", column))
+                to = "" if name.startswith(dataset) else f"{dataset} to " if column.on else f"{dataset} "
+                columns.append((to + name, column))
     for name, column in columns:
         for method, base in plan.comparisons:
             published, source = plan.published_difference(column.stands_for or name, method, base)
