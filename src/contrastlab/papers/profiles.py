@@ -52,10 +52,16 @@ class Kind(FrozenModel):
         return {"settings": {k: v for k, v in raw.items() if k != "method"}, "method": raw.get("method", {})}
 
 
+UNSEARCHED = "none"
+"""What a table's profile says where its own settings take the place of those that a search chose."""
+
+
 class Profile(FrozenModel):
     """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
 
-    search: str = Field("", description="recorded search on held-out items of training that chose the settings")
+    search: str = Field(
+        "", description=f"recorded search on held-out items that chose the settings, or {UNSEARCHED!r}; empty: as shared"
+    )
     settings: Changes = Field(default_factory=dict)
     modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from contrastlab import data, errors, tasks
 from contrastlab import methods as recipes
-from contrastlab.papers.profiles import Changes, Fixed, Kind, Profile, shared_profiles, thawed
+from contrastlab.papers.profiles import UNSEARCHED, Changes, Fixed, Kind, Profile, shared_profiles, thawed
 from contrastlab.papers.published import FrozenModel, cells_of
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
@@ -266,8 +266,8 @@ class TablePlan(FrozenModel):
 
         A table's own search wins over that of the shared profile, which was made on pictures.
         """
-        if profile in self.profile and self.profile[profile].search:
-            return self.profile[profile].search
+        if own := self.profile[profile].search if profile in self.profile else "":
+            return "" if own == UNSEARCHED else own
         shared = shared_profiles().get(profile)
         if shared is None or data.modality_of(dataset) != "image":
             return ""
