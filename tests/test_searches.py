@@ -15,6 +15,7 @@ from contrastlab import methods, papers, results
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
+from contrastlab.papers.profiles import UNSEARCHED
 from contrastlab.report import searches
 from contrastlab.settings import Settings
 from test_report import result
@@ -143,7 +144,7 @@ TABLE_SEARCHES = [
     (plan, name, profile.search)
     for plan in (papers.plan(*name) for name in papers.plans())
     for name, profile in plan.profile.items()
-    if profile.search
+    if profile.search not in ("", UNSEARCHED)
 ]
 
 
@@ -157,6 +158,13 @@ def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile
         settings = plan.settings(stored["data"], method, profile)
         _, won = searches.winner(path, printed=profile == "laptop")
         assert settings.identity() == Settings(**won).override(epochs=chosen["epochs"]).identity()
+
+
+def test_a_table_with_settings_of_its_own_takes_credit_for_no_search() -> None:
+    plan = papers.plan("cmc", 9)
+    assert shared_profiles()["laptop"].search(methods.get("cmc/moco")) == "queue"
+    assert plan.search("cifar10", "cmc/moco", "laptop") == ""
+    assert plan.search("cifar10", "cmc/moco", "tuned") == "queue"
 
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
