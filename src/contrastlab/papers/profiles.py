@@ -60,7 +60,7 @@ class Profile(FrozenModel):
     """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
 
     search: str = Field(
-        "", description="recorded search on held-out items that chose the settings, or UNSEARCHED; empty: as shared"
+        "", description="recorded search on held-out items that chose the settings, or 'none'; empty: as shared"
     )
     settings: Changes = Field(default_factory=dict)
     modality: dict[str, Kind] = Field(default_factory=dict)
