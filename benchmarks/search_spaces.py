@@ -83,20 +83,27 @@ class Search:
 
     def draws(self, printed: bool) -> list[dict[str, Any]]:
         """Settings of the trials; a range of a random one is a shuffled list that holds all values equally often."""
+        ranges = {**self.ranges, **({} if printed else self.free)}
         if not self.count:
-            return [dict(zip(self.ranges, drawn, strict=True)) for drawn in itertools.product(*self.ranges.values())]
+            drawn = [dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values())]
+            return [self._changes(chosen) for chosen in drawn]
         count = self.count // 2 if self.free else self.count
-        ranges = {"": self.lengths, **self.ranges, **({} if printed else self.free)}
-        columns = {path: self._shuffled(f"{path} {printed}", values, count) for path, values in ranges.items()}
+        columns = {
+            path: self._shuffled(f"{path} {printed}", values, count)
+            for path, values in {"": self.lengths, **ranges}.items()
+        }
         out = []
         for k in range(count):
             images, epochs = columns[""][k]
             chosen = {path: column[k] for path, column in columns.items() if path}
-            inner = {path for path in chosen if "." in path or path == "temperature"}
-            overrides = {**self.start["overrides"], **{path: chosen[path] for path in inner}}
-            plain = {path: value for path, value in chosen.items() if path not in inner}
-            out.append({"train_images": images, "epochs": epochs, **plain, "overrides": overrides})
+            out.append({"train_images": images, "epochs": epochs, **self._changes(chosen)})
         return out
+
+    def _changes(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """What was chosen, as changes of settings: what belongs to the recipe lies in ``overrides``."""
+        inner = {path: value for path, value in chosen.items() if "." in path or path == "temperature"}
+        plain = {path: value for path, value in chosen.items() if path not in inner}
+        return {**plain, "overrides": {**self.start["overrides"], **inner}}
 
     def _shuffled(self, path: str, values: tuple[Any, ...], count: int) -> list[Any]:
         generator = random.Random(f"{self.name} {path}")
@@ -189,6 +196,17 @@ VIDEO = Search(
     },
     rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"), ranges=RANGES, metric="action", data="clips", longer=1,
 )  # fmt: skip
+# Small networks at full length. The rate of the bank is printed, for runs of 240 epochs.
+COLOURS = Search(
+    "colours", f"{VALIDATION}cmc/lab, cmc/ydbdr", 5000,
+    {
+        "image_size": 32, "augmentation": "cmc", "arch": "tiny", "stem": "cifar", "train_images": 5000, "epochs": 60,
+        "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
+        "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
+        "overrides": {"negatives.k": 1023},
+    },
+    rows=("cmc/lab", "cmc/ydbdr"), ranges={"lr": (0.03, 0.06, 0.12)}, free={"keys.rate": (0.9,)}, longer=1,
+)  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
     {
@@ -221,6 +239,7 @@ SEARCHES: dict[str, Search] = {
     search.name: search
     for search in (
         FIRST,
+        COLOURS,
         ROOMS,
         SPEECH,
         VIDEO,

@@ -191,6 +191,7 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
     [
         (PermissionError(13, "Permission denied", "/srv/a"), "Permission denied: '/srv/a'"),
         (MemoryError("9 GB"), "not enough memory (9 GB)"),
+        (torch.OutOfMemoryError("CUDA 9 GB"), "not enough memory (CUDA 9 GB)"),
     ],
 )
 def test_what_the_machine_refuses_is_no_fault(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,6 +145,30 @@ def test_every_switch_is_tested_here_and_reached_from_the_command_line(monkeypat
     assert seen == [Speed(), Speed(channels_last=False, fused=False, compile=True, workers=3)]
     with pytest.raises(ArgumentError, match="workers=-1"):
         Speed(workers=-1)
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["run", "--help"], ("torch", "pandas")),
+        (["run", "--sets", "cifar10"], ("torch", "pandas")),
+        (["show", "ring/table1"], ("lightning_fabric", "scipy.signal")),
+    ],
+    ids=["help", "mistyped", "show"],
+)
+def test_a_command_imports_only_what_it_uses(words: list[str], missing: tuple[str, ...]) -> None:
+    """Importing these takes longer than the command itself."""
+    code = f"""
+import sys
+from contrastlab.__main__ import main
+try:
+    main({words})
+except SystemExit:
+    pass
+sys.exit(", ".join(name for name in {missing} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stderr
 
 
 # --- no waiting

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from contrastlab import data, papers, results, tasks
-from contrastlab.reproduce.cells import Cell, Where
+from contrastlab.reproduce.cells import Cell
+from contrastlab.reproduce.where import Where
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 """Columns of a curve that a clock fills."""

@@ -1,4 +1,7 @@
-"""Command line: ``python -m contrastlab run ring/table1 --dataset cifar10 --rows iring --profile paper --seeds 0``."""
+"""Command line: ``python -m contrastlab run ring/table1 --dataset cifar10 --rows iring --profile paper --seeds 0``.
+
+Help and a mistyped argument need no PyTorch, which takes seconds to import: each command imports what it uses.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-import pandas as pd
-import torch
-
-from contrastlab import doctor, escape, methods, papers, report, reproduce, results, shipped
+from contrastlab import escape, shipped
 from contrastlab.errors import ContrastLabError, reject
-from contrastlab.pretrain import Speed
-from contrastlab.reproduce import notebook
 
 FOLDERS = (Path("runs"), *shipped.RESULTS)
 RESULTS_HELP = "folder of results; default runs, results and those that came with the package"
@@ -61,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         ("compile", "torch.compile of the encoders"),
     ):
         flag = f"--{name.replace('_', '-')}"
-        speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=getattr(Speed, name), help=help_)
-    speed.add_argument("--workers", type=int, default=Speed.workers, help="processes that decode, for each device")
+        speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_)
+    speed.add_argument("--workers", type=int, default=argparse.SUPPRESS, help="processes that decode, for each device")
     cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
     cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
     cluster.add_argument("--partition", help="of SLURM")
@@ -121,13 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        if args.debug:
-            raise
-        print(
-            f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less", file=sys.stderr
-        )
-        return 2
     except OSError as error:  # such as a file that may not be read
         if args.debug:
             raise
@@ -136,6 +128,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.debug:
             raise
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
+            print(
+                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less",
+                file=sys.stderr,
+            )
+            return 2
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         print(
             f"contrastlab: {escape.line(what)}. This is a fault of contrastlab, not of what was asked; --debug shows"
@@ -147,6 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _claims(args: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from contrastlab import report, results
+
     if args.out is not None:
         report.claims.check_path(args.out)
     lines = report.claims.frame(results.find(args.results or FOLDERS))
@@ -163,6 +165,8 @@ def _claims(args: argparse.Namespace) -> None:
 
 
 def _list(args: argparse.Namespace) -> None:
+    from contrastlab import papers, report, results
+
     stored = results.find(FOLDERS)
     for entry in papers.catalogue():
         there = [escape.line(f"{each.dataset} {each.profile}") for each in report.evidence(entry, stored)]
@@ -170,21 +174,29 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _methods(args: argparse.Namespace) -> None:
+    from contrastlab import methods
+
     for name in methods.names():
         print(f"{name:34s}{methods.get(name).label}")
 
 
 def _encoders(args: argparse.Namespace) -> None:
+    from contrastlab import reproduce
+
     for folder, record in reproduce.records(args.out or FOLDERS):
         method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
 
 def _doctor(args: argparse.Namespace) -> None:
+    from contrastlab import doctor
+
     print(doctor.report(args.out, args.data_root, read_data=args.data))
 
 
 def _notebook(args: argparse.Namespace) -> None:
+    from contrastlab.reproduce import notebook
+
     path = notebook.write(args.table, args.to)
     print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
     if find_spec("jupyterlab") is None:
@@ -192,6 +204,8 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
+    from contrastlab import papers, report, reproduce, results
+
     plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
@@ -205,6 +219,9 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
+    from contrastlab import reproduce
+    from contrastlab.pretrain import Speed
+
     paper, number = reproduce.parse_target(args.table)
     cluster = None
     if args.cluster is not None:
@@ -219,7 +236,7 @@ def _run(args: argparse.Namespace) -> None:
         out_dir=args.out, accelerator=args.accelerator,
         devices=int(args.devices) if args.devices.lstrip("-").isdigit() else args.devices,
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
-        speed=Speed(args.channels_last, args.fused, args.compile, args.workers),
+        speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip
     if reproduce.first_process():
         print(repr(done))

@@ -14,10 +14,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from contrastlab import keys, tasks
@@ -45,6 +44,9 @@ from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptibl
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
 from contrastlab.views.base import crop_options
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Log = Callable[[str], None]
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric.loggers.csv_logs import CSVLogger
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from tqdm.auto import tqdm
 
 from contrastlab import files
@@ -59,6 +57,8 @@ class Journal:
         self.name, self.log, self.said = name, log, time.monotonic()
         self.loggers: list[Any] = []
         if folder is not None:
+            from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
             files.make_folder(folder)
             (folder / "metrics.csv").unlink(missing_ok=True)
             self.loggers = [
@@ -97,7 +97,9 @@ def bar(name: str, epoch: int, epochs: int, done: int, steps: int, *, quiet: boo
     )  # fmt: skip
 
 
-def _csv(folder: Path) -> CSVLogger:
+def _csv(folder: Path) -> Any:
+    from lightning_fabric.loggers.csv_logs import CSVLogger
+
     # It warns that it will start its file anew, which is what is wanted: the history is written again.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -6,16 +6,20 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 
 from contrastlab.settings import Settings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def cpu_fabric(asked: str = "32-true") -> Fabric:
     """One process on the CPU."""
+    from lightning_fabric import Fabric  # seconds, which what trains nothing does without
+
     with warnings_only():
         return Fabric(accelerator="cpu", devices=1, precision=precision(asked, "cpu"))
 

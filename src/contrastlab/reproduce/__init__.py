@@ -1,6 +1,6 @@
 """Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores."""
 
-from contrastlab.reproduce.cells import Cell, Where, cell, first_process
+from contrastlab.reproduce.cells import Cell, cell, first_process
 from contrastlab.reproduce.jobs import Cluster
 from contrastlab.reproduce.run import Run, fingerprint, records
 from contrastlab.reproduce.tables import (
@@ -13,6 +13,7 @@ from contrastlab.reproduce.tables import (
     resolve_profile,
     table,
 )
+from contrastlab.reproduce.where import Where
 
 __all__ = [
     "PROFILE_VARIABLE",

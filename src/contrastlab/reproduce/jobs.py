@@ -27,7 +27,8 @@ from contrastlab import papers
 from contrastlab.errors import ContrastLabError, DeviceError, import_extra, reject
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
-from contrastlab.reproduce.cells import BusyError, Cell, Where, one_thread
+from contrastlab.reproduce.cells import BusyError, Cell, one_thread
+from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 
 JOBS_VARIABLE = "CONTRASTLAB_JOBS"

@@ -24,9 +24,10 @@ from torch import nn
 from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
-from contrastlab.reproduce.cells import Cell, Where
+from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
+from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 
 PARAMETERS: Mapping[str, Any] = {

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from contrastlab import encoders, files, results
@@ -31,6 +30,9 @@ from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
 from contrastlab.settings import Settings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 RECORD = "run.json"
 _SCHEMA = 1

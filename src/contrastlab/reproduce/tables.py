@@ -16,7 +16,8 @@ from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
-from contrastlab.reproduce.cells import Cell, Where, data_hash, say
+from contrastlab.reproduce.cells import Cell, data_hash, say
+from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 from contrastlab.views import Split
 

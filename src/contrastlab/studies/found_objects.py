@@ -16,8 +16,9 @@ import torch
 from contrastlab import data, papers, shipped, tasks
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.errors import MissingDataError, NotApplicableError
-from contrastlab.reproduce.cells import Cell, Where
+from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import Run, on_device
+from contrastlab.reproduce.where import Where
 from contrastlab.studies import Row, Study, measure, stored
 from contrastlab.tasks.dense import families, training
 from contrastlab.tasks.dense.detectors import Kind

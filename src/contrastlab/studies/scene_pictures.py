@@ -17,8 +17,9 @@ from contrastlab import data, papers, shipped
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
-from contrastlab.reproduce.cells import Cell, Where
+from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import Run
+from contrastlab.reproduce.where import Where
 from contrastlab.studies import Row, Study, measure, stored
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of

@@ -15,7 +15,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 from torch import Tensor
 
 from contrastlab.data import limits
@@ -62,6 +61,8 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
         raise CorruptFileError(f"{where} has {own} samples a second: accepted are {low} to {high}")
     limits.check_count(len(samples) * rate // own, limits.MAX_SAMPLES, f"samples at {rate} a second", where)
     if own != rate:
+        from scipy.signal import resample_poly
+
         shared = math.gcd(own, rate)
         samples = resample_poly(samples, rate // shared, own // shared)
     return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)

@@ -1,0 +1,83 @@
+"""Where cells are computed and kept: folders, devices, time, and the launch on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from contrastlab import shipped
+from contrastlab.errors import DeviceError, reject
+from contrastlab.pretrain import Speed
+from contrastlab.pretrain.schedule import precision, warnings_only
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where cells are computed and kept; nothing of it changes a number beyond float32 rounding.
+
+    Args:
+        data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
+        out_dir: new results go there, and runs under ``out_dir/encoders``.
+        read_also: further folders of stored results: those that are kept, here and with the package.
+        accelerator: as Lightning Fabric has it: ``auto``, ``cpu``, ``cuda``.
+        devices: devices of this machine for one cell.
+        num_nodes: machines for one cell.
+        strategy: ``auto``, ``ddp``, …
+        resume: use stored results, encoders and checkpoints; ``False`` computes anew.
+        max_minutes: stop in good order after this time.
+        speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
+    """
+
+    data_root: str | Path | None = None
+    out_dir: str | Path = "runs"
+    read_also: Sequence[str | Path] = shipped.RESULTS
+    accelerator: str = "auto"
+    devices: int | str = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    resume: bool = True
+    max_minutes: float | None = None
+    speed: Speed | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes"):
+            value = getattr(self, name)
+            if not (value == "auto" and name == "devices") and (not isinstance(value, int) or value < 1):
+                raise reject(name, value, "a number of at least 1" + (", or 'auto'" if name == "devices" else ""))
+        if self.accelerator not in ("auto", "cpu", "cuda", "gpu", "mps"):
+            raise reject("accelerator", self.accelerator, "auto, cpu, cuda, gpu or mps")
+        if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
+            )
+        if self.max_minutes is not None and not self.max_minutes >= 0:
+            raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
+
+    def fabric(self, settings: Any) -> Fabric:
+        """Launched, in the precision that ``settings`` ask for.
+
+        Raises:
+            DeviceError: devices or strategy that this machine does not have.
+        """
+        from lightning_fabric import Fabric  # seconds, which what trains nothing does without
+
+        try:
+            with warnings_only():
+                fabric = Fabric(
+                    accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes,
+                    strategy=self.strategy, precision=precision(settings.precision, self.accelerator),
+                )  # fmt: skip
+                fabric.launch()
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
+                f" here: {error}"
+            ) from error
+        return fabric
