@@ -155,7 +155,7 @@ def _claims(args: argparse.Namespace) -> None:
     for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
         print(
-            f"{line['paper']} {line['table']}, {line['column']}, {line['profile']}: {line['claim']}"
+            f"{report.claims.table_of(line)}, {report.claims.column_of(line)}, {line['profile']}: {line['claim']}"
             f" published {report.claims.published(line)}, measured {line['gain']:+.2f}{ends};"
             f" {report.claims.sentence(line)}"
         )

@@ -30,7 +30,10 @@ from contrastlab.report.numbers import signed
 from contrastlab.report.rows import scores
 from contrastlab.results import Result
 
-__all__ = ["COLUMNS", "PROFILES", "dictionary", "forest", "frame", "html", "links", "published", "sentence", "write"]
+__all__ = [
+    "COLUMNS", "PROFILES", "column_of", "dictionary", "forest", "frame", "html", "links", "published", "sentence",
+    "table_of", "write",
+]  # fmt: skip
 
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
@@ -181,7 +184,7 @@ def _measured(claim: _Claim, mine: Sequence[Result], profile: str) -> dict[str, 
     }
 
 
-def _where(line: Mapping[Any, Any]) -> str:
+def column_of(line: Mapping[Any, Any]) -> str:
     """The column, and for other data the printed column whose gain is beside it."""
     if not line["stands_for"]:
         return str(line["column"])
@@ -190,7 +193,7 @@ def _where(line: Mapping[Any, Any]) -> str:
     return f"{name} for {line['stands_for']}"
 
 
-def _table(line: Mapping[Any, Any]) -> str:
+def table_of(line: Mapping[Any, Any]) -> str:
     """``ring 1``, ``cmc Figure 4``."""
     return f"{line['paper']} {str(line['table']).replace('figure', 'Figure ')}"
 
@@ -243,7 +246,9 @@ def forest(lines: pd.DataFrame) -> Figure:
         said, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, _side(line))
         axes.plot(said, y, marker, color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
-    labels = [f"{_table(line)}  {line['claim']}, {_where(line)}, {line['profile']} [{line['used']}]" for line in shown]
+    labels = [
+        f"{table_of(line)}  {line['claim']}, {column_of(line)}, {line['profile']} [{line['used']}]" for line in shown
+    ]
     axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
@@ -267,7 +272,7 @@ def html(lines: pd.DataFrame) -> str:
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
-            "claim": escape.line(f"{_table(line)}: {line['claim']}, {_where(line)}"),
+            "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
             "published": published(line),
             "measured": signed(line["gain"], sign=True),
             "95 % interval": _ends(line["low"], line["high"]),
@@ -280,7 +285,7 @@ def html(lines: pd.DataFrame) -> str:
         for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
-    left = Counter(_table(line) for line in lines[lines["verdict"] == "not run"].to_dict("records"))
+    left = Counter(table_of(line) for line in lines[lines["verdict"] == "not run"].to_dict("records"))
     missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
         f'<figure class="published-measured {escape.LITERAL}">'
