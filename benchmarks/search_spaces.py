@@ -196,7 +196,8 @@ VIDEO = Search(
     },
     rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"), ranges=RANGES, metric="action", data="clips", longer=1,
 )  # fmt: skip
-# Small networks at full length. The rate of the bank is printed, for runs of 240 epochs.
+# Small networks at full length. The printed rate of the bank, 0.5, is for runs of 240 epochs; like a queue's momentum,
+# it is chosen anew for short ones.
 COLOURS = Search(
     "colours", f"{VALIDATION}cmc/lab, cmc/ydbdr", 5000,
     {
@@ -205,7 +206,7 @@ COLOURS = Search(
         "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
         "overrides": {"negatives.k": 1023},
     },
-    rows=("cmc/lab", "cmc/ydbdr"), ranges={"lr": (0.03, 0.06, 0.12)}, free={"keys.rate": (0.9,)}, longer=1,
+    rows=("cmc/lab", "cmc/ydbdr"), ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)}, longer=1,
 )  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
