@@ -192,6 +192,12 @@ def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> 
     assert len(searches.strangers(ours, tmp_path)) == len(ours)
 
 
+def test_an_untrained_row_is_of_any_learning_rate() -> None:
+    (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
+    other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})
+    assert searches.strangers([floor, other], FOLDER) == []
+
+
 @pytest.fixture
 def bench(monkeypatch):
     """The modules of the search."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import papers
+from contrastlab import methods, papers
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
@@ -150,7 +150,7 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
             continue
         if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
             out.append(f"{name}: its settings are not those of the profile today")
-        else:
+        elif methods.get(result.method).keys is not None:  # else nothing is trained, by whatever settings
             path = Path(folder) / f"{search}.json"
             if result.dataset != read(path).get("data", "cifar10"):
                 continue
