@@ -49,7 +49,9 @@ def test_the_mean_over_the_rows_wins_and_no_row_alone(tmp_path: Path) -> None:
     assert searches.section(path, printed=True) == {"train_images": 1000, "epochs": 15, "lr": 0.1, "overrides": {}}
     Settings().override(**won)
     wide = searches.table(path)
-    assert wide.loc["2"].tolist() == [60, 10, 2.2]
+    assert list(wide.columns) == ["temperature", "ir", "iring", "± (one run)"]  # the rate is the same in all trials
+    assert wide.loc["x0"].tolist() == ["as printed", 40, 41, 2.2]
+    assert wide.loc["2"].tolist() == [pytest.approx(0.3), 60, 10, 2.2]
 
 
 def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> None:

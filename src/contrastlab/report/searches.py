@@ -59,10 +59,13 @@ def _frame(stored: dict[str, Any]) -> pd.DataFrame:
 
 
 def table(path: Path | str) -> pd.DataFrame:
-    """Validation accuracy (percent) by trial and row, and the standard error of one of these numbers.
+    """By trial: what differs between trials, the validation accuracy (percent) of each row, its standard error.
 
     Args:
         path: of the stored search.
+
+    Returns:
+        Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
 
     Raises:
         MissingDataError: there is no such file.
@@ -72,7 +75,18 @@ def table(path: Path | str) -> pd.DataFrame:
     wide = _frame(stored).round(1)
     wide.columns = [name.partition("/")[2] for name in wide.columns]
     wide["± (one run)"] = round(50 / math.sqrt(stored["held_out"]), 1)
-    return wide
+    trials = {run["trial"]: _drawn(stored, run["settings"]) for run in stored["runs"]}
+    drawn = pd.DataFrame(list(trials.values()), index=list(trials))
+    return pd.concat([drawn.loc[:, [len(set(drawn[name])) > 1 for name in drawn]], wide], axis=1)
+
+
+def _drawn(stored: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Of one trial, the values of all that the search draws."""
+    names = [*stored.get("ranges", ()), *stored.get("free", ())]
+    if stored.get("lengths"):
+        names = ["train_images", "epochs", *names]
+    whole = Settings.model_validate(settings).model_dump(mode="json")
+    return {name: whole[name] if name in whole else whole["overrides"].get(name, "as printed") for name in names}
 
 
 def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
