@@ -234,7 +234,8 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
     assert Tags(shown).tags == []
     own = data.load("silhouettes", n_train=1, n_test=1).test
     rows = [{"method": name, "picture": 0, "score": 0.1, "found": "{}"}]
-    study = Study.model_construct(study="found", profile="smoke", config={}, rows=rows, provenance={})
+    config = {"rows": {name: ""}}
+    study = Study.model_construct(study="found", profile="smoke", config=config, rows=rows, provenance={})
     assert Tags(found.objects(study, own, pictures=1).layout.annotations[1].text).tags == []
 
     said = []

@@ -80,5 +80,8 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     assert (pixels[mask] != test[0].permute(1, 2, 0).numpy()[mask]).any(1).mean() > 0.9
     with pytest.raises(ArgumentError, match="threshold"):
         found.objects(study, test, threshold=2)
+    empty = found.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
+    assert [each.text for each in empty.layout.annotations] == ["truth", *ROWS]
+    assert all(value is None for value in empty.data[4].x)
     slider = sliding(found.objects, "threshold", [0.1, 0.5], found=study, test=test)
     assert len(slider.frames) == 2

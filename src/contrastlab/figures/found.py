@@ -39,7 +39,7 @@ def objects(
     """
     require("threshold", threshold, 0, 1)
     require_integer("pictures", pictures, 1)
-    methods = list(dict.fromkeys(str(row["method"]) for row in found.rows))
+    methods = [str(row) for row in found.config["rows"]]  # one that found nothing has a column, too
     words = labels or {}
     titles = ["truth", *(escape.html(words.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)

@@ -103,7 +103,7 @@ def _rows(cell: Cell, where: Where, kind: Kind, pictures: int, best: int) -> lis
     own, on = cell.data(where)
     fabric = where.fabric(cell.settings)
     run = on_device(Run(cell.recipe, cell.settings, own, cell.seed, Path(where.out_dir)), fabric.device)
-    encoders = run.train(fabric).encoders
+    encoders = run.train(fabric, log=lambda line: None).encoders
     setting = cell.setting(run, on, device=fabric.device)
     detector = getattr(tasks.get(kind, cell.settings), "detector")  # noqa: B009 - the protocol has no such field
     model, test = families.trained_detector(kind, encoders, setting, detector)
