@@ -208,6 +208,18 @@ COLOURS = Search(
     },
     rows=("cmc/lab", "cmc/ydbdr"), ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)}, longer=1,
 )  # fmt: skip
+# The rows of cmc Table 9 at the length of its profile. Two streams share little, so what tells fresh keys from those of
+# the queue is learnt before it: how slowly the keys follow decides.
+STREAM_QUEUES = Search(
+    "stream-queues", f"{VALIDATION}cmc/cmc_moco", 5000,
+    {
+        "image_size": 32, "augmentation": "cmc", "arch": "small", "stem": "cifar", "width": 0.5, "train_images": 5000,
+        "epochs": 60, "batch_size": 128, "lr": 0.03, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [],
+        "warmup_epochs": 1, "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
+        "overrides": {"keys.size": 4096, "keys.shuffle_groups": 4},
+    },
+    rows=("cmc/cmc_moco",), ranges={"keys.momentum": (0.99, 0.996, 0.999)}, longer=1,
+)  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
     {
@@ -241,6 +253,7 @@ SEARCHES: dict[str, Search] = {
     for search in (
         FIRST,
         COLOURS,
+        STREAM_QUEUES,
         ROOMS,
         SPEECH,
         VIDEO,
