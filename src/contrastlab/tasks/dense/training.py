@@ -167,6 +167,8 @@ def fit(
             raise NonFiniteLossError(f"detector of {kind}: the loss is {value} at step {step + 1}")
         optimiser.zero_grad()
         loss.backward()
+        if settings.clip is not None:
+            nn.utils.clip_grad_norm_([p for _, p in learning], settings.clip)
         optimiser.step()
         losses.append(value)
         now = time.monotonic()
@@ -186,7 +188,11 @@ def fit(
 
 def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
     """What decides a training: no file of another one is taken for its own."""
-    about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
+    younger = (
+        {"clip"} if settings.clip is None else set[str]()
+    )  # than stored detectors, to which its default is nothing new
+    said = settings.model_dump(mode="json", exclude=younger)
+    about = {"kind": kind, "data": data.fingerprint, "settings": said, "seed": seed}
     return files.fingerprint(_tensors(model), about)
 
 
