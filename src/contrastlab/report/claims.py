@@ -246,9 +246,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         said, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, _side(line))
         axes.plot(said, y, marker, color="#D55E00", markerfacecolor="none", markersize=7, zorder=4)
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
-    labels = [
-        f"{table_of(line)}  {line['claim']}, {column_of(line)}, {line['profile']} [{line['used']}]" for line in shown
-    ]
+    labels = [f"{table_of(x)}  {x['claim']}, {column_of(x)}, {x['profile']} [{x['used']}]" for x in shown]
     axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
