@@ -140,9 +140,6 @@ class Detector(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     warmup_steps: int = Field(1000, ge=0, description="lr grows linearly over so many steps")
     warmup_from: float = Field(1e-3, gt=0, le=1, description="share of lr at the first step")
-    clip: float | None = Field(
-        None, gt=0, description="largest norm of the gradient of all weights; a longer one is scaled; none: any"
-    )
     repeat_threshold: float = Field(
         0.0, ge=0, description="classes in a smaller share of pictures are shown more often (LVIS); 0: never"
     )

@@ -167,8 +167,6 @@ def fit(
             raise NonFiniteLossError(f"detector of {kind}: the loss is {value} at step {step + 1}")
         optimiser.zero_grad()
         loss.backward()
-        if settings.clip is not None:
-            nn.utils.clip_grad_norm_([p for _, p in learning], settings.clip)
         optimiser.step()
         losses.append(value)
         now = time.monotonic()
@@ -188,11 +186,7 @@ def fit(
 
 def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
     """What decides a training: no file of another one is taken for its own."""
-    younger = (
-        {"clip"} if settings.clip is None else set[str]()
-    )  # than stored detectors, to which its default is nothing new
-    said = settings.model_dump(mode="json", exclude=younger)
-    about = {"kind": kind, "data": data.fingerprint, "settings": said, "seed": seed}
+    about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
     return files.fingerprint(_tensors(model), about)
 
 
