@@ -208,8 +208,7 @@ COLOURS = Search(
     },
     rows=("cmc/lab", "cmc/ydbdr"), ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)}, longer=1,
 )  # fmt: skip
-# The rows of cmc Table 9 at the length of its profile. Two streams share little, so what tells fresh keys from those of
-# the queue is learnt before it: how slowly the keys follow decides.
+# A row of cmc Table 9 at the length of its profile: how slowly should the keys of two streams follow in a short run?
 STREAM_QUEUES = Search(
     "stream-queues", f"{VALIDATION}cmc/cmc_moco", 5000,
     {
