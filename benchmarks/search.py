@@ -16,19 +16,24 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from search_spaces import SEARCHES, Search
 
-from contrastlab import data, files, methods, tasks
+from contrastlab import data, files, methods, papers, tasks
 from contrastlab.data import Splits
+from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NonFiniteLossError
 from contrastlab.pretrain import cpu_fabric, pretrain
 from contrastlab.provenance import provenance
 from contrastlab.report import searches
+from contrastlab.reproduce import Run
+from contrastlab.reproduce.cells import Cell
+from contrastlab.reproduce.where import Where
 from contrastlab.settings import Settings
 
 SEED = 100
@@ -100,6 +105,39 @@ def measure(splits: Splits, row: str, settings: Settings, seed: int, metric: str
     }  # fmt: skip
 
 
+def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -> dict[str, Any]:
+    """Train a detector on the encoder of a row of ring Table 4 and score it on held-out training pictures.
+
+    The encoder is the table's own, read from ``results/encoders``, or trained and stored there.
+    """
+    cell, where = detector_cell(search, row), Where(out_dir=FOLDER.parent)
+    own, on = data.load(search.data), data.load(cell.column.on)
+    numbers = torch.arange(len(on.train))
+    kept, held = (on.train.subset(part) for part in (numbers[: -search.held_out], numbers[-search.held_out :]))
+    shown = AnnotatedSplits(on.name, kept, held, "held-out training pictures")
+    run = Run(cell.recipe, cell.settings, own, cell.seed, FOLDER.parent)
+    encoders = run.train(where.fabric(cell.settings), log=print).encoders
+    began = time.process_time()
+    setting = replace(cell.setting(run, shown), seed=seed, folder=None)
+    try:
+        found = tasks.get(cell.column.task, settings).score(encoders, setting)[search.metric].value
+    except NonFiniteLossError as error:
+        return {"accuracy": None, "failed": str(error), "probe_cpu_s": round(time.process_time() - began, 1)}
+    return {"accuracy": round(found, 2), "probe_cpu_s": round(time.process_time() - began, 1)}
+
+
+def detector_cell(search: Search, row: str) -> Cell:
+    """The cell whose detector is searched."""
+    plan = papers.plan("ring", 4)
+    return Cell(plan, search.column, plan.select(search.data, search.column)[search.column], row, 0, "laptop")
+
+
+def profile_of_detector(search: Search, row: str) -> Settings:
+    """Settings that are at their default but for the detector's, which are those of the profile."""
+    cell = detector_cell(search, row)
+    return Settings().override(**{cell.column.task: getattr(cell.settings, cell.column.task).model_dump()})
+
+
 def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> None:
     """Run what is missing of a search, and print each run."""
     loaded: dict[str, Splits] = {}
@@ -109,14 +147,19 @@ def complete(search: Search, seeds: list[int], only: str, rows: list[str]) -> No
         for trial, name, row, changes in search.trials():
             if only not in trial or (rows and row not in rows):
                 continue
-            settings = Settings().override(**search.start).override(**changes)
+            settings = profile_of_detector(search, row) if search.column else Settings()
+            settings = settings.override(**search.start).override(**changes)
             plain = settings.model_dump(mode="json", exclude_defaults=True)
             key = {"trial": trial, "data": name, "method": row, "seed": seed, "settings": plain}
             if any(key.items() <= run.items() for run in stored(search)):
                 continue
-            if name not in loaded:
-                loaded[name] = parts(search, name)
-            run = {**key, **measure(loaded[name], row, settings, seed, search.metric), "commit": commit}
+            if search.column:
+                measured = on_stored_encoder(search, row, settings, seed)
+            else:
+                if name not in loaded:
+                    loaded[name] = parts(search, name)
+                measured = measure(loaded[name], row, settings, seed, search.metric)
+            run = {**key, **measured, "commit": commit}
             store(search, run)
             print({name: value for name, value in run.items() if name != "settings"}, flush=True)
 

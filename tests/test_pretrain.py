@@ -159,6 +159,36 @@ def test_ctrl_c_stops_after_the_step_in_hand_and_leaves_a_resumable_run(pictures
     same(resumed, pretrain(recipe, tiny, images, log=quiet))
 
 
+def stopped_after_one_epoch(recipe, settings, images, folder) -> None:
+    def interrupt(line: str) -> None:
+        if "epoch 1/" in line:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe, settings, images, folder=folder, log=interrupt)
+
+
+def test_a_stopped_run_is_continued_whoever_scores_it_and_however_it_is_called(
+    pictures, tiny, shrink, tmp_path
+) -> None:
+    """Tables share runs: one asks for another probe, another name, another detector."""
+    recipe, images = shrink(methods.get("ring/moco")), pictures(48)
+    stopped_after_one_epoch(recipe, tiny, images, tmp_path)
+    other = tiny.override(test_images=7, linear={"l2": 0.5}, boxes={"lr": 0.005})
+    lines: list[str] = []
+    resumed = pretrain(replace(recipe, name="cmc/moco"), other, images, folder=tmp_path, log=lines.append)
+    assert any("resume at epoch 1, step 4" in line for line in lines)
+    same(resumed, pretrain(recipe, tiny, images, log=quiet))
+
+
+def test_a_checkpoint_of_other_training_is_refused_and_says_what_differs(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images = shrink(methods.get("ring/moco")), pictures(48)
+    stopped_after_one_epoch(recipe, tiny, images, tmp_path)
+    other = shrink(methods.get("ring/moco")).override({"keys.momentum": 0.5})
+    with pytest.raises(ArgumentError, match=r"other settings \(recipe\.keys\.momentum, seed, settings\.lr\)"):
+        pretrain(other, tiny.override(lr=0.5), images, seed=1, folder=tmp_path, log=quiet)
+
+
 def test_a_second_ctrl_c_interrupts_at_once(pictures, tiny, shrink, tmp_path) -> None:
     def interrupt(line: str) -> None:
         signal.raise_signal(signal.SIGINT)

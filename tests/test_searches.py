@@ -11,13 +11,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from contrastlab import methods, papers, results
+from contrastlab import data, methods, papers, results
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.papers.profiles import UNSEARCHED
 from contrastlab.report import searches
 from contrastlab.settings import Settings
+from contrastlab.tasks.dense.families import Masks
 from test_report import result
 
 ROOT = Path(__file__).parents[1]
@@ -244,6 +245,45 @@ def test_a_search_reads_no_test_image_stores_each_run_and_repeats_none(bench, pi
     runs = searches.read(tmp_path / "made.json")["runs"]
     assert len(runs) == 8
     assert {run["settings"]["overrides"].get("temperature") for run in runs[4:]} == {0.5}
+
+
+def test_a_search_of_detectors_sees_training_pictures_alone_and_changes_the_task(bench, tmp_path, monkeypatch) -> None:
+    search, spaces = bench
+    whole, own = data.load("silhouettes", n_train=12, n_test=2), data.load("shapes", n_train=256, n_test=10)
+    blind = object.__new__(Splits)  # there is no test part
+    for name in ("name", "train", "pretrain"):
+        object.__setattr__(blind, name, getattr(whole, name))
+    monkeypatch.setattr(search, "FOLDER", tmp_path / "searches")
+    monkeypatch.setattr(search.data, "load", {"silhouettes": blind, "shapes": own}.__getitem__)
+    scored: list[Splits] = []
+    score = Masks.score
+    monkeypatch.setattr(Masks, "score", lambda self, e, given: scored.append(given.data) or score(self, e, given))
+    short = {"steps": 1, "shorter": [64], "test_shorter": 64, "batch_size": 2, "warmup_steps": 0, "milestones": []}
+    tried = spaces.Search(
+        "made", "made", 4, {"masks": short}, rows=("ours/random",), ranges={"masks.lr": (0.001, 0.002)},
+        metric="mask_ap", data="shapes", longer=1, column="silhouettes_mask",
+    )  # fmt: skip
+    search.complete(tried, [100], "", [])
+    stored = searches.read(tmp_path / "searches/made.json")
+    assert [run["settings"]["masks"]["lr"] for run in stored["runs"]] == [0.001, 0.002]
+    assert stored["runs"][0]["settings"]["masks"].items() >= {"steps": 1, "channels": 64}.items()  # the profile's
+    for parts in scored:
+        assert [parts.train.ids, parts.test.ids] == [whole.train.ids[:8], whole.train.ids[8:]]
+    assert len(scored) == 2
+    table = searches.table(tmp_path / "searches/made.json")
+    assert list(table.columns) == ["masks.lr", "random"]  # an AP is no share of items
+    chosen = searches.section(tmp_path / "searches/made.json")
+    assert chosen.keys() == {"masks"}
+    assert chosen["masks"].keys() == {"lr"}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("detector-*.json")), ids=lambda path: path.stem)
+def test_the_profiles_detectors_learn_at_the_rate_that_their_search_chose(path: Path) -> None:
+    ((kind, chosen),) = searches.section(path).items()
+    for table, paper in ((4, "ring"), (2, "jcl")):
+        plan = papers.plan(paper, table)
+        settings = plan.settings("tinyimagenet32", plan.methods[0], "laptop")
+        assert getattr(settings, kind).lr == chosen["lr"]
 
 
 def test_held_out_are_the_last_images_of_each_class_and_all_trials_can_be_made(bench) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,9 +206,10 @@ class _Run:
         return None if self.folder is None else self.folder / checkpoint.FILE
 
     def config(self) -> dict[str, Any]:
+        """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
         return {
-            "recipe": self.recipe.describe(),
-            "settings": self.settings.model_dump(mode="json"),
+            "recipe": self.recipe.identity(),
+            "settings": self.settings.identity(),
             "images": getattr(self.images, "name", "images"),
             "seed": self.seed,
         }
@@ -233,10 +234,10 @@ class _Run:
         if self.file is None or not self.file.exists():
             return
         state = checkpoint.load(self.file, self.device)
-        mine = json.dumps(self.config(), sort_keys=True)
-        if state.get("config") != mine:
+        if other := _differing(json.loads(state["config"]), json.loads(json.dumps(self.config()))):
             raise ArgumentError(
-                f"folder={str(self.folder)!r} holds a run with other settings; choose another folder, or resume=False"
+                f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"
+                " folder, or resume=False"
             )
         self.learner.load_state_dict(state["learner"])
         self.optimiser.load_state_dict(state["optimiser"])
@@ -450,3 +451,15 @@ class _Run:
             encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
         )  # fmt: skip
         return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
+
+
+def _differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> list[str]:
+    """Paths of the values that two configurations do not share, such as ``settings.lr``."""
+    out: list[str] = []
+    for name in sorted({*stored, *mine}):
+        one, other = stored.get(name), mine.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            out += _differing(one, other, f"{at}{name}.")
+        elif one != other:
+            out.append(at + name)
+    return out

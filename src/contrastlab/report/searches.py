@@ -59,7 +59,7 @@ def _frame(stored: dict[str, Any]) -> pd.DataFrame:
 
 
 def table(path: Path | str) -> pd.DataFrame:
-    """By trial: what differs between trials, the validation accuracy (percent) of each row, its standard error.
+    """By trial: what differs between trials, the validation score of each row, and the standard error of an accuracy.
 
     Args:
         path: of the stored search.
@@ -74,7 +74,8 @@ def table(path: Path | str) -> pd.DataFrame:
     stored = read(path)
     wide = _frame(stored).round(1)
     wide.columns = [name.partition("/")[2] for name in wide.columns]
-    wide["± (one run)"] = round(50 / math.sqrt(stored["held_out"]), 1)
+    if stored.get("metric", "linear") in ("linear", "action"):  # shares of items; means of classes are none
+        wide["± (one run)"] = round(50 / math.sqrt(stored["held_out"]), 1)
     trials = {run["trial"]: _drawn(stored, run["settings"]) for run in stored["runs"]}
     drawn = pd.DataFrame(list(trials.values()), index=list(trials))
     return pd.concat([drawn.loc[:, [len(set(drawn[name])) > 1 for name in drawn]], wide], axis=1)
@@ -86,7 +87,15 @@ def _drawn(stored: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     if stored.get("lengths"):
         names = ["train_images", "epochs", *names]
     whole = Settings.model_validate(settings).model_dump(mode="json")
-    return {name: whole[name] if name in whole else whole["overrides"].get(name, "as printed") for name in names}
+    return {name: _value(whole, name) for name in names}
+
+
+def _value(whole: dict[str, Any], name: str) -> Any:
+    """A setting, one of a task (``masks.lr``), or an override."""
+    task, _, field = name.rpartition(".")
+    if name in whole:
+        return whole[name]
+    return whole[task][field] if task in whole else whole["overrides"].get(name, "as printed")
 
 
 def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
@@ -135,6 +144,13 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     _, won = winner(path, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}
     whole = Settings.model_validate(won).model_dump(mode="json")
+    nested = {name for name in stored["ranges"] if "." in name and name.partition(".")[0] in whole}
+    if nested:  # of a task, which trains no encoder
+        out: dict[str, Any] = {}
+        for name in sorted(nested):
+            task, _, field = name.partition(".")
+            out.setdefault(task, {})[field] = whole[task][field]
+        return out
     out = {"train_images": whole["train_images"], "epochs": stored.get("longer", LONGER) * whole["epochs"]}
     out |= {name: whole[name] for name in stored["ranges"] if name in whole}
     return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
