@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,10 +169,16 @@ def section(search: Search, *, printed: bool) -> str:
     """What the winner changes in a profile, as TOML."""
     trial, _ = searches.winner(_path(search), printed=printed)
     changes = searches.section(_path(search), printed=printed)
+    if search.column:
+        task, chosen = next(iter(changes.items()))
+        return "\n".join([f"# trial {trial} of {search.name}", f"[…{task}]", *_lines(chosen)])
     inner = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in changes.pop("overrides").items())
-    lines = [f"{name} = {json.dumps(value)}" for name, value in changes.items()]
     overrides = [f"overrides = {{ {inner} }}"] if inner else ["overrides = {}"]
-    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *lines, *overrides])
+    return "\n".join([f"# trial {trial}", f'search = "{search.name}"', *_lines(changes), *overrides])
+
+
+def _lines(changes: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {json.dumps(value)}" for name, value in changes.items()]
 
 
 def main() -> None:
