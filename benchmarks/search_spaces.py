@@ -256,13 +256,16 @@ SPEECH = Search(
 )  # fmt: skip
 
 
-# A third of the length of the profile's detectors. Detectron2's rate, 0.02, is for 16 pictures a step.
-def _detector(kind: str, column: str, data: str, held_out: int) -> Search:
+# Detectron2's rate, 0.02, is for 16 pictures a step.
+SHORT_DETECTOR = {"steps": 200, "milestones": [133, 183], "warmup_steps": 50}
+
+
+def _detector(kind: str, column: str, data: str, held_out: int, start: Mapping[str, Any]) -> Search:
     what = {"boxes": "VOC's AP of boxes", "masks": "AP of masks", "keypoints": "AP of keypoints"}[kind]
     metric = {"boxes": "detection_ap", "masks": "mask_ap", "keypoints": "keypoint_ap"}[kind]
     return Search(
         f"detector-{kind}", f"{what} on {held_out} held-out training pictures of ring Table 4's column {column}",
-        held_out, {kind: {"steps": 200, "milestones": [133, 183], "warmup_steps": 50}},
+        held_out, {kind: dict(start)},
         rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": (0.0025, 0.005, 0.01)},
         metric=metric, data=data, longer=1, column=column,
     )  # fmt: skip
@@ -279,9 +282,9 @@ SEARCHES: dict[str, Search] = {
         ROOMS,
         SPEECH,
         VIDEO,
-        _detector("boxes", "bccd", "tinyimagenet32", 72),
-        _detector("masks", "scenes_mask", "tinyimagenet32", 200),
-        _detector("keypoints", "lsp", "tinyimagenet32", 200),
+        _detector("boxes", "bccd", "tinyimagenet32", 72, SHORT_DETECTOR),
+        _detector("masks", "scenes_mask", "tinyimagenet32", 200, SHORT_DETECTOR),
+        _detector("keypoints", "lsp", "tinyimagenet32", 200, {}),
         _family(
             "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
             free=BANK_FREE,
