@@ -260,14 +260,13 @@ SPEECH = Search(
 SHORT_DETECTOR = {"steps": 200, "milestones": [133, 183], "warmup_steps": 50}
 
 
-def _detector(kind: str, column: str, data: str, held_out: int, start: Mapping[str, Any]) -> Search:
+def _detector(kind: str, column: str, held_out: int, start: Mapping[str, Any], *rates: float) -> Search:
     what = {"boxes": "VOC's AP of boxes", "masks": "AP of masks", "keypoints": "AP of keypoints"}[kind]
     metric = {"boxes": "detection_ap", "masks": "mask_ap", "keypoints": "keypoint_ap"}[kind]
     return Search(
         f"detector-{kind}", f"{what} on {held_out} held-out training pictures of ring Table 4's column {column}",
         held_out, {kind: dict(start)},
-        rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": (0.0025, 0.005, 0.01)},
-        metric=metric, data=data, longer=1, column=column,
+        rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": rates}, metric=metric, data="tinyimagenet32", longer=1, column=column,
     )  # fmt: skip
 
 
@@ -282,9 +281,9 @@ SEARCHES: dict[str, Search] = {
         ROOMS,
         SPEECH,
         VIDEO,
-        _detector("boxes", "bccd", "tinyimagenet32", 72, SHORT_DETECTOR),
-        _detector("masks", "scenes_mask", "tinyimagenet32", 200, SHORT_DETECTOR),
-        _detector("keypoints", "lsp", "tinyimagenet32", 200, {}),
+        _detector("boxes", "bccd", 72, SHORT_DETECTOR, 0.0025, 0.005, 0.01),
+        _detector("masks", "scenes_mask", 200, SHORT_DETECTOR, 0.0025, 0.005, 0.01, 0.02),
+        _detector("keypoints", "lsp", 200, {}, 0.0025, 0.005, 0.01, 0.02),
         _family(
             "bank", (IR, "ring/iring"), 150_000, ranges={**OPTIMISER, "augmentation": ("cmc", *JITTERED)},
             free=BANK_FREE,
