@@ -266,7 +266,8 @@ def _detector(kind: str, column: str, held_out: int, start: Mapping[str, Any], *
     return Search(
         f"detector-{kind}", f"{what} on {held_out} held-out training pictures of ring Table 4's column {column}",
         held_out, {kind: dict(start)},
-        rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": rates}, metric=metric, data="tinyimagenet32", longer=1, column=column,
+        rows=("ours/random", MOCO, "ours/supervised"), ranges={f"{kind}.lr": rates}, metric=metric,
+        data="tinyimagenet32", longer=1, column=column,
     )  # fmt: skip
 
 
