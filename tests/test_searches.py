@@ -195,6 +195,15 @@ def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> 
     assert len(searches.strangers(ours, tmp_path)) == len(ours)
 
 
+def test_a_detector_at_another_rate_than_its_search_chose_is_refused() -> None:
+    found = [r for r in STORED if (r.dataset, r.profile, r.task) == ("tinyimagenet32", "laptop", "masks")]
+    other = [r.model_copy(update={"protocol": {**r.protocol, "lr": 0.005}}) for r in found]
+    lines = searches.strangers(other, FOLDER)
+    assert len(lines) == len(other) >= 3  # random and supervised encoders, too
+    chosen = searches.section(FOLDER / "detector-masks.json")["masks"]["lr"]
+    assert all(f"search detector-masks chose otherwise: lr = 0.005 instead of {chosen}" in line for line in lines)
+
+
 def test_an_untrained_row_is_of_any_learning_rate() -> None:
     (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
     other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})

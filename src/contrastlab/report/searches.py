@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,11 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
         if result.profile not in ("laptop", "tuned"):
             continue
         name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
+        path = Path(folder) / f"detector-{result.task}.json"
+        if path.exists() and read(path)["data"] == result.dataset:
+            chosen = section(path)[result.task]
+            if differ := _differing(chosen, result.protocol):
+                out.append(f"{name}: search {path.stem} chose otherwise: {', '.join(differ)}")
         paper, _, number = result.table.partition("/")
         plan = papers.plan(paper, number.removeprefix("table"))
         columns = plan.select(result.dataset).values()
@@ -185,13 +190,17 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
             if result.dataset != read(path).get("data", "cifar10"):
                 continue
             chosen = section(path, printed=result.profile == "laptop")
-            wanted = [(key, value, result.settings.get(key)) for key, value in chosen.items() if key != "overrides"]
-            inner = result.settings["overrides"]
-            wanted += [(key, value, inner.get(key)) for key, value in chosen["overrides"].items()]
-            differ = [f"{key} = {was!r} instead of {value!r}" for key, value, was in wanted if was != value]
-            if differ:
+            inner = chosen.pop("overrides")
+            if differ := [*_differing(chosen, result.settings), *_differing(inner, result.settings["overrides"])]:
                 out.append(f"{name}: search {search} chose otherwise: {', '.join(differ)}")
     return out
+
+
+def _differing(chosen: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+    """What a result has in place of what a search chose."""
+    return [
+        f"{key} = {used.get(key)!r} instead of {value!r}" for key, value in chosen.items() if used.get(key) != value
+    ]
 
 
 def sentence(path: Path | str) -> str:
