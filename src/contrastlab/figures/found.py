@@ -48,10 +48,13 @@ def objects(
         known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
         columns = [known, *(_above(found, method, picture, threshold) for method in methods)]
         for column, shown in enumerate(columns, 1):
-            colour = COLOURS["truth" if column == 1 else "query"]
+            colour = COLOURS["truth" if column == 1 else "other"]
             figure.add_trace(go.Image(z=_masked(pixels, shown, colour), hoverinfo="skip"), picture + 1, column)
             figure.add_trace(_outlines(shown, colour), picture + 1, column)
             figure.add_trace(_points(shown, colour), picture + 1, column)
+            height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
+            figure.update_xaxes(range=[-0.5, width - 0.5], row=picture + 1, col=column)
+            figure.update_yaxes(range=[height - 0.5, -0.5], row=picture + 1, col=column)
     figure.update_xaxes(visible=False).update_yaxes(visible=False)
     figure.update_layout(
         template="plotly_white", showlegend=False, height=190 * pictures + 120,
