@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from contrastlab.settings import Settings
+
 Trial = tuple[str, str, str, dict[str, Any]]
 """Name of the trial, data set, row, changes to where the search begins."""
 
@@ -107,7 +109,7 @@ class Search:
         inner = dict(self.start.get("overrides", {}))
         for path, value in chosen.items():
             task, _, name = path.rpartition(".")
-            if task in ("boxes", "masks", "keypoints"):
+            if task in Settings.model_fields:
                 plain[task] = {**plain.get(task, {}), name: value}
             elif task or path == "temperature":
                 inner[path] = value
