@@ -242,7 +242,7 @@ VINCE = Search(
         "overrides": {"negatives.k": 1023},
     },
     rows=("vince/ir", "vince/ir_nce", "vince/ball"),
-    ranges={"lr": (0.01, 0.03, 0.1), "keys.rate": (0.5, 0.9)}, longer=3,
+    ranges={"lr": (0.01, 0.03, 0.1, 0.003), "keys.rate": (0.5, 0.9)}, longer=3,
 )  # fmt: skip
 IN_BATCH = Search(
     "in-batch", f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au", 5000,
@@ -252,7 +252,19 @@ IN_BATCH = Search(
         "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {},
     },
     rows=("fmicl/kl", "fmicl/simclr", "fmicl/au"),
-    ranges={"lr": (0.02, 0.06, 0.18), "augmentation": ("mocov2", "simclr")}, longer=2,
+    ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")}, longer=2,
+)  # fmt: skip
+# JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
+JOINT = Search(
+    "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
+    {
+        "image_size": 32, "augmentation": "mocov2", "arch": "tiny", "stem": "cifar", "head": "mlp",
+        "train_images": 5000, "epochs": 15, "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine",
+        "milestones": [], "warmup_epochs": 1, "knn_every": 0, "precision": "auto",
+        "linear": {"solver": "lbfgs", "features": "pooled"},
+        "overrides": {"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
+    },
+    rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=2,
 )  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
@@ -306,6 +318,7 @@ SEARCHES: dict[str, Search] = {
         STREAM_QUEUES,
         VINCE,
         IN_BATCH,
+        JOINT,
         ROOMS,
         SPEECH,
         VIDEO,
@@ -323,11 +336,6 @@ SEARCHES: dict[str, Search] = {
         _family(
             "two-stream", (CMC, "ring/cmcring"), 100_000,
             ranges={**OPTIMISER, "augmentation": ("cmc", "cmc_jitter")}, free=BANK_FREE,
-        ),
-        _family(
-            "jcl", ("jcl/moco_v2", "jcl/jcl"), 60_000,
-            ranges={**OPTIMISER, **QUEUE, "augmentation": JITTERED, "head": ("mlp",)},
-            free={"temperature": (0.07, 0.1, 0.3, 0.5), "positives.strength": (0.5, 1.0, 2.0, 10.0)},
         ),
         _family(
             "local-aggregation", (LA,), 150_000,
