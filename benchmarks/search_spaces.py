@@ -264,7 +264,7 @@ JOINT = Search(
         "linear": {"solver": "lbfgs", "features": "pooled"},
         "overrides": {"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     },
-    rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=2,
+    rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
 )  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,

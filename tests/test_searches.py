@@ -144,10 +144,11 @@ def test_a_shared_profile_names_kinds_and_methods_that_exist(choice: str, kind: 
 
 
 TABLE_SEARCHES = [
-    (plan, name, profile.search)
+    (plan, name, search)
     for plan in (papers.plan(*name) for name in papers.plans())
     for name, profile in plan.profile.items()
-    if profile.search not in ("", UNSEARCHED)
+    for search in (profile.search, *profile.searches.values())
+    if search not in ("", UNSEARCHED)
 ]
 
 
@@ -168,6 +169,14 @@ def test_a_table_with_settings_of_its_own_takes_credit_for_no_search() -> None:
     assert shared_profiles()["laptop"].search(methods.get("cmc/alexnet")) == "two-stream"
     assert plan.search("cifar10", "cmc/alexnet", "laptop") == ""
     assert plan.search("cifar10", "cmc/alexnet", "tuned") == "two-stream"
+
+
+def test_a_search_of_one_data_set_is_credited_for_no_other() -> None:
+    plan = papers.plan("fmicl", 2)
+    assert plan.search("cifar10", "fmicl/kl", "laptop") == "in-batch"
+    assert plan.search("wikisplit", "fmicl/kl", "laptop") == ""
+    assert papers.plan("vince", 1).search("cifar10", "vince/ir", "laptop") == "vince"
+    assert papers.plan("vince", 1).search("fashionmnist", "vince/ir", "laptop") == "bank"
 
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:

@@ -57,7 +57,10 @@ UNSEARCHED = "none"
 
 
 class Profile(FrozenModel):
-    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method."""
+    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method.
+
+    ``search``, here or in the section of a data set, names the recorded search that the values come from.
+    """
 
     search: str = Field(
         "", description="recorded search on held-out items that chose the settings, or 'none'; empty: as shared"
@@ -65,6 +68,7 @@ class Profile(FrozenModel):
     settings: Changes = Field(default_factory=dict)
     modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
+    searches: dict[str, str] = Field(default_factory=dict, description="data set to the search of its section")
     method: dict[str, Changes] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -72,7 +76,12 @@ class Profile(FrozenModel):
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
         scopes = ("search", "modality", "dataset", "method")
         plain = {key: value for key, value in raw.items() if key not in scopes}
-        return {"settings": plain, **{key: value for key, value in raw.items() if key in scopes}}
+        by_data = raw.get("dataset", {})
+        return {
+            "settings": plain, **{key: value for key, value in raw.items() if key in scopes},
+            "dataset": {name: {k: v for k, v in part.items() if k != "search"} for name, part in by_data.items()},
+            "searches": {name: part["search"] for name, part in by_data.items() if "search" in part},
+        }  # fmt: skip
 
 
 def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:

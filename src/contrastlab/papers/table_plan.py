@@ -264,10 +264,13 @@ class TablePlan(FrozenModel):
     def search(self, dataset: str, method: str, profile: str) -> str:
         """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
 
-        A table's own search wins over that of the shared profile, which was made on pictures.
+        A table's own search wins over that of the shared profile, which was made on pictures; and that of the data
+        set's section over the table's.
         """
-        if own := self.profile[profile].search if profile in self.profile else "":
-            return "" if own == UNSEARCHED else own
+        if profile in self.profile:
+            chosen = self.profile[profile]
+            if own := chosen.searches.get(dataset, chosen.search):
+                return "" if own == UNSEARCHED else own
         shared = shared_profiles().get(profile)
         if shared is None or data.modality_of(dataset) != "image":
             return ""
