@@ -51,9 +51,7 @@ table.figure()
 display(table.summary, nb.run(5))  # Table 5: top-5 accuracy of the same encoders
 
 # %% [markdown]
-# Why the original IR falls behind its softmax form, and at which rates it does not, is the section *Softmax or
-# logistic?* of the chapter *How much can K negatives tell you?*
-#
+# *Softmax or logistic?* in the chapter on InfoNCE says why the original IR falls behind its softmax form.
 # The neighbours of *s-neigh* stand in the numerator and not in the denominator: the loss can fall below zero
 # and is then no bound on the mutual information. The annealed rows grow the neighbours' ball with the
 # ring's inner edge.

@@ -264,17 +264,14 @@ class TablePlan(FrozenModel):
     def search(self, dataset: str, method: str, profile: str) -> str:
         """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
 
-        A table's own search wins over that of the shared profile, which was made on pictures; and that of the data
-        set's section over the table's.
+        A data set's own search wins over the table's, and that over the shared profile's, made on pictures.
         """
-        if profile in self.profile:
-            chosen = self.profile[profile]
-            if own := chosen.searches.get(dataset, chosen.search):
-                return "" if own == UNSEARCHED else own
-        shared = shared_profiles().get(profile)
-        if shared is None or data.modality_of(dataset) != "image":
+        chosen = self.profile.get(profile, Profile())
+        if own := chosen.searches.get(dataset, chosen.search):
+            return "" if own == UNSEARCHED else own
+        if profile not in shared_profiles() or data.modality_of(dataset) != "image":
             return ""
-        return shared.search(recipes.get(self.resolve(method)))
+        return shared_profiles()[profile].search(recipes.get(self.resolve(method)))
 
     def dataset_key(self, dataset: str) -> str:
         """``dataset``, checked to be a registered data set or ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.
