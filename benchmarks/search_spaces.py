@@ -208,16 +208,16 @@ VIDEO = Search(
     },
     rows=("cmc/video_v", "cmc/video_d", "cmc/video_vd"), ranges=RANGES, metric="action", data="clips", longer=1,
 )  # fmt: skip
+# The smallest encoder on few images often seen, with what all such searches share.
+SMALLEST: dict[str, Any] = {
+    **SHORT, "arch": "tiny", "train_images": 5000, "batch_size": 128, "weight_decay": 1e-4, "precision": "auto",
+    "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {},
+}  # fmt: skip
 # Small networks at full length. The printed rate of the bank, 0.5, is for runs of 240 epochs; like a queue's momentum,
 # it is chosen anew for short ones.
 COLOURS = Search(
     "colours", f"{VALIDATION}cmc/lab, cmc/ydbdr", 5000,
-    {
-        "image_size": 32, "augmentation": "cmc", "arch": "tiny", "stem": "cifar", "train_images": 5000, "epochs": 60,
-        "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
-        "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
-        "overrides": {"negatives.k": 1023},
-    },
+    {**SMALLEST, "augmentation": "cmc", "epochs": 60, "overrides": {"negatives.k": 1023}},
     rows=("cmc/lab", "cmc/ydbdr"), ranges={"keys.rate": (0.5, 0.9), "lr": (0.03, 0.06, 0.12)}, longer=1,
 )  # fmt: skip
 # A row of cmc Table 9 at the length of its profile: how slowly should the keys of two streams follow in a short run?
@@ -235,22 +235,13 @@ STREAM_QUEUES = Search(
 # with logistic terms is one of those that choose.
 VINCE = Search(
     "vince", f"{VALIDATION}vince/ir, vince/ir_nce, vince/ball", 5000,
-    {
-        "image_size": 32, "augmentation": "simclr", "arch": "tiny", "stem": "cifar", "train_images": 5000, "epochs": 20,
-        "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
-        "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"},
-        "overrides": {"negatives.k": 1023},
-    },
+    {**SMALLEST, "augmentation": "simclr", "epochs": 20, "overrides": {"negatives.k": 1023}},
     rows=("vince/ir", "vince/ir_nce", "vince/ball"),
     ranges={"lr": (0.01, 0.03, 0.1, 0.003), "keys.rate": (0.5, 0.9)}, longer=3,
 )  # fmt: skip
 IN_BATCH = Search(
     "in-batch", f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au", 5000,
-    {
-        "image_size": 32, "arch": "tiny", "stem": "cifar", "head": "mlp", "train_images": 5000, "epochs": 20,
-        "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine", "milestones": [], "warmup_epochs": 1,
-        "knn_every": 0, "precision": "auto", "linear": {"solver": "lbfgs", "features": "pooled"}, "overrides": {},
-    },
+    {**SMALLEST, "head": "mlp", "epochs": 20},
     rows=("fmicl/kl", "fmicl/simclr", "fmicl/au"),
     ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")}, longer=2,
 )  # fmt: skip
@@ -258,10 +249,7 @@ IN_BATCH = Search(
 JOINT = Search(
     "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
     {
-        "image_size": 32, "augmentation": "mocov2", "arch": "tiny", "stem": "cifar", "head": "mlp",
-        "train_images": 5000, "epochs": 15, "batch_size": 128, "weight_decay": 1e-4, "schedule": "cosine",
-        "milestones": [], "warmup_epochs": 1, "knn_every": 0, "precision": "auto",
-        "linear": {"solver": "lbfgs", "features": "pooled"},
+        **SMALLEST, "augmentation": "mocov2", "head": "mlp", "epochs": 15,
         "overrides": {"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     },
     rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
