@@ -180,7 +180,7 @@ def resident_twin(made: Tensor, part: Augmented | Split, a: augmentations.Augmen
     """Each crop as a whole picture, through the crop that takes all of it."""
     draw, out = torch.Generator().manual_seed(4), []
     for k in range(made.shape[1]):
-        draws = sampling.sample(a, len(made), SIDE, SIDE, generator=draw)
+        draws = a.sample(len(made), SIDE, SIDE, draw)
         draws = replace(draws, boxes=torch.tensor([0, 0, SIDE, SIDE]).expand(len(made), 4))
         view = augment.apply(made[:, k], a, draws)
         out += [a.normalise(view)] if isinstance(part, Augmented) else part.parts(view)

@@ -198,7 +198,7 @@ def looped(image: Tensor, a: augmentations.Augmentation, draws: sampling.ViewDra
 def test_whole_recipe_equals_a_torchvision_loop(name, source, size, channels):
     a = augmentation(name, size)
     images = noise(40, channels, source)
-    draws = sampling.sample(a, 40, source, source, generator=generator(3))
+    draws = a.sample(40, source, source, generator(3))
     ours = augment.apply(images, a, draws)
     for index in range(40):
         close(ours[index], looped(images[index], a, draws, index), LEVEL / 4)
@@ -270,7 +270,7 @@ def test_two_operations_are_drawn_and_half_of_them_applied():
 
 def test_randaugment_leaves_the_crops_of_a_seed_as_they_are():
     plain, more = (augmentation(name, 32) for name in ("cmc_resnet", "cmc_randaugment"))
-    one, two = (sampling.sample(a, 9, 40, 40, generator=generator(2)) for a in (plain, more))
+    one, two = (a.sample(9, 40, 40, generator(2)) for a in (plain, more))
     assert torch.equal(one.boxes, two.boxes)
     assert torch.equal(one.flip, two.flip)
     assert (one.operations.shape, two.operations.shape) == ((9, 0, 3), (9, 2, 3))
@@ -339,7 +339,7 @@ def test_probabilities_and_blur_width():
     a = augmentations.Augmentation(
         "x", 32, flip=0.3, jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grayscale=0.2, blur=0.5
     )
-    draws = sampling.sample(a, MANY, 32, 32, generator=generator(9))
+    draws = a.sample(MANY, 32, 32, generator(9))
     jittered = (draws.factors != torch.tensor([1.0, 1.0, 1.0, 0.0])).any(1)
     for hits, p in ((draws.flip, 0.3), (jittered, 0.8), (draws.grayscale, 0.2), (draws.sigma > 0, 0.5)):
         assert stats.binomtest(int(hits.sum()), MANY, p).pvalue > 1e-3
@@ -352,9 +352,9 @@ def test_probabilities_and_blur_width():
 def test_probability_zero_and_one_are_certain():
     sure = augmentations.Augmentation("x", 8, flip=1.0, grayscale=1.0, blur=1.0)
     never = augmentations.Augmentation("x", 8, flip=0.0, grayscale=0.0, blur=0.0, jitter=(1, 1, 1, 0.5), jitter_p=0.0)
-    draws = sampling.sample(sure, 500, 8, 8, generator=generator())
+    draws = sure.sample(500, 8, 8, generator())
     assert bool(draws.flip.all() and draws.grayscale.all() and (draws.sigma > 0).all())
-    draws = sampling.sample(never, 500, 8, 8, generator=generator())
+    draws = never.sample(500, 8, 8, generator())
     assert not bool(draws.flip.any() or draws.grayscale.any() or (draws.sigma > 0).any())
     assert draws.factors.unique(dim=0).tolist() == [[1.0, 1.0, 1.0, 0.0]]
 
@@ -381,7 +381,7 @@ def test_each_image_has_draws_of_its_own():
 
 def test_a_view_does_not_depend_on_its_neighbours_or_on_chunks():
     images, a = noise(200), augmentation("mocov2", 32)  # more than one chunk on a CPU
-    draws = sampling.sample(a, 200, 32, 32, generator=generator())
+    draws = a.sample(200, 32, 32, generator())
     whole = augment.apply(images, a, draws)
     for index in (0, 3, 99, 199):
         part = slice(index, index + 1)
@@ -508,7 +508,7 @@ def test_bad_batches_are_named():
     with pytest.raises(errors.ArgumentError, match=r"height=0"):
         sampling.sample_boxes(2, 0, 8)
     with pytest.raises(errors.ArgumentError, match=r"draws="):
-        augment.apply(noise(3), a, sampling.sample(a, 2, 32, 32))
+        augment.apply(noise(3), a, a.sample(2, 32, 32))
 
 
 # --- colour spaces and parts

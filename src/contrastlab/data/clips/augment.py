@@ -16,7 +16,7 @@ from contrastlab.data.clips.sets import PLANES
 from contrastlab.data.images import augment
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.geometry import crop_resize, resize_center
-from contrastlab.data.images.sampling import ViewDraws, sample
+from contrastlab.data.images.sampling import ViewDraws
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
 
@@ -46,7 +46,7 @@ class ClipAugmentation:
             NotApplicableError: the batch is not one of clips.
         """
         _check(batch)
-        return sample(self.image, len(batch), *batch.shape[3:], generator=rng, device=batch.device)
+        return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
 
     def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
         """One frame of each clip.

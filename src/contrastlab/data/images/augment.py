@@ -18,7 +18,7 @@ from contrastlab.colour import check_images, standardise
 from contrastlab.data.images import photometry, randaugment
 from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.randaugment import Space
-from contrastlab.data.images.sampling import ViewDraws, sample
+from contrastlab.data.images.sampling import ViewDraws, draw_device, sample_boxes, sample_jitter, uniform
 
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
 
@@ -145,9 +145,47 @@ class Augmentation:
         pictures = images[:, view] if cropped else images
         check_images(pictures, floating=False)
         count, _, height, width = pictures.shape
-        return apply(
-            pictures, self, sample(self, count, height, width, generator=rng, device=images.device), cropped=cropped
-        )
+        return apply(pictures, self, self.sample(count, height, width, rng, images.device), cropped=cropped)
+
+    def sample(
+        self,
+        count: int,
+        height: int,
+        width: int,
+        rng: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+    ) -> ViewDraws:
+        """All random parameters of one view of each of ``count`` images.
+
+        The same numbers are consumed whatever the recipe, so two recipes with one seed crop alike; RandAugment alone
+        draws more, and after all others.
+
+        Args:
+            count: number of images B.
+            height: height of the images in pixels.
+            width: width of the images in pixels.
+            rng: source of the draws; None is the device's default.
+            device: where to draw; None is the generator's.
+
+        Returns:
+            The :class:`ViewDraws`, on ``device``.
+
+        Raises:
+            ArgumentError: for a generator of another device.
+        """
+        device = draw_device(rng, device)
+        boxes = sample_boxes(
+            count, height, width, scale=self.scale, ratio=self.ratio, generator=rng, device=device
+        )  # fmt: skip
+        factors, order = sample_jitter(count, self.jitter, p=self.jitter_p, generator=rng, device=device)
+        flip, grey, blur, sigma = torch.rand(4, count, generator=rng, device=device)
+        sigma = uniform(*self.blur_sigma, sigma).where(blur < self.blur, 0.0)
+        operations = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
+        if self.randaugment:
+            operations = randaugment.sample_operations(
+                count, self.randaugment, self.randaugment_space, generator=rng, device=device
+            )
+        return ViewDraws(boxes, flip < self.flip, factors, order, grey < self.grayscale, sigma, operations)
 
     def plain(self, images: Tensor) -> Tensor:
         """The test-time view: shorter side to ``resize``, central square of ``size``; no randomness.

@@ -1,4 +1,4 @@
-"""The random numbers of an augmentation, apart from the operations that use them.
+"""Boxes and colour factors at random, apart from the operations that use them.
 
 Everything is drawn on the device of the generator, one row per image, with the distributions of
 torchvision's ``get_params``.
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.data.images.randaugment import sample_operations
-
-if TYPE_CHECKING:
-    from contrastlab.data.images.augment import Augmentation
 
 _ATTEMPTS = 10  # crops tried before the central one is taken, as in torchvision
 
@@ -48,14 +43,20 @@ class ViewDraws:
         return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
 
 
-def _device(generator: torch.Generator | None, device: torch.device | str | None) -> torch.device:
+def draw_device(generator: torch.Generator | None, device: torch.device | str | None) -> torch.device:
+    """Where numbers are drawn: ``device``, or else the generator's.
+
+    Raises:
+        ArgumentError: for a generator of another device.
+    """
     wanted = torch.device(device) if device is not None else (generator.device if generator else torch.device("cpu"))
     if generator is not None and generator.device.type != wanted.type:
         raise errors.reject("generator.device", str(generator.device), f"the device of the images, {wanted}")
     return wanted
 
 
-def _uniform(low: float, high: float, unit: Tensor) -> Tensor:
+def uniform(low: float, high: float, unit: Tensor) -> Tensor:
+    """Numbers of [0, 1) moved to [low, high), any shape."""
     return unit * (high - low) + low
 
 
@@ -93,9 +94,9 @@ def sample_boxes(
     for name, value in (("height", height), ("width", width)):
         if value < 1:
             raise errors.reject(name, value, "an integer >= 1")
-    unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=_device(generator, device))
-    area = _uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
-    aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
+    unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=draw_device(generator, device))
+    area = uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
+    aspect = uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
     heights, widths = (area / aspect).sqrt_().round_(), (area * aspect).sqrt_().round_()
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
 
@@ -130,7 +131,7 @@ def sample_jitter(
 
     Args:
         count: number of images B.
-        strengths: of brightness, contrast, saturation and hue; see :class:`Augmentation`.
+        strengths: of brightness, contrast, saturation and hue, as an ``Augmentation`` has them.
         p: probability that an image is jittered; the others get the factors (1, 1, 1, 0).
         generator: source of the draws; None is the device's default.
         device: where to draw; None is the generator's.
@@ -141,50 +142,9 @@ def sample_jitter(
     Raises:
         ArgumentError: for a generator of another device.
     """
-    unit = torch.rand(count, 9, generator=generator, device=_device(generator, device))
+    unit = torch.rand(count, 9, generator=generator, device=draw_device(generator, device))
     idle, factors = (1.0, 1.0, 1.0, 0.0), []
     for k, strength in enumerate(strengths):
         low = max(0.0, 1.0 - strength) if k < 3 else -strength
-        factors.append(_uniform(low, idle[k] + strength, unit[:, k]).where(unit[:, 8] < p, idle[k]))
+        factors.append(uniform(low, idle[k] + strength, unit[:, k]).where(unit[:, 8] < p, idle[k]))
     return torch.stack(factors, dim=1), unit[:, 4:8].argsort(1)
-
-
-def sample(
-    a: Augmentation,
-    count: int,
-    height: int,
-    width: int,
-    *,
-    generator: torch.Generator | None = None,
-    device: torch.device | str | None = None,
-) -> ViewDraws:
-    """All random parameters of one view of each of ``count`` images.
-
-    The same numbers are consumed whatever the recipe, so two recipes with one seed crop alike; RandAugment alone draws
-    more, and after all others.
-
-    Args:
-        a: the recipe.
-        count: number of images B.
-        height: height of the images in pixels.
-        width: width of the images in pixels.
-        generator: source of the draws; None is the device's default.
-        device: where to draw; None is the generator's.
-
-    Returns:
-        The :class:`ViewDraws`, on ``device``.
-
-    Raises:
-        ArgumentError: for a generator of another device.
-    """
-    device = _device(generator, device)
-    boxes = sample_boxes(
-        count, height, width, scale=a.scale, ratio=a.ratio, generator=generator, device=device
-    )  # fmt: skip
-    factors, order = sample_jitter(count, a.jitter, p=a.jitter_p, generator=generator, device=device)
-    flip, grey, blur, sigma = torch.rand(4, count, generator=generator, device=device)
-    sigma = _uniform(*a.blur_sigma, sigma).where(blur < a.blur, 0.0)
-    operations = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
-    if a.randaugment:
-        operations = sample_operations(count, a.randaugment, a.randaugment_space, generator=generator, device=device)
-    return ViewDraws(boxes, flip < a.flip, factors, order, grey < a.grayscale, sigma, operations)
