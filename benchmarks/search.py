@@ -73,15 +73,21 @@ def stored(search: Search) -> list[dict[str, Any]]:
     return searches.read(_path(search))["runs"] if _path(search).exists() else []
 
 
+def text(record: Mapping[str, Any]) -> str:
+    """A search as JSON, a line for each run, with its checksum."""
+    lines = ",\n".join(json.dumps(run) for run in record["runs"])
+    head = json.dumps({name: value for name, value in record.items() if name != "runs"})
+    return f'{head[:-1]},\n"runs": [\n{lines}\n],\n"checksum": "{files.checksum(record)}"}}\n'
+
+
 def store(search: Search, run: dict[str, Any]) -> None:
     """Add a run, also while another process adds one."""
     held = files.lock(FOLDER / ".lock")
-    lines = ",\n".join(json.dumps(each) for each in (*stored(search), run))
-    head = json.dumps({
+    head = {
         "what": search.what, "command": f"OMP_NUM_THREADS=1 python benchmarks/search.py {search.name}",
         "held_out": search.held_out, "torch": torch.__version__, **search.stated,
-    })  # fmt: skip
-    files.write_whole(_path(search), f'{head[:-1]},\n"runs": [\n{lines}\n]}}\n')
+    }  # fmt: skip
+    files.write_whole(_path(search), text({**head, "runs": [*stored(search), run]}))
     if held is not None:
         held.release()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def test_what_is_no_search_is_named(tmp_path: Path) -> None:
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(CorruptFileError, match="no stored search"):
             searches.read(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_a_stored_search_whose_number_is_altered_is_refused(path: Path, tmp_path: Path) -> None:
+    text = path.read_text()
+    at = re.search(r'"accuracy": (\d)', text)
+    assert at is not None
+    altered = tmp_path / path.name
+    altered.write_text(text[: at.start(1)] + str((int(at[1]) + 1) % 10) + text[at.end(1) :])
+    with pytest.raises(CorruptFileError, match="altered"):
+        searches.read(altered)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
@@ -194,7 +206,7 @@ def test_a_result_with_other_settings_is_refused() -> None:
 def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
     ours = [result("ring/iring", seed, 50.0, profile="laptop") for seed in range(2)]
     assert searches.strangers(ours, FOLDER) == []
-    stored = json.loads((FOLDER / "bank.json").read_text())
+    stored = searches.read(FOLDER / "bank.json")
     for run in stored["runs"]:
         run["accuracy"] += 50 * (run["settings"].get("lr") == 0.24)
     (tmp_path / "bank.json").write_text(json.dumps(stored))

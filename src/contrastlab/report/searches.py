@@ -1,10 +1,11 @@
 """The recorded validation searches: what was tried, what won.
 
 A file ``results/searches/<name>.json`` holds what was measured on held-out training images: ``{"what", "command",
-"held_out", "rows", "ranges", "free", …, "runs": […]}``. A trial gives all rows of a search the same settings. The
-winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another. ``free``
-names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among
-these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what that makes.
+"held_out", "rows", "ranges", "free", …, "runs": […], "checksum"}``. A trial gives all rows of a search the same
+settings. The winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another.
+``free`` names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the
+winners among these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what
+that makes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import methods, papers
+from contrastlab import files, methods, papers
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.results import Result
 from contrastlab.settings import Settings
@@ -33,11 +34,12 @@ def read(path: Path | str) -> dict[str, Any]:
 
     Raises:
         MissingDataError: there is no such file.
-        CorruptFileError: it is not a search.
+        CorruptFileError: it is not a search, or was altered after it was written.
     """
     path = Path(path)
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        stored = files.verified({**stored})  # a list is a TypeError
         for run in stored["runs"]:
             Settings.model_validate(run["settings"])
             run["trial"], run["method"], run["accuracy"]
