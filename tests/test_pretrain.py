@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -566,6 +567,38 @@ def test_progress_names_the_bottleneck(slow, pictures, tiny, shrink, monkeypatch
     assert [row["waiting"] for row in done.history] == pytest.approx([75.0 if slow == "data" else 25.0] * 2)
     assert all(("data-bound 75 %" if slow == "data" else "compute-bound") in line for line in lines)
     assert done.seconds == 24.0  # two epochs of three steps of four seconds
+
+
+@pytest.mark.parametrize(("seconds", "said"), [
+    (25.0, ["1/2 loss", "2/2 loss"]),
+    (35.0, ["1/2 step 2/3", "1/2 loss", "2/2 step 2/3", "2/2 loss"]),
+    (70.0, ["1/2 step 1/3", "1/2 step 2/3", "1/2 loss", "2/2 step 1/3", "2/2 step 2/3", "2/2 loss"]),
+])  # fmt: skip
+def test_a_long_epoch_says_how_long_it_will_take(seconds, said, pictures, tiny, shrink, monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    loss = Learner.loss
+
+    def slow(*args, **options):
+        clock[0] += seconds
+        return loss(*args, **options)
+
+    monkeypatch.setattr(Learner, "loss", slow)
+    lines: list[str] = []
+    pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), log=lines.append)
+    assert [line.partition("epoch ")[2].split(" loss")[0] + (" loss" * ("step" not in line)) for line in lines] == said
+    for line in lines:
+        epoch, step = int(line.partition("epoch ")[2][0]), re.search(r"step (\d)", line)
+        left = seconds * (6 - (3 * (epoch - 1) + int(step[1]) if step else 3 * epoch))
+        assert f"eta {int(left // 60)}:{int(left % 60):02d}" in line
+
+
+def test_a_bar_is_shown_in_a_terminal_that_no_other_run_writes_to(monkeypatch) -> None:
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    assert not progress.bar("ring/ir", 0, 2, 0, 3, quiet=False).disable
+    assert progress.bar("ring/ir", 0, 2, 0, 3, quiet=True).disable
+    monkeypatch.setattr(progress.multiprocessing, "parent_process", object)
+    assert progress.bar("ring/ir", 0, 2, 0, 3, quiet=False).disable
 
 
 def test_nothing_is_written_without_a_folder(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:

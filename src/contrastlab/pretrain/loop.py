@@ -40,7 +40,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
 from contrastlab.pretrain.optimisers import optimiser
-from contrastlab.pretrain.progress import Journal, bar, bottleneck, interruptible, last
+from contrastlab.pretrain.progress import PATIENCE, Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
 from contrastlab.views.base import crop_options
@@ -126,7 +126,8 @@ def pretrain(
         checkpoint_every: seconds between checkpoints; one is also written at the end and on Ctrl-C.
         max_minutes: stop in good order after this time, resumable.
         speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
-        log: takes a line after an epoch, at most one in ten seconds and one at the end; the default prints it.
+        log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
+            a minute in a longer epoch; the default prints it.
 
     Returns:
         Encoders, history and times.
@@ -280,7 +281,7 @@ class _Run:
                     self.set_lr()
                 if self.step % self.steps == 0 and self.epoch > 0:
                     self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
-                for _ in self.train_epoch(stream):
+                for _ in self.train_epoch(stream, journal):
                     now = time.monotonic()
                     if max_minutes is not None and now - began > 60 * max_minutes:
                         stop.set()
@@ -344,7 +345,7 @@ class _Run:
             world=self.world, start=self.step - self.epoch * self.steps, workers=self.speed.workers, crop=crop,
         )  # fmt: skip
 
-    def train_epoch(self, stream: Iterator[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    def train_epoch(self, stream: Iterator[tuple[Tensor, Tensor]], journal: Journal) -> Iterator[None]:
         """The remaining steps of the epoch; yields between them, when all state is consistent."""
         first = self.step
         self.learner.train()
@@ -358,14 +359,18 @@ class _Run:
             self.seconds += time.monotonic() - began
             if self.reads:
                 self.check_finite()
-                if not shown.disable:
+                if not shown.disable or (self.step % self.steps and journal.silent(PATIENCE)):
                     loss, count = self.sums.tolist()
                     passed = self.seconds - self.since
                     speed = (self.step - first) * self.settings.batch_size / max(passed, 1e-9)
+                    bound_by = bottleneck(self.waited, passed)
                     shown.set_postfix(
-                        loss=f"{loss / count:.3f}", nn1=last(self.history, "nn1"), img_s=f"{speed:.0f}",
-                        bound=bottleneck(self.waited, passed),
-                    )  # fmt: skip
+                        loss=f"{loss / count:.3f}", nn1=last(self.history, "nn1"), img_s=f"{speed:.0f}", bound=bound_by
+                    )
+                    if shown.disable:
+                        place = f"epoch {epoch + 1}/{epochs} step {self.step - epoch * self.steps}/{self.steps}"
+                        left = self.seconds / self.step * (epochs * self.steps - self.step)
+                        journal.say(place, loss / count, self.history, speed, bound_by, left)
             shown.update()
             yield
         shown.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 import sys
 import threading
@@ -18,6 +19,9 @@ from contrastlab import files
 
 SILENCE = 10.0
 """Seconds between lines of progress at least; epochs may be shorter."""
+
+PATIENCE = 60.0
+"""Seconds without a line after which one is written in the middle of an epoch, where there is no bar."""
 
 History = list[dict[str, float]]
 
@@ -74,13 +78,29 @@ class Journal:
         for logger in self.loggers:
             logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
         epoch = int(row["epoch"])
-        if epoch < epochs and time.monotonic() - self.said < SILENCE:
-            return
+        if epoch == epochs or self.silent(SILENCE):
+            left = row["seconds"] / epoch * (epochs - epoch)
+            self.say(f"epoch {epoch}/{epochs}", row["loss"], history, row["images_per_s"], bound_by, left)
+
+    def silent(self, seconds: float) -> bool:
+        """Whether there was no line for so long."""
+        return time.monotonic() - self.said >= seconds
+
+    def say(self, place: str, loss: float, history: History, speed: float, bound_by: str, left: float) -> None:
+        """A line of progress.
+
+        Args:
+            place: of the run, such as ``"epoch 1/4 step 60/390"``.
+            loss: mean so far of the epoch, in nats.
+            history: rows of the epochs before.
+            speed: images per second.
+            bound_by: see :func:`bottleneck`.
+            left: estimated seconds to the end.
+        """
         self.said = time.monotonic()
-        left = row["seconds"] / epoch * (epochs - epoch)
         self.log(
-            f"[{self.name}] epoch {epoch}/{epochs} loss {row['loss']:.3f} 1-NN {last(history, 'nn1')}"
-            f" {row['images_per_s']:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
+            f"[{self.name}] {place} loss {loss:.3f} 1-NN {last(history, 'nn1')}"
+            f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 
     def close(self) -> None:
@@ -90,10 +110,11 @@ class Journal:
 
 
 def bar(name: str, epoch: int, epochs: int, done: int, steps: int, *, quiet: bool) -> Any:
-    """A bar over the steps of an epoch (from 0), in a terminal only."""
+    """A bar over the steps of an epoch (from 0), in the terminal of a process that shares it with no other run."""
+    shared = multiprocessing.parent_process() is not None  # with the one that shows a line for each worker
     return tqdm(
-        total=steps, initial=done, desc=f"{name} epoch {epoch + 1}/{epochs}", disable=quiet or not sys.stderr.isatty(),
-        leave=False, unit="step",
+        total=steps, initial=done, desc=f"{name} epoch {epoch + 1}/{epochs}", leave=False, unit="step",
+        disable=quiet or shared or not sys.stderr.isatty(),
     )  # fmt: skip
 
 
