@@ -219,7 +219,7 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
     def read() -> None:
         while (item := lines.get()) is not None:
             number, line = item
-            if terminal and " epoch " in line:
+            if terminal and (" epoch " in line or " step " in line):
                 bars[number].set_description_str(line)
             else:
                 with tqdm.external_write_mode():
