@@ -56,9 +56,24 @@ UNSEARCHED = "none"
 """What a table's profile says where its own settings take the place of those that a search chose."""
 
 
-class Profile(FrozenModel):
-    """A table's own part of a profile: changes for every cell, a modality, one data set, and one method.
+def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
+    return recipe.name == kind if choice == "method" else type(getattr(recipe, choice)).__name__ == kind
 
+
+def _by_kind(raw: Mapping[str, Any], scopes: tuple[str, ...]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Sections such as ``keys.Queue`` by (choice, type of its part)."""
+    kinds = {(choice, kind): changes for choice in raw if choice in scopes for kind, changes in raw[choice].items()}
+    for choice, kind in kinds:
+        known = recipes.names() if choice == "method" else types_of(choice)
+        if kind not in known:
+            raise ValueError(str(errors.unknown("method" if choice == "method" else f"type of {choice}", kind, known)))
+    return kinds
+
+
+class Profile(FrozenModel):
+    """A table's own part of a profile: changes for every cell, kinds of recipes, a modality, a data set, and a method.
+
+    In TOML ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``.
     ``search``, here or in the section of a data set, names the recorded search that the values come from.
     """
 
@@ -66,6 +81,9 @@ class Profile(FrozenModel):
         "", description="recorded search on held-out items that chose the settings, or 'none'; empty: as shared"
     )
     settings: Changes = Field(default_factory=dict)
+    kinds: dict[tuple[str, str], Changes] = Field(
+        default_factory=dict, description="(choice, type of its part) to changes"
+    )
     modality: dict[str, Kind] = Field(default_factory=dict)
     dataset: dict[str, Changes] = Field(default_factory=dict)
     searches: dict[str, str] = Field(default_factory=dict, description="data set to the search of its section")
@@ -75,17 +93,20 @@ class Profile(FrozenModel):
     @classmethod
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
         scopes = ("search", "modality", "dataset", "method")
-        plain = {key: value for key, value in raw.items() if key not in scopes}
+        plain = {key: value for key, value in raw.items() if key not in (*scopes, *recipes.CHOICES)}
         by_data = raw.get("dataset", {})
         return {
-            "settings": plain, **{key: value for key, value in raw.items() if key in scopes},
+            "settings": plain, "kinds": _by_kind(raw, tuple(recipes.CHOICES)),
+            **{key: value for key, value in raw.items() if key in scopes},
             "dataset": {name: {k: v for k, v in part.items() if k != "search"} for name, part in by_data.items()},
             "searches": {name: part["search"] for name, part in by_data.items() if "search" in part},
         }  # fmt: skip
 
-
-def _is(recipe: recipes.Recipe, choice: str, kind: str) -> bool:
-    return recipe.name == kind if choice == "method" else type(getattr(recipe, choice)).__name__ == kind
+    def of_kind(self, recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
+        """Changes for a recipe by its parts, later ones winning."""
+        for (choice, kind), changes in self.kinds.items():
+            if _is(recipe, choice, kind):
+                yield changes
 
 
 class SharedProfile(FrozenModel):
@@ -110,16 +131,7 @@ class SharedProfile(FrozenModel):
     def _nest(cls, raw: dict[str, Any]) -> dict[str, Any]:
         scopes = (*recipes.CHOICES, "method")
         plain = {key: value for key, value in raw.items() if key not in scopes and key != "extends"}
-        kinds = {
-            (choice, kind): changes
-            for choice in raw if choice in scopes for kind, changes in raw[choice].items()
-        }  # fmt: skip
-        for choice, kind in kinds:
-            known = recipes.names() if choice == "method" else types_of(choice)
-            if kind not in known:
-                raise ValueError(
-                    str(errors.unknown("method" if choice == "method" else f"type of {choice}", kind, known))
-                )
+        kinds = _by_kind(raw, scopes)
         searches = {kind: changes["search"] for kind, changes in kinds.items() if "search" in changes}
         kinds = {kind: {k: v for k, v in changes.items() if k != "search"} for kind, changes in kinds.items()}
         return {"extends": raw.get("extends", ""), "settings": plain, "kinds": kinds, "searches": searches}

@@ -62,7 +62,7 @@ class TablePlan(FrozenModel):
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
     ``linear`` are merged inside): ``settings`` < ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the
     profile shared by all tables (``profiles.toml``; there first what is for every row, then for rows with a kind of
-    part) < ``profile``, with the same five inside. Profile ``paper`` is the protocol itself.
+    part) < ``profile``, with kinds of parts and the same five inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -295,6 +295,7 @@ class TablePlan(FrozenModel):
         if profile in self.profile:
             chosen = self.profile[profile]
             yield chosen.settings
+            yield from chosen.of_kind(recipes.get(method))
             yield chosen.modality.get(kind, none).settings
             yield chosen.dataset.get(dataset, {})
             yield chosen.method.get(method, {})
