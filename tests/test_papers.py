@@ -56,6 +56,9 @@ linear = { epochs = 3 }
 epochs = 4
 batch_size = 14
 lr = 4.0
+[profile.medium.negatives.Ring]
+lr = 4.5
+batch_size = 99
 [profile.medium.dataset.cifar10]
 epochs = 5
 batch_size = 15
@@ -257,7 +260,10 @@ def test_tables_with_the_same_rows_share_the_cell() -> None:
 def test_settings_merge_in_the_documented_order() -> None:
     plan = papers.parse_plan(MINIMAL, "ring_table1.toml")
     cell = plan.settings("cifar10", "iring", "medium")
-    assert (cell.epochs, cell.batch_size, cell.lr, cell.dim, cell.image_size) == (6, 15, 4.0, 13, 12)
+    assert (cell.epochs, cell.batch_size, cell.lr, cell.dim, cell.image_size) == (6, 15, 4.5, 13, 12)
+    assert plan.settings("shapes", "iring", "medium").batch_size == 99
+    assert plan.settings("cifar10", "ir", "medium").lr == 4.0
+    assert plan.settings("shapes", "ir", "medium").batch_size == 14
     assert cell.warmup_epochs == 1
     assert cell.overrides == {"a": 1, "b": 2, "c": 2}
     assert (cell.linear.epochs, cell.linear.batch_size) == (3, 1)
@@ -281,6 +287,7 @@ def test_settings_merge_in_the_documented_order() -> None:
         ('"ring/iring" = "IRing"', '"ring/iring" = "IRings"', "did you mean IRing"),
         ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),
         ('"ring/iring" = "ring/ir"', '"ring/iring" = "ring/irr"', "did you mean ring/ir"),
+        ("negatives.Ring]", "negatives.Rings]", "unknown type of negatives 'Rings'; did you mean Ring"),
         ('[method."ring/iring"]', '[method."ring/rings"]', "unknown method"),
         ("[settings]", '[signs]\n"ring/ir" = "+"\n[settings]', "method of signs, which has a pair"),
         ("[settings]", '[signs]\n"ring/iring" = "up"\n[settings]', "signs"),
