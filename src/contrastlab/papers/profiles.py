@@ -102,11 +102,17 @@ class Profile(FrozenModel):
             "searches": {name: part["search"] for name, part in by_data.items() if "search" in part},
         }  # fmt: skip
 
-    def of_kind(self, recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
-        """Changes for a recipe by its parts, later ones winning."""
+    def layers(self, recipe: recipes.Recipe, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
+        """Changes for a recipe on a data set, later ones winning."""
+        here = self.modality.get(modality, Kind())
+        yield self.settings
         for (choice, kind), changes in self.kinds.items():
             if _is(recipe, choice, kind):
                 yield changes
+        yield here.settings
+        yield self.dataset.get(dataset, {})
+        yield self.method.get(recipe.name, {})
+        yield here.method.get(recipe.name, {})
 
 
 class SharedProfile(FrozenModel):

@@ -293,13 +293,7 @@ class TablePlan(FrozenModel):
         if profile in shared_profiles():
             yield from shared_profiles()[profile].layers(recipes.get(method), kind)
         if profile in self.profile:
-            chosen = self.profile[profile]
-            yield chosen.settings
-            yield from chosen.of_kind(recipes.get(method))
-            yield chosen.modality.get(kind, none).settings
-            yield chosen.dataset.get(dataset, {})
-            yield chosen.method.get(method, {})
-            yield chosen.modality.get(kind, none).method.get(method, {})
+            yield from self.profile[profile].layers(recipes.get(method), dataset, kind)
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
