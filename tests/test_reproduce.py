@@ -29,7 +29,7 @@ from contrastlab.errors import (
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Several, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
-from contrastlab.reproduce.cells import BusyError
+from contrastlab.reproduce.cells import BusyError, Cell
 
 PLAN = papers.plan("ring", 1)
 ROOT = Path(__file__).parents[1]
@@ -632,3 +632,13 @@ def test_the_catalogue_is_listed(capsys) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(papers.catalogue())
     assert any(line.startswith("ring/table1 ") and "nbs/repro_table1.ipynb" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "dataset"), [("cmc", "4", "rooms"), ("ring", "3", "shapes"), ("vince", "1", "digits")]
+)
+def test_a_cell_of_any_column_reaches_a_worker(paper, table, dataset) -> None:
+    plan = papers.plan(paper, table)
+    for name, column in plan.select(dataset).items():
+        cell = Cell(plan, name, column, plan.methods[0], 0, "smoke")
+        assert vars(jobs._cell(jobs._key(cell))) == vars(cell)
