@@ -70,6 +70,11 @@ def _by_kind(raw: Mapping[str, Any], scopes: tuple[str, ...]) -> dict[tuple[str,
     return kinds
 
 
+def _applying(kinds: Mapping[tuple[str, str], dict[str, Any]], recipe: recipes.Recipe) -> Iterator[dict[str, Any]]:
+    """Changes for a recipe by its parts, later ones winning."""
+    return (changes for (choice, kind), changes in kinds.items() if _is(recipe, choice, kind))
+
+
 class Profile(FrozenModel):
     """A table's own part of a profile: changes for every cell, kinds of recipes, a modality, a data set, and a method.
 
@@ -106,9 +111,7 @@ class Profile(FrozenModel):
         """Changes for a recipe on a data set, later ones winning."""
         here = self.modality.get(modality, Kind())
         yield self.settings
-        for (choice, kind), changes in self.kinds.items():
-            if _is(recipe, choice, kind):
-                yield changes
+        yield from _applying(self.kinds, recipe)
         yield here.settings
         yield self.dataset.get(dataset, {})
         yield self.method.get(recipe.name, {})
@@ -152,9 +155,7 @@ class SharedProfile(FrozenModel):
         yield self.settings
         if modality != "image":
             return
-        for (choice, kind), changes in self.kinds.items():
-            if _is(recipe, choice, kind):
-                yield changes
+        yield from _applying(self.kinds, recipe)
 
     def search(self, recipe: recipes.Recipe) -> str:
         """Name of the search that the settings of a recipe were chosen by; empty where there was none."""

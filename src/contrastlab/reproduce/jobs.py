@@ -198,8 +198,7 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
 
 
 def _key(cell: Cell) -> Key:
-    name = cell.name if cell.name in cell.plan.select(cell.column.data) else cell.column.data
-    return cell.plan.paper, cell.plan.table, f"{cell.column.data}\n{name}", cell.method, cell.seed, cell.profile
+    return cell.plan.paper, cell.plan.table, f"{cell.column.data}\n{cell.name}", cell.method, cell.seed, cell.profile
 
 
 def _cell(key: Key) -> Cell:
