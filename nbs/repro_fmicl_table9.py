@@ -49,7 +49,7 @@ table
 
 # %% [markdown]
 # A network from scratch need not gain at all: untrained, it adds up random vectors of words, and sentences that share
-# words are near each other already. The page *The same loss hears and reads* shows what training does to that.
+# words are near each other already. The page *Can the same loss hear and read?* shows what training does to that.
 
 # %% tags=["check"]
 nb.check()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from contrastlab import data
 from contrastlab.data.modalities import modality
@@ -17,6 +18,7 @@ from contrastlab.errors import ArgumentError
 from contrastlab.figures import senses
 from contrastlab.settings import Settings
 from contrastlab.studies import reading
+from contrastlab.views import Dropout
 
 needs_text = pytest.mark.skipif(find_spec("transformers") is None, reason="the extra text is not installed")
 SPEECH = {"rate": 8000, "window": 512, "hop": 128, "mean": -58.5, "std": 18.3, "noise": 0.0}
@@ -32,13 +34,37 @@ def test_training_from_scratch_makes_similarity_worse_and_nearest_sentences_are_
     view = modality(data.load("grammar").pretrain).augmentation(made.settings)
     for name, nets in (("before", made.before), ("after", made.after)):
         with torch.no_grad():
-            query, *rows = (
-                nets[0].eval().features(view.plain(Texts([t])))[0] for t in ("The cook finds a mug.", *others)
-            )
+            rows = [
+                nets[0].eval().features(view.plain(Texts([t])))[0].double() for t in ("The cook finds a mug.", *others)
+            ]
+        rows = [row / row.norm() for row in rows]
+        mean = sum(rows) / len(rows)
+        query, *rows = (row - mean for row in rows)
         cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in rows]
         best = sorted(range(4), key=lambda k: -cosines[k])[:2]
         assert shown[name].tolist() == [others[k] for k in best]
-        assert shown[f"cosine {name}"].tolist() == pytest.approx([cosines[k] for k in best], abs=1e-4)
+        assert shown[f"cosine {name}"].tolist() == pytest.approx([cosines[k] for k in best], abs=1e-3)
+
+
+@needs_text
+def test_the_order_of_shared_words_is_that_of_counted_words() -> None:
+    how, lines = reading.settings(640), ["A ship.", "The cook finds a cup.", "The cook finds the rug.", "By the sea."]
+    words = [{"a", "ship"}, {"the", "cook", "finds", "a", "cup"}, {"the", "cook", "finds", "rug"}, {"by", "the", "sea"}]
+    source, kind = data.load("grammar").pretrain, modality(data.load("grammar").pretrain)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        one, two = kind.encoders(Dropout(2), source, how).eval(), kind.encoders(Dropout(2), source, how).eval()
+    got = reading.shared_words(reading.Reading(how, one, two, (0.0, 0.0)), lines)
+    for nets, value in zip((one, two), got, strict=True):
+        with torch.no_grad():
+            rows = [nets[0].features(kind.augmentation(how).plain(Texts([t])))[0].double() for t in lines]
+        cosines, shared = [], []
+        for i in range(4):
+            for j in range(i + 1, 4):
+                cosines.append(float(torch.cosine_similarity(rows[i], rows[j], dim=0)))
+                common = len(words[i] & words[j])
+                shared.append(common / math.sqrt(len(words[i]) * len(words[j])))
+        assert value == pytest.approx(100 * spearmanr(cosines, shared).statistic)
 
 
 @needs_text

@@ -1,9 +1,12 @@
-"""What learning from dropout does to a network that has read nothing before: nearest sentences before and after."""
+"""What learning from dropout does to a network that has read nothing before: similarity, shared words, neighbours."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -89,13 +92,34 @@ def _features(nets: nn.ModuleList, texts: Texts, how: Settings) -> Tensor:
 
 
 def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
-    """The sentences nearest to ``query``, before and after training, with their cosines."""
+    """The sentences nearest to ``query``, before and after training, with their cosines.
+
+    All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
+    over the sentences is taken away.
+    """
     texts = Texts([query, *others])
     columns = {}
     for name, nets in (("before", reading.before), ("after", reading.after)):
         rows = _features(nets, texts, reading.settings)
+        rows = F.normalize(rows - rows.mean(0), dim=1)
         cosines = rows[1:] @ rows[0]
         best = cosines.topk(count).indices.tolist()
         columns[name] = [others[k] for k in best]
         columns[f"cosine {name}"] = [round(float(cosines[k]), 5) for k in best]
     return pd.DataFrame(columns)
+
+
+def shared_words(reading: Reading, sentences: list[str]) -> tuple[float, float]:
+    """How much the order of the cosines is that of shared words: Spearman × 100, before and after training.
+
+    Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
+    """
+    bags = [set(re.findall(r"\w+", line.lower())) for line in sentences]
+    pairs = list(itertools.combinations(range(len(sentences)), 2))
+    shared = np.array([len(bags[i] & bags[j]) / (len(bags[i]) * len(bags[j])) ** 0.5 for i, j in pairs])
+    first, second = torch.tensor(pairs).T
+    scores = []
+    for nets in (reading.before, reading.after):
+        rows = _features(nets, Texts(sentences), reading.settings)
+        scores.append(tasks.spearman((rows[first] * rows[second]).sum(1), shared))
+    return scores[0], scores[1]
