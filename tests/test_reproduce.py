@@ -588,7 +588,7 @@ class _Deaf:
 
 def test_devices_that_are_not_there_are_named() -> None:
     with pytest.raises(DeviceError, match="strategy='nix'"):
-        reproduce.Where(accelerator="cpu", strategy="nix").fabric(PLAN.settings("shapes", "ir", "smoke"))
+        reproduce.Where(accelerator="cpu", strategy="nix").fabric()
 
 
 # -- notebooks -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contrastlab import choices
+from contrastlab import choices, ranks
 from contrastlab.candidates import Candidates, Stored
 from contrastlab.choices import Choices, Need
 from contrastlab.errors import reject
@@ -53,9 +53,10 @@ def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     centroids = keys[torch.randperm(len(keys), generator=generator)[:clusters].to(keys.device)].float()
     labels = torch.zeros(len(keys), dtype=torch.int64, device=keys.device)
+    rows = max(1, min(65536, ranks.KEPT_BYTES // (4 * clusters)))
     for _ in range(iterations + 1):
         half = centroids.square().sum(1) / 2
-        labels = torch.cat([(half - part.float() @ centroids.T).argmin(1) for part in keys.split(65536)])
+        labels = torch.cat([(part.float() @ centroids.T).sub_(half).argmax(1) for part in keys.split(rows)])
         sums = torch.zeros_like(centroids).index_add_(0, labels, keys.float())
         counts = torch.bincount(labels, minlength=clusters)[:, None]
         centroids = torch.where(counts > 0, sums / counts.clamp(min=1), centroids)

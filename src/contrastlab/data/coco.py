@@ -104,7 +104,7 @@ class Annotations:
             found[each["image_id"]].append(each)
         return {image: tuple(objects) for image, objects in found.items()}
 
-    @property
+    @cached_property
     def masks(self) -> bool:
         """Whether every object has a mask."""
         return bool(self.objects) and all("segmentation" in each for each in self.objects)

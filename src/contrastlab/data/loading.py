@@ -175,7 +175,7 @@ def batches(
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
     loader = DataLoader(
-        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_interrupts,
+        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals,
         batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
         pin_memory=torch.device(device).type == "cuda", prefetch_factor=4 if workers else None,
     )  # fmt: skip
@@ -196,9 +196,11 @@ def _slices(
         before, start = before + stop, 0
 
 
-def _leave_interrupts(worker: int) -> None:
-    # Ctrl-C reaches every process of a terminal; the one that trains still waits for the batch in hand
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _leave_signals(worker: int) -> None:
+    # Ctrl-C reaches every process of a terminal, a cluster's SIGTERM every process of a job; the one that trains still
+    # waits for the batch in hand, and ends its workers through their queue
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):

@@ -73,6 +73,10 @@ class PredictionNetwork(Network):
     def __init__(self, encoders: nn.ModuleList, decoders: nn.ModuleList) -> None:
         super().__init__(encoders)
         self.decoders = decoders
+        # predictions come from the maps, and several processes wait for a gradient of every parameter that asks for one
+        head = getattr(encoders[0], "head", None)
+        if head is not None:
+            head.requires_grad_(False)
 
     def forward(self, *views: Tensor) -> list[Tensor]:
         """Predictions ``[B, c, H, W]`` of each target from the first stream's view."""

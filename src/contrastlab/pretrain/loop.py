@@ -34,7 +34,7 @@ from contrastlab.data.loading import (
 )
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import lay_out
-from contrastlab.errors import ArgumentError, NonFiniteLossError, NotApplicableError, reject
+from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import checkpoint
@@ -123,7 +123,8 @@ def pretrain(
         fabric: device, precision, processes; ``None`` is one CPU process. ``settings.batch_size`` is that of
             all processes together.
         resume: continue from the folder's checkpoint; ``False`` starts anew.
-        checkpoint_every: seconds between checkpoints; one is also written at the end and on Ctrl-C.
+        checkpoint_every: seconds between checkpoints, longer where one takes more than a second to write; one is also
+            written at the end and on Ctrl-C.
         max_minutes: stop in good order after this time, resumable.
         speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
         log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
@@ -231,8 +232,19 @@ class _Run:
                 self.file,
             )
 
+    def save_timed(self, every: float) -> tuple[float, float]:
+        """When the checkpoint was written, and how long to wait with the next: a big bank on a slow disk takes long."""
+        began = time.monotonic()
+        self.save()
+        saved = time.monotonic()
+        return saved, every * max(1.0, saved - began)
+
     def load(self) -> None:
-        if self.file is None or not self.file.exists():
+        there = self.file is not None and self.file.exists()
+        seen = keys.gather(torch.tensor([there], device=self.device)).tolist()
+        if len(set(seen)) > 1:
+            raise DeviceError(f"{self.file}: only some processes see this checkpoint; all need the same folder")
+        if self.file is None or not there:
             return
         state = checkpoint.load(self.file, self.device)
         if other := _differing(json.loads(state["config"]), json.loads(json.dumps(self.config()))):
@@ -275,6 +287,7 @@ class _Run:
         journal = Journal(name, self.folder if self.rank == 0 else None, self.history, self.step, self.log)
         self.since = self.seconds
         began = saved = time.monotonic()
+        pause = checkpoint_every
         with interruptible() as stop, closing(self.batches()) as stream:
             while self.epoch < self.settings.epochs:
                 if self.settings.schedule != "linear":  # each of its steps sets its own
@@ -287,14 +300,13 @@ class _Run:
                         stop.set()
                     if self.agree(stop.is_set()):
                         self.save()
+                        self.fabric.barrier()  # a launcher kills all processes soon after the first one ends
                         raise KeyboardInterrupt(f"stopped at step {self.step}; run again to continue")
-                    if self.world == 1 and now - saved > checkpoint_every:
-                        self.save()
-                        saved = now
+                    if self.world == 1 and now - saved > pause:
+                        saved, pause = self.save_timed(checkpoint_every)
                 self.end_epoch(journal)
-                if self.world > 1 or time.monotonic() - saved > checkpoint_every or self.epoch == self.settings.epochs:
-                    self.save()
-                    saved = time.monotonic()
+                if self.world > 1 or time.monotonic() - saved > pause or self.epoch == self.settings.epochs:
+                    saved, pause = self.save_timed(checkpoint_every)
         journal.close()
         encoders = self.learner.network.encoders.eval()
         return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
@@ -429,7 +441,9 @@ class _Run:
             row["mi_bound"] = bound
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
-            row["nn1"] = self.nearest_neighbour()
+            # of the first process: each has batch-norm statistics of its own, and the learning rate may hang on it
+            mine = torch.tensor([self.nearest_neighbour()], dtype=torch.float64, device=self.device)
+            row["nn1"] = float(keys.gather(mine)[0])
         self.history.append(row)
         journal.write(self.history, self.settings.epochs, bound_by)
 

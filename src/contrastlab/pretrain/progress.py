@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import signal
 import sys
@@ -19,6 +20,9 @@ from contrastlab import files
 
 SILENCE = 10.0
 """Seconds between lines of progress at least; epochs may be shorter."""
+
+TWICE = 2.0
+"""Seconds in which a second signal is the first one again: a launcher passes on what the whole group was sent."""
 
 PATIENCE = 60.0
 """Seconds without a line after which one is written in the middle of an epoch, where there is no bar."""
@@ -131,7 +135,7 @@ def _csv(folder: Path) -> Any:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, or SIGTERM, sets; the second one interrupts at once."""
+    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once, see :data:`TWICE`."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -139,10 +143,16 @@ def interruptible() -> Iterator[threading.Event]:
     asked_by = (signal.SIGINT, signal.SIGTERM)
     old = [signal.getsignal(number) for number in asked_by]
 
+    first = math.inf
+
     def ask(number: int, frame: Any) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if now - first > TWICE:
+            # not the old handler: a shell starts background jobs with SIGINT ignored
+            signal.default_int_handler(number, frame)
+        first = min(first, now)
         stop.set()
-        # not the old handler: a shell starts background jobs with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
 
     for number in asked_by:
         signal.signal(number, ask)

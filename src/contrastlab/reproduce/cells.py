@@ -17,7 +17,7 @@ from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
-from contrastlab.errors import CorruptFileError, NotApplicableError
+from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
@@ -124,38 +124,37 @@ class Cell:
                 )
         except NotApplicableError as reason:
             return Unavailable(self.method, str(reason))
-        if where.resume and (known := self.stored(where, splits)) is not None:
+        if where.alone and where.resume and (known := self.stored(where, splits)) is not None:
             log(f"{tag} stored: {self.text(known)}")
             return self._asked(known)
         run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
         files.make_folder(Path(where.out_dir))
-        fabric = where.fabric(settings)
-        held = files.lock(run.folder.with_suffix(".lock"), wait=False) if fabric.is_global_zero else None
-        if fabric.is_global_zero and held is None:
-            if not wait:
-                raise BusyError
-            log(f"{tag} waits for another process that computes this run")
-            held = files.lock(run.folder.with_suffix(".lock"))
+        # of several processes the first decides whatever files and locks say: the others may look at another moment
+        fabric = where.fabric(settings.precision)
+        first = fabric.is_global_zero
+        held = files.lock(run.folder.with_suffix(".lock"), wait=False) if first else None
         try:
-            fabric.barrier()
-            if where.resume and (known := self.stored(where, splits)) is not None:
+            if fabric.broadcast(first and held is None):
+                if not wait:
+                    raise BusyError
+                log(f"{tag} waits for another process that computes this run")
+                held = files.lock(run.folder.with_suffix(".lock")) if first else None
+            known = fabric.broadcast(self.stored(where, splits) if first and where.resume else None)
+            if known is not None:
                 log(f"{tag} stored by another process: {self.text(known)}")
                 return self._asked(known)
             try:
-                result = self._compute(run, on, fabric, where, log)
+                done: Result | Unavailable | None = self._compute(run, on, fabric, where, log)
             except NotApplicableError as reason:
-                return Unavailable(self.method, str(reason))
-            if result is not None:
-                results.save(result, where.out_dir)
-                log(f"{tag} {self.text(result)} in {result.provenance.wall_s:.0f} s")
-            fabric.barrier()
+                done = Unavailable(self.method, str(reason))
+            if isinstance(done, Result):
+                results.save(done, where.out_dir)
+                log(f"{tag} {self.text(done)} in {done.provenance.wall_s:.0f} s")
+            answer: Result | Unavailable = fabric.broadcast(done)  # type: ignore[assignment]
         finally:
             if held is not None:
                 held.release()
-        done = result or self.stored(where, splits)
-        if done is None:
-            raise CorruptFileError(f"{where.out_dir}: the first process stored no result; all need to see this folder")
-        return self._asked(done)
+        return self._asked(answer) if isinstance(answer, Result) else answer
 
     def _asked(self, result: Result) -> Result | Unavailable:
         """The result, or why it has not the column's metric."""

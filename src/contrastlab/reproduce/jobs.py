@@ -31,7 +31,7 @@ from contrastlab.reproduce.cells import BusyError, Cell, one_thread
 from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 
-JOBS_VARIABLE = "CONTRASTLAB_JOBS"
+JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
 Key = tuple[str, str, str, str, int, str]  # paper, table, column or data set, method, seed, profile
 
 
@@ -74,8 +74,7 @@ def workers(jobs: int | str, where: Where, count: int) -> int:
         asked = gpus or cores
     if not re.fullmatch("[0-9]{1,6}", str(asked)) or int(asked) < 1:
         raise reject(argument, asked, "a number of at least 1, or 'auto'")
-    alone = where.devices != 1 or where.num_nodes != 1 or "RANK" in os.environ
-    return 1 if alone else max(1, min(int(asked), count))
+    return max(1, min(int(asked), count)) if where.alone else 1
 
 
 def run(
@@ -94,6 +93,8 @@ def run(
         ContrastLabError: what the first failing cell says; the others are stopped in good order.
         KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
+    if not where.alone:
+        missing = _agreed(missing, where)
     if not missing:
         return {}
     if cluster is not None:
@@ -108,6 +109,14 @@ def run(
                 waiting.remove(cell)
         return done | {cell: cell.run(where, wait=True, log=log) for cell in waiting}
     return _local(groups, where, min(workers, len(groups)), log)
+
+
+def _agreed(missing: Sequence[Cell], where: Where) -> list[Cell]:
+    """What the first of several processes misses: each looks at the stored results at another moment."""
+    if not missing and "LOCAL_RANK" not in os.environ:  # nobody else was started
+        return []
+    mine = {_key(cell): cell for cell in missing}
+    return [mine.get(key) or _cell(key) for key in where.fabric().broadcast(list(mine))]
 
 
 def _groups(missing: Sequence[Cell]) -> list[list[Cell]]:
@@ -131,9 +140,10 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
     for number in range(count):
         numbers.put(number)
     done: dict[Cell, Result | Unavailable] = {}
+    setting = (lines, numbers, where, visible_devices(where))
     with (
         _progress(lines, sum(map(len, groups)), count, log) as finished,
-        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(lines, numbers, where)) as pool,
+        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=setting) as pool,
     ):
         pending: dict[Future[list[Result | Unavailable] | None], list[Cell]] = {}
         try:
@@ -159,15 +169,24 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
     return done
 
 
+def visible_devices(where: Where) -> list[str]:
+    """The GPUs of this process as ``CUDA_VISIBLE_DEVICES`` names them; none on a CPU."""
+    if where.accelerator == "cpu":
+        return []
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    count = torch.cuda.device_count()
+    return named[:count] or [str(number) for number in range(count)]
+
+
 _STATE: dict[str, Any] = {}
 
 
-def _begin(lines: Any, numbers: Any, where: Where) -> None:
+def _begin(lines: Any, numbers: Any, where: Where, devices: Sequence[str]) -> None:
     """Of each worker: its number, its device, and that it ends with the process it works for."""
     number = numbers.get()
+    if devices:  # before anything asks CUDA, which reads this once
+        os.environ[VISIBLE] = devices[number % len(devices)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
-    if torch.cuda.is_available() and where.accelerator != "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(number % torch.cuda.device_count())
     _STATE.update(lines=lines, number=number, where=where)
     parent = multiprocessing.parent_process()
     if parent is not None:

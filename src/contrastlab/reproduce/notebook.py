@@ -233,7 +233,7 @@ class Notebook(Study):
         plan, where = self.plan(number), Where(**self.where)
         name, column = next(iter(plan.select(self.dataset).items()))
         cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
-        fabric = where.fabric(cell.settings)
+        fabric = where.fabric(cell.settings.precision)
         run = on_device(Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir), fabric.device)
         return run, run.train(fabric).encoders
 

@@ -169,7 +169,7 @@ class Run:
             speed: switches that change no number.
             log: takes lines of progress.
         """
-        if resume and self.trained and self.finished:
+        if fabric.broadcast(resume and self.trained and self.finished):
             record = self.record()
             files.remove(self.folder / CHECKPOINT)  # of a process that was killed after its last file
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])

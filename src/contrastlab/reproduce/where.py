@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+PATIENCE = timedelta(days=30)
+"""How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Where cells are computed and kept; nothing of it changes a number beyond float32 rounding.
@@ -26,7 +32,7 @@ class Where:
         data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
         out_dir: new results go there, and runs under ``out_dir/encoders``.
         read_also: further folders of stored results: those that are kept, here and with the package.
-        accelerator: as Lightning Fabric has it: ``auto``, ``cpu``, ``cuda``.
+        accelerator: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a device. Sums are float64, which MPS lacks.
         devices: devices of this machine for one cell.
         num_nodes: machines for one cell.
         strategy: ``auto``, ``ddp``, …
@@ -51,8 +57,8 @@ class Where:
             value = getattr(self, name)
             if not (value == "auto" and name == "devices") and (not isinstance(value, int) or value < 1):
                 raise reject(name, value, "a number of at least 1" + (", or 'auto'" if name == "devices" else ""))
-        if self.accelerator not in ("auto", "cpu", "cuda", "gpu", "mps"):
-            raise reject("accelerator", self.accelerator, "auto, cpu, cuda, gpu or mps")
+        if self.accelerator not in ("auto", "cpu", "cuda", "gpu"):
+            raise reject("accelerator", self.accelerator, "auto, cpu, cuda or gpu")
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
             raise DeviceError(
                 f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
@@ -60,20 +66,36 @@ class Where:
         if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 
-    def fabric(self, settings: Any) -> Fabric:
-        """Launched, in the precision that ``settings`` ask for.
+    @property
+    def alone(self) -> bool:
+        """Whether one process computes a cell."""
+        return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
+
+    def fabric(self, asked: str = "32-true") -> Fabric:
+        """Launched, in a precision of :class:`contrastlab.settings.Settings`.
 
         Raises:
             DeviceError: devices or strategy that this machine does not have.
         """
-        from lightning_fabric import Fabric  # seconds, which what trains nothing does without
+        # seconds, which what trains nothing does without
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
 
+        def waits(fabric: Fabric) -> bool:
+            """Whether the processes of several devices are scripts of their own; those of a notebook are forked."""
+            launcher: Any = fabric.strategy.launcher
+            return isinstance(fabric.strategy, DDPStrategy) and not launcher.is_interactive_compatible
+
+        kind = "cpu" if self.accelerator == "auto" and not torch.cuda.is_available() else self.accelerator
+        how = {
+            "accelerator": "cuda" if kind in ("auto", "gpu") else kind, "devices": self.devices,
+            "num_nodes": self.num_nodes, "precision": precision(asked, kind),
+        }  # fmt: skip
         try:
             with warnings_only():
-                fabric = Fabric(
-                    accelerator=self.accelerator, devices=self.devices, num_nodes=self.num_nodes,
-                    strategy=self.strategy, precision=precision(settings.precision, self.accelerator),
-                )  # fmt: skip
+                fabric = Fabric(strategy=self.strategy, **how)
+                if self.strategy in ("auto", "ddp") and waits(fabric):
+                    fabric = Fabric(strategy=DDPStrategy(timeout=PATIENCE), **how)
                 fabric.launch()
         except (ValueError, RuntimeError, ImportError) as error:
             raise DeviceError(

@@ -101,7 +101,7 @@ def at_hand(
 def _rows(cell: Cell, where: Where, kind: Kind, pictures: int, best: int) -> list[Row]:
     torch.set_num_threads(1)
     own, on = cell.data(where)
-    fabric = where.fabric(cell.settings)
+    fabric = where.fabric(cell.settings.precision)
     run = on_device(Run(cell.recipe, cell.settings, own, cell.seed, Path(where.out_dir)), fabric.device)
     encoders = run.train(fabric, log=lambda line: None).encoders
     setting = cell.setting(run, on, device=fabric.device)

@@ -92,7 +92,7 @@ def study(
         found: list[Row] = []
         for label, method in ROWS.items():
             cell = _cell(dataset, method, profile)
-            fabric = Where().fabric(cell.settings)
+            fabric = Where().fabric(cell.settings.precision)
             trained = Run(cell.recipe, cell.settings, splits, 0, Path(out_dir)).train(fabric, log=lambda line: None)
             setting = Setting(
                 cell.recipe.views, modality(test).augmentation(cell.settings), splits, seed=derive(0, "probe") % 2**31

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from contrastlab import ranks
 from contrastlab.data.loading import subset_order
 from contrastlab.errors import reject
 from contrastlab.settings import Settings
@@ -23,13 +24,13 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
         labels: ``[N]``.
         test: ``[M, d]`` unit rows.
         test_labels: ``[M]``.
-        chunk: test rows at a time.
+        chunk: test rows at a time, fewer before a bank so long that their similarities take more than half a GB.
 
     Returns:
         Boolean ``[M]``; its mean is the 1-NN accuracy.
     """
     check_labels(train, labels)
-    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(chunk)])
+    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])
     return labels[nearest] == test_labels
 
 
@@ -48,7 +49,7 @@ def knn(
         test_labels: ``[M]``.
         k: neighbours that vote; all rows if there are fewer.
         temperature: of the weights.
-        chunk: test rows at a time.
+        chunk: as in :func:`nearest_neighbour`.
 
     Returns:
         Boolean ``[M]``; its mean is the accuracy.
@@ -58,12 +59,18 @@ def knn(
         raise reject("k", k, "at least 1")
     classes = int(labels.max()) + 1
     right = []
-    for rows, truth in zip(test.split(chunk), test_labels.split(chunk), strict=True):
+    size = _rows(train, chunk)
+    for rows, truth in zip(test.split(size), test_labels.split(size), strict=True):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
         votes = rows.new_zeros(len(rows), classes)
         votes.scatter_add_(1, labels[nearest], ((similarity - 1) / temperature).exp())
         right.append(votes.argmax(1) == truth)
     return torch.cat(right)
+
+
+def _rows(train: Tensor, chunk: int) -> int:
+    """Test rows at a time whose similarities fit beside the training rows of a GPU."""
+    return max(1, min(chunk, ranks.KEPT_BYTES // (4 * len(train))))
 
 
 @dataclass(frozen=True)

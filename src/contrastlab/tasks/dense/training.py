@@ -124,6 +124,7 @@ def fit(
         CorruptFileError: a file of the folder is damaged, or of another training.
     """
     usable = usable_pictures(data, kind)
+    model.to(device).train()  # before there is a momentum, which lies where its parameter does
     learning = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(
         [p for _, p in learning], lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
@@ -144,7 +145,6 @@ def fit(
     shown = order(data, usable, settings, seed)
     for _ in range(len(losses) * settings.batch_size):
         next(shown)
-    model.to(device).train()
     began = saved = spoke = time.monotonic()
     first = len(losses)
     for step in range(first, settings.steps):

@@ -1,0 +1,383 @@
+"""Runs on several processes and devices: one decision for all, one learning rate, one stop, memory that is bounded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from contrastlab import clusters, data, methods, ranks, reproduce, results, tasks
+from contrastlab.data import ImageSet, coco
+from contrastlab.errors import ArgumentError, DeviceError
+from contrastlab.pretrain import checkpoint, loop, pretrain, progress
+from contrastlab.reproduce import jobs, where
+from contrastlab.settings import Settings
+from contrastlab.tasks.dense import training
+from contrastlab.views import Channels
+
+FEW = {"negatives.k": 5, "keys.size": 21, "negatives.clusters": 3, "negatives.runs": 1}
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+# -- two processes -----------------------------------------------------------------------------------
+
+
+def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
+    """A learning rate that hangs on 1-NN accuracy, which each process would measure otherwise."""
+    few = data.load("shapes", n_train=128, n_test=200)
+    how = Settings(
+        image_size=32, arch="tiny", stem="cifar", dim=32, epochs=8, batch_size=32, lr=0.1, schedule="plateau",
+        patience=1, drops=2, milestones=(), knn_every=1,
+    )  # fmt: skip
+    made = pretrain(methods.get("vince/ball").override(FEW), how, few.pretrain, few.test, fabric=fabric, log=quiet)
+    weights = torch.cat([p.detach().flatten() for p in made.encoders.parameters()])
+    return {"weights": weights, "nn1": [row["nn1"] for row in made.history], "lr": [row["lr"] for row in made.history]}
+
+
+def small() -> tuple[Settings, ImageSet]:
+    pixels = torch.randint(0, 256, (32, 3, 16, 16), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    how = Settings(image_size=16, arch="tiny", stem="cifar", dim=8, epochs=2, batch_size=16, milestones=(), knn_every=0)
+    return how, ImageSet("small", pixels, torch.arange(32) % 2, ("even", "odd"))
+
+
+def predicted(fabric: Fabric, folder: Path) -> dict[str, Any]:
+    """An encoder whose head has no part in the loss."""
+    how, images = small()
+    recipe = replace(methods.get("cmc/predict_depth"), name="x/predict", views=Channels(("L",), targets=("ab",)))
+    how = how.override(image_size=64, arch="scene", stem="imagenet", width=0.125, epochs=1, batch_size=8)
+    return {"loss": [row["loss"] for row in pretrain(recipe, how, images, fabric=fabric, log=quiet).history]}
+
+
+def stopped(fabric: Fabric, folder: Path) -> dict[str, Any]:
+    """What a process sees of the checkpoint when it is told to end; writing it takes a while."""
+    how, images = small()
+    save = checkpoint.save
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(1)
+        save(*arguments)
+
+    checkpoint.save = slowly
+    recipe = methods.get("ring/ir").override(FEW)
+    try:
+        pretrain(recipe, how, images, folder=folder, fabric=fabric, max_minutes=0, log=quiet)
+    except KeyboardInterrupt:
+        seen = (folder / checkpoint.FILE).exists()
+    finally:
+        checkpoint.save = save
+    mine = folder if fabric.global_rank == 0 else folder / "of the second"
+    try:
+        pretrain(recipe, how, images, folder=mine, fabric=fabric, log=quiet)
+    except DeviceError as error:
+        return {"seen": seen, "words": str(error)}
+    return {"seen": seen, "words": ""}
+
+
+WORK = {"plateau": plateau, "predicted": predicted, "stopped": stopped}
+
+
+def process(rank: int, port: int, folder: str) -> None:
+    os.environ |= {
+        "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2",
+        "NODE_RANK": "0",
+    }  # fmt: skip
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    torch.save({name: work(fabric, Path(folder)) for name, work in WORK.items()}, f"{folder}/rank{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def both() -> list[dict[str, Any]]:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(process, (port, folder), nprocs=2)
+        return [torch.load(Path(folder) / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+def test_a_learning_rate_that_hangs_on_accuracy_is_the_same_for_all_processes(both) -> None:
+    one, two = (each["plateau"] for each in both)
+    assert one["nn1"] == two["nn1"]
+    assert one["lr"] == two["lr"]
+    assert len(set(one["lr"])) > 1  # it dropped
+    assert torch.equal(one["weights"], two["weights"])
+
+
+def test_an_encoder_with_an_idle_head_trains_on_two_processes(both) -> None:
+    one, two = (each["predicted"]["loss"] for each in both)
+    assert one == two
+    assert one
+
+
+def test_no_process_ends_before_the_checkpoint_is_written(both) -> None:
+    assert [each["stopped"]["seen"] for each in both] == [True, True]
+
+
+def test_a_checkpoint_that_only_some_processes_see_is_refused(both) -> None:
+    assert all("only some processes see this checkpoint" in each["stopped"]["words"] for each in both)
+
+
+TABLE = """
+import os, shutil, subprocess, sys
+from pathlib import Path
+import contrastlab.pretrain.loop as loop
+from contrastlab import papers
+from contrastlab.errors import NotApplicableError
+from contrastlab.reproduce import Run, Where, tables
+from contrastlab.tasks.linear import Linear
+
+out, rank = Path(sys.argv[1]), os.environ.get("LOCAL_RANK", "0")
+if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
+    plan = papers.plan("ring", "1")
+    cell, = tables.cells(plan, "shapes", ["ring/iring"], [0], "smoke", "all")
+    own, _ = cell.data(Where(out_dir=out, accelerator="cpu"))
+    lock = Run(cell.recipe, cell.settings, own, 0, out).folder.with_suffix(".lock")
+    script = "import pathlib, sys, time\\nfrom contrastlab import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"
+    script += "\\nprint(1, flush=True)\\nwhile not pathlib.Path(sys.argv[2]).exists():\\n    time.sleep(0.1)"
+    other = subprocess.Popen([sys.executable, "-c", script, str(lock), str(out / "free")], stdout=subprocess.PIPE)
+    other.stdout.readline()
+
+made, score = loop._Run.__init__, Linear.score
+def watched(self, recipe, settings, *arguments):
+    made(self, recipe, settings.override(epochs=1), *arguments)
+    with (out / f"trained{rank}").open("a") as file:
+        file.write(recipe.name + "\\n")
+    if recipe.name == "ring/moco":
+        (out / "free").touch()
+def refused(self, encoders, setting):
+    if (out / "trained0").read_text().split()[-1] == "ring/ir":
+        raise NotApplicableError("made up")
+    return score(self, encoders, setting)
+loop._Run.__init__, Linear.score = watched, refused
+from contrastlab.__main__ import main
+sys.exit(main([
+    *"run ring/table1 --dataset shapes --rows ir,iring,moco --profile smoke --accelerator cpu --no-references".split(),
+    "--devices", "2", "--out", str(out),
+]))
+"""
+
+
+@pytest.mark.slow
+def test_processes_train_the_same_cells_in_the_same_order_whatever_one_of_them_meets(tmp_path) -> None:
+    """The first process alone meets a lock that is held, and a task that is not applicable."""
+    script, out = tmp_path / "table.py", tmp_path / "out"
+    out.mkdir()
+    script.write_text(TABLE)
+    ended = subprocess.run(
+        [sys.executable, str(script), str(out)], capture_output=True, text=True, timeout=400,
+        env={k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK")} | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    order = ["ring/ir", "ring/moco", "ring/iring"]
+    assert [(out / f"trained{rank}").read_text().split() for rank in (0, 1)] == [order, order]
+    assert {result.method for result in results.find(out)} == {"ring/moco", "ring/iring"}
+
+
+# -- devices -----------------------------------------------------------------------------------------
+
+
+def test_processes_wait_longer_than_a_task_takes() -> None:
+    made: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fabric, "launch", lambda fabric: made.append(fabric))
+        reproduce.Where(accelerator="cpu", devices=2).fabric()
+        reproduce.Where(accelerator="cpu", devices=1).fabric()
+    two, one = made
+    assert two.strategy._timeout == where.PATIENCE
+    assert where.PATIENCE.days > 1
+    assert not hasattr(one.strategy, "_timeout")
+
+
+def test_sums_are_float64_so_apple_s_device_is_not_chosen(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert reproduce.Where().fabric().device.type == "cpu"
+    with pytest.raises(ArgumentError, match="accelerator='mps': accepted is auto, cpu, cuda or gpu"):
+        reproduce.Where(accelerator="mps")
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [(None, ["0", "1"]), ("", ["0", "1"]), ("4,5", ["4", "5"]), ("GPU-a1, GPU-b2", ["GPU-a1", "GPU-b2"])],
+)
+def test_each_worker_has_a_gpu_of_those_that_this_process_may_use(named, expected, monkeypatch) -> None:
+    monkeypatch.delenv(jobs.VISIBLE, raising=False)
+    if named is not None:
+        monkeypatch.setenv(jobs.VISIBLE, named)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert jobs.visible_devices(reproduce.Where()) == expected
+    assert jobs.visible_devices(reproduce.Where(accelerator="cpu")) == []
+
+
+def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
+    class Numbers:
+        def get(self) -> int:
+            return 3
+
+    def asked(*arguments: Any) -> None:
+        raise AssertionError("CUDA has read which devices there are")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setenv(jobs.VISIBLE, "")
+    monkeypatch.setattr(jobs, "_STATE", {})
+    for name in ("is_available", "device_count", "init"):
+        monkeypatch.setattr(torch.cuda, name, asked)
+    try:
+        jobs._begin(None, Numbers(), reproduce.Where(), ["4", "5"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert os.environ[jobs.VISIBLE] == "5"
+
+
+def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_path) -> None:
+    class Reached(Exception):
+        pass
+
+    def resumed(model, learning, optimiser, path, origin) -> None:
+        raise Reached([p.device.type for group in optimiser.param_groups for p in group["params"]])
+
+    (tmp_path / training.CHECKPOINT).touch()
+    monkeypatch.setattr(training, "_resume", resumed)
+    monkeypatch.setattr(training, "_origin", lambda *arguments: "")
+    scenes = data.load("silhouettes", n_train=2, n_test=2)
+    with pytest.raises(Reached) as stopped:
+        training.fit(
+            torch.nn.Linear(2, 2), scenes.train, "boxes", Settings().boxes, seed=0, device="meta", folder=tmp_path
+        )
+    assert stopped.value.args[0] == ["meta", "meta"]
+
+
+# -- memory and time ---------------------------------------------------------------------------------
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that one tensor made here holds."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.numel())
+        return out
+
+
+def test_similarities_to_a_large_bank_are_computed_in_pieces(monkeypatch) -> None:
+    train, test = (torch.nn.functional.normalize(torch.randn(n, 4, generator=_rng(n)), dim=1) for n in (300, 90))
+    labels, truth = torch.arange(300) % 7, torch.arange(90) % 7
+    work = {
+        "nearest": lambda: tasks.nearest_neighbour(train, labels, test, truth),
+        "vote": lambda: tasks.knn(train, labels, test, truth, k=5),
+        "k-means": lambda: clusters._lloyd(train, 60, 3, 0),
+    }
+    whole = {name: compute() for name, compute in work.items()}
+    monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 1500)  # five rows of 300, or 25 of 60
+    for name, compute in work.items():
+        with Largest() as seen:
+            assert torch.equal(compute(), whole[name]), name
+        assert seen.numbers <= 1500, name
+
+
+def _rng(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_whether_all_objects_have_masks_is_asked_once() -> None:
+    class Counted(dict):
+        asked = 0
+
+        def __contains__(self, key: object) -> bool:
+            Counted.asked += 1
+            return super().__contains__(key)
+
+    one = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "segmentation": []}
+    annotations = coco.Annotations({1: {"id": 1}}, (Counted(one),), ({"id": 1, "name": "x"},))
+    assert [annotations.masks for _ in range(3)] == [True] * 3
+    assert Counted.asked == 1
+
+
+def test_checkpoints_that_take_long_to_write_are_further_apart(monkeypatch, tmp_path) -> None:
+    class Clock:
+        now, saves = 0.0, 0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock, how = Clock(), small()[0].override(epochs=2, batch_size=2)
+    step = loop._Run.train_step
+
+    def stepped(self, *arguments: Any) -> None:
+        step(self, *arguments)
+        clock.now += 1
+
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(loop._Run, "train_step", stepped)
+    counts = []
+    for cost in (0, 5):
+
+        def saved(*arguments: Any, cost: int = cost) -> None:
+            clock.now += cost
+            clock.saves += 1
+
+        monkeypatch.setattr(checkpoint, "save", saved)
+        clock.saves = 0
+        recipe = methods.get("ring/ir").override({"negatives.k": 5})
+        pretrain(recipe, how, small()[1], folder=tmp_path / str(cost), checkpoint_every=1.5, log=quiet)
+        counts.append(clock.saves)
+    # 32 steps of a second: after every second one; or after two, each next after 5 × 1.5 seconds; and one at the end
+    assert counts == [17, 5]
+
+
+# -- signals -----------------------------------------------------------------------------------------
+
+
+def test_a_signal_that_a_launcher_repeats_is_one_and_a_later_one_interrupts(monkeypatch) -> None:
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    with progress.interruptible() as stop:
+        assert not stop.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        clock.now += progress.TWICE / 2
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        clock.now += progress.TWICE
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_decoder_lives_through_the_signals_of_its_group(number) -> None:
+    from torch.utils.data import DataLoader
+
+    from contrastlab.data import loading
+
+    loader = iter(DataLoader(range(64), num_workers=1, prefetch_factor=1, worker_init_fn=loading._leave_signals))
+    first = int(next(loader))
+    (worker,) = loader._workers
+    subprocess.run(["kill", f"-{int(number)}", str(worker.pid)], check=True)
+    assert [first, *map(int, loader)] == list(range(64))
