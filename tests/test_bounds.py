@@ -12,6 +12,7 @@ from contrastlab import divergences
 from contrastlab.candidates import Candidates
 from contrastlab.errors import ArgumentError, NonFiniteLossError
 from contrastlab.negatives import Ball, Every, Ring, Uniform
+from contrastlab.objectives import ABSENT
 from contrastlab.theory import bounds, exact
 from contrastlab.theory.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
 from contrastlab.theory.toys import JointGaussian
@@ -282,3 +283,30 @@ def test_fit_names_the_epoch_in_which_a_bound_breaks():
 def test_critics_name_what_they_refuse(call, message):
     with pytest.raises(ArgumentError, match=message):
         call()
+
+
+def test_a_bound_refuses_absent_negatives_with_which_k_is_not_one_number() -> None:
+    negatives = torch.zeros(3, 4)
+    negatives[:, 1:] = ABSENT
+    for bound in (bounds.info_nce, bounds.leave_one_out):
+        with pytest.raises(ArgumentError, match="^negatives=-1e.*absent"):
+            bound(torch.zeros(3), negatives)
+
+
+def test_held_out_rows_are_scored_in_evaluation_mode_and_leave_no_trace() -> None:
+    class Watched(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.still, self.seen = torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5).eval(), []
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            self.seen.append((self.norm.training, torch.is_grad_enabled()))
+            return self.norm(x) @ self.norm(y).T
+
+    critic, mine = Watched(), bounds.Mine()
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    evaluate(critic, lambda scores: mine(*bounds.pairs(scores)), x, x, 16)
+    assert critic.seen == [(False, False)] * 4
+    assert int(critic.norm.num_batches_tracked) == 0
+    assert (critic.training, critic.norm.training, critic.still.training) == (True, True, False)
+    assert mine.log_mean is None

@@ -245,3 +245,37 @@ def test_clusters_need_indices() -> None:
         SameCluster().select(
             Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), BatchRandom(torch.Generator()), 0, 1
         )
+
+
+@pytest.mark.parametrize("saved", [torch.tanh, torch.exp, torch.sigmoid])
+@pytest.mark.parametrize("region", [Ring(10, 60, k=None), Ball(50, k=3), Every()])
+def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, region) -> None:
+    queries = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    weights = torch.randn(4, 20, generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for copied in (False, True):
+        leaf = queries.clone().requires_grad_()
+        scores = saved(leaf @ weights)
+        keys = Candidates(scores.clone() if copied else scores, own=torch.arange(6))
+        chosen = region.select(keys, BatchRandom(torch.Generator().manual_seed(2)), step=0, total=1)
+        keys.read(chosen).logsumexp(1).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
+        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
+        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
+        (lambda: Candidates(torch.zeros(5)), r"^logits=\(5,\): "),
+        (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
+        (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
+        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
+        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
+    ],
+)
+def test_scores_and_rows_that_cannot_be_are_refused(make, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        make()

@@ -292,3 +292,19 @@ def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shri
     torch.testing.assert_close(seen[0], F.normalize(banks, dim=1))
     assert len(seen[1]) == 48  # a queue holds no row for each image: all are encoded again
     assert len(made[1].keys.rows(0)) == 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "embeddings", "rate", "words"),
+    [
+        (2, (1, 3), 0.5, r"^embeddings=\(1, 3\): .*\[2, 3\]"),
+        (2, (2, 4), 0.5, r"^embeddings=\(2, 4\): "),
+        (2, (2, 3), 2.0, r"^rate=2.0: accepted is a number from 0 to 1"),
+    ],
+)
+def test_an_update_of_a_bank_that_does_not_fit_is_refused(rows, embeddings, rate, words) -> None:
+    bank = MemoryBank(5, 3, torch.Generator().manual_seed(0))
+    before = bank.rows.clone()
+    with pytest.raises(ArgumentError, match=words):
+        bank.update(torch.arange(rows), torch.ones(embeddings), rate)
+    assert torch.equal(bank.rows, before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from torch.nn import functional as F
 
 from contrastlab import data, keys, methods, negatives, objectives, papers, positives
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.methods.description import foreign_code
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.schedules import Linear
@@ -481,3 +484,30 @@ def test_an_impossible_cross_says_why(name) -> None:
     changes, message = IMPOSSIBLE_CROSSES[name]
     with pytest.raises(NotApplicableError, match=message):
         replace(methods.get("ring/simclr"), name=f"x/{name}", **changes)
+
+
+def test_a_part_from_outside_is_another_run_once_its_code_is_another(tmp_path, monkeypatch) -> None:
+    """The hash of a run has the source of what this package cannot know; a description has not."""
+    code = "from dataclasses import dataclass\nfrom contrastlab import negatives\n\n@dataclass(frozen=True)\n"
+    code += "class OddPart(negatives.Every):\n    def select(self, *given, **named):\n        return None  # {}\n"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "odd_part", raising=False)
+    seen = []
+    for comment in ("first", "edited later", "first"):
+        (tmp_path / "odd_part.py").write_text(code.format(comment))
+        module = importlib.reload(importlib.import_module("odd_part"))
+        recipe = replace(methods.get("ring/ir"), negatives=module.OddPart())
+        seen.append(recipe.identity()["code"])
+        assert recipe.describe()["negatives"] == {"type": "OddPart"}
+        assert "code" not in recipe.describe()
+    assert seen[0] == seen[2] != seen[1]
+    assert "code" not in methods.get("ring/ir").identity()
+
+
+def test_the_code_of_a_part_typed_at_a_prompt_counts_too() -> None:
+    seen = []
+    for value in (1, 2, 1):
+        space = {"__name__": "prompt", "Every": negatives.Every}
+        exec(f"class Typed(Every):\n    def select(self, *given):\n        return {value}", space)
+        seen.append(foreign_code(space["Typed"]()))
+    assert seen[0] == seen[2] != seen[1]

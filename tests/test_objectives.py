@@ -519,3 +519,20 @@ def test_a_mean_over_pairs_knows_no_neighbours(objective) -> None:
     assert objective(Scores(own, negatives)).isfinite().all()
     with pytest.raises(ArgumentError, match=rf"neighbours=\(3, 2\): accepted is None with {type(objective).__name__}"):
         objective(Scores(own, negatives, torch.zeros(3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: info_nce(torch.zeros(4, 1), torch.zeros(4, 3)), r"^own=\(4, 1\): accepted is a tensor of shape \[B\]"),
+        (lambda: info_nce(torch.zeros(1), torch.zeros(4, 3)), r"^negatives=\(4, 3\): .* \[1, K\]"),
+        (lambda: info_nce(torch.zeros(4), torch.zeros(4, 3), torch.zeros(1, 3)), r"^neighbours=\(1, 3\): "),
+        (lambda: binary_nce(torch.zeros(4, 1), torch.zeros(4, 3), 0.0), r"^own=\(4, 1\): "),
+        (lambda: binary_nce(torch.zeros(4), torch.zeros(1, 3), 0.0), r"^negatives=\(1, 3\): "),
+        (lambda: local_aggregation(torch.zeros(4, 3), torch.zeros(1, 3)), r"^background=\(1, 3\): "),
+        (lambda: local_aggregation(torch.zeros(4), torch.zeros(4, 3)), r"^members=\(4,\): "),
+    ],
+)
+def test_shapes_that_would_broadcast_are_refused(call, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        call()

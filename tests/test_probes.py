@@ -322,6 +322,8 @@ def test_a_binomial_error_is_that_of_a_share() -> None:
     assert metric.half_width(30.0, n) == pytest.approx(1.96 * float(draws.std()), rel=0.01)
     unit_interval = tasks.Metric("x", "x", unit="Spearman", low=0, high=1)
     assert unit_interval.half_width(0.3, n) == pytest.approx(metric.half_width(30.0, n) / 100)
+    for value in (0.0, 100.0):  # Clopper and Pearson: all of 36 right is what a truth of 90.3 % does once in forty
+        assert (1 - metric.half_width(value, 36) / 100) ** 36 == pytest.approx(0.025)
     assert tasks.Metric("x", "x", error="none").half_width(30.0, n) is None
     assert tasks.Metric("x", "x", error="bootstrap").half_width(30.0, n, 1.5) == 1.5
     for value, items in ((-1, 5), (101, 5), (50, 0)):

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab import ranks
+from contrastlab.errors import reject
 from contrastlab.objectives import ABSENT
 
 Own = Literal["excluded", "ranked"]
@@ -90,6 +91,12 @@ class Candidates:
     labels: Tensor | None = None
     banned: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if self.logits.dim() != 2:
+            raise reject("logits", tuple(self.logits.shape), "scores of shape [B, N]")
+        _check_scores("logits", self.logits)
+        _check_own(self.own, *self.logits.shape)
+
     @property
     def shape(self) -> tuple[int, int]:
         """Queries B and keys N."""
@@ -157,6 +164,13 @@ class Stored:
     labels: Tensor | None = None
     banned: Tensor | None = None
     dense: bool = True
+
+    def __post_init__(self) -> None:
+        if self.queries.dim() != 2 or self.keys.dim() != 2 or self.queries.shape[1] != self.keys.shape[1]:
+            shapes = tuple(self.queries.shape), tuple(self.keys.shape)
+            raise reject("queries, keys", shapes, "tensors of shape [B, d] and [N, d]")
+        _check_scores("queries", self.queries)
+        _check_own(self.own, len(self.queries), len(self.keys))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -230,12 +244,30 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
     if excluded is None:
         yield ranking
         return
-    before = ranking.gather(1, excluded)
-    ranking.scatter_(1, excluded, -math.inf)
-    try:
-        yield ranking
-    finally:
-        ranking.scatter_(1, excluded, before)
+    # what is written is put back before anyone reads it, so autograd need not know
+    with torch.autograd._unsafe_preserve_version_counter(logits):  # type: ignore[attr-defined]
+        before = ranking.gather(1, excluded)
+        ranking.scatter_(1, excluded, -math.inf)
+        try:
+            yield ranking
+        finally:
+            ranking.scatter_(1, excluded, before)
+
+
+def _check_scores(name: str, values: Tensor) -> None:
+    if values.dtype == torch.float16:
+        accepted = f"float32, float64 or bfloat16: an absent score of {ABSENT:g} is no float16"
+        raise reject(name, values.dtype, accepted)
+
+
+def _check_own(own: Tensor | None, queries: int, keys: int) -> None:
+    if own is None:
+        return
+    if own.shape != (queries,):
+        raise reject("own", tuple(own.shape), f"a tensor of shape [{queries}], a row for each query")
+    # on a device the host would have to wait
+    if own.device.type == "cpu" and queries and not (int(own.min()) >= 0 and int(own.max()) < keys):
+        raise reject("own", own.tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
 
 
 class _All(torch.autograd.Function):

@@ -153,7 +153,17 @@ class MemoryBank(nn.Module):
             indices: ``[B]`` rows; an image that occurs twice in the global batch keeps its last embedding.
             embeddings: ``[B, d]`` unit.
             rate: α, see :class:`Bank`.
+
+        Raises:
+            ArgumentError: shapes that do not fit, a rate that is no share, or, on a CPU, an index outside the bank.
         """
+        shape = (len(indices), self.rows.shape[1])
+        if indices.dim() != 1 or embeddings.shape != shape:
+            raise reject(
+                "embeddings", tuple(embeddings.shape), f"a tensor of shape {list(shape)}, a row for each index"
+            )
+        if not 0 <= rate <= 1:
+            raise reject("rate", rate, "a number from 0 to 1")
         if indices.device.type == "cpu":
             self.check(indices)
         indices, embeddings = distributed.gather(indices), distributed.gather(embeddings).to(self.rows.dtype)

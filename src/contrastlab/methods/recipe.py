@@ -10,7 +10,7 @@ from contrastlab import errors, keys, negatives, objectives, positives
 from contrastlab.choices import Part, view_count
 from contrastlab.errors import reject
 from contrastlab.keys import Keys
-from contrastlab.methods.description import CHOICES, build, plain, types_of
+from contrastlab.methods.description import CHOICES, build, foreign_code, plain, types_of
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
@@ -128,12 +128,19 @@ class Recipe:
         return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})
 
     def identity(self) -> dict[str, Any]:
-        """All that determines what the method computes, as plain values: rows of two tables may share it."""
-        return {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
+        """All that determines what the method computes, as plain values: rows of two tables may share it.
+
+        Of a part that is defined outside this package it has a hash of the code, so that an edit makes another run.
+        """
+        out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
+        foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
+        return {**out, **({"code": foreign} if foreign else {})}
 
     def describe(self) -> dict[str, Any]:
         """:meth:`identity` and the name, for a stored result; fields that have their default are left out."""
-        return {"name": self.name, **self.identity()}
+        described = self.identity()
+        described.pop("code", None)
+        return {"name": self.name, **described}
 
     @property
     def equation(self) -> str:

@@ -44,6 +44,15 @@ def row_logsumexp(logits: Tensor) -> Tensor:
     return result
 
 
+def _check(own: Tensor, **others: Tensor | None) -> None:
+    # a [B, 1] or [1, K] would broadcast to a loss of other pairs
+    if own.dim() != 1:
+        raise reject("own", tuple(own.shape), "a tensor of shape [B], a positive logit for each query")
+    for name, logits in others.items():
+        if logits is not None and (logits.dim() != 2 or len(logits) != len(own)):
+            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K], a row for each query")
+
+
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
     # logsumexp over own and others together; concatenating would copy all of `others`.
     return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
@@ -65,7 +74,11 @@ def info_nce(
     Returns:
         ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
         positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
+
+    Raises:
+        ArgumentError: shapes that do not fit.
     """
+    _check(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
     denominator = _with_own(own, negatives) if positive_in_denominator else row_logsumexp(negatives)
@@ -135,7 +148,11 @@ def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor
 
     Returns:
         ``[B]`` losses, summed over the noise samples as in the released code.
+
+    Raises:
+        ArgumentError: shapes that do not fit.
     """
+    _check(own, negatives=negatives)
     return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
 
 
@@ -150,6 +167,12 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
 
     Returns:
         ``[B]``.
+
+    Raises:
+        ArgumentError: shapes that do not fit.
     """
+    if members.dim() != 2:
+        raise reject("members", tuple(members.shape), "a tensor of shape [B, P], a row for each query")
+    _check(members[:, 0], background=background)
     log_ratio = row_logsumexp(members) - row_logsumexp(background)
     return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))

@@ -68,6 +68,8 @@ class Metric:
             return stored
         if self.error == "none":
             return None
+        if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
+            return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
         return _Z * math.sqrt((value - self.low) * (self.high - value) / items)
 
 

@@ -70,6 +70,8 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
     if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
         accepted = f"a tensor of shape [{len(positives)}, K - 1] with K of at least 2"
         raise reject("negatives", tuple(negatives.shape), accepted)
+    if bool((negatives <= objectives.ABSENT / 2).any()):
+        raise reject("negatives", objectives.ABSENT, "scores of K - 1 keys: with absent ones K would differ by query")
 
 
 def _check_independents(independents: Tensor) -> None:
@@ -138,8 +140,13 @@ class Mine:
             raise reject("rate", self.rate, "a number above 0 and up to 1")
 
     def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
-        """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient; updates ``log_mean``."""
+        """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient.
+
+        Updates ``log_mean``, except under ``torch.no_grad``: what is only evaluated is no part of the training.
+        """
         value = donsker_varadhan(positives, independents).detach()
+        if not torch.is_grad_enabled():
+            return value
         newest = _log_mean_exp(independents)
         if self.log_mean is None:
             self.log_mean = float(newest.detach())

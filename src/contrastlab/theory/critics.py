@@ -117,8 +117,17 @@ class Fit(Trace):
 
 @torch.no_grad()
 def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
-    """Mean bound over all whole batches, nats. A bound such as InfoNCE depends on the batch size; keep to one."""
-    return float(torch.stack([bound(critic(x[i], y[i])) for i in _batches(torch.arange(len(x)), batch)]).mean())
+    """Mean bound over all whole batches, nats, with the critic in evaluation mode.
+
+    A bound such as InfoNCE depends on the batch size; keep to one.
+    """
+    modes = {module: module.training for module in critic.modules()}
+    critic.eval()
+    try:
+        return float(torch.stack([bound(critic(x[i], y[i])) for i in _batches(torch.arange(len(x)), batch)]).mean())
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def _batches(order: Tensor, batch: int) -> list[Tensor]:
