@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from contrastlab import __main__ as command
-from contrastlab import data, encoders, files, methods, papers, reproduce, results
+from contrastlab import data, encoders, files, methods, negatives, papers, reproduce, results, tasks
 from contrastlab.data import Splits
+from contrastlab.data.modalities import modality
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -589,6 +591,63 @@ class _Deaf:
 def test_devices_that_are_not_there_are_named() -> None:
     with pytest.raises(DeviceError, match="strategy='nix'"):
         reproduce.Where(accelerator="cpu", strategy="nix").fabric()
+
+
+# -- what users bring ---------------------------------------------------------------------------------
+
+
+def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path) -> None:
+    mine = replace(methods.get("ring/mocoring"), name="mine/narrow", negatives=negatives.Ring(inner=1, outer=5))
+    made = reproduce.table(
+        "ring", 1, "shapes", rows=["moco", mine], profile="smoke", references_too=False, out_dir=tmp_path, read_also=(),
+        log=lambda line: None,
+    )  # fmt: skip
+    stored = {result.method: result for result in results.find(tmp_path)}
+    assert set(stored) == {"ring/moco", "mine/narrow"}
+    assert stored["mine/narrow"].recipe["negatives"]["outer"] == 5
+    assert stored["mine/narrow"].settings == stored["ring/moco"].settings
+    assert f"{stored['mine/narrow'].metrics['linear']:.2f}" in repr(made)
+    with pytest.raises(UnknownNameError):
+        papers.plan("ring", 1).resolve("mine/narrow")  # the plan itself has the printed rows only
+    changed = replace(mine, temperature=0.2)
+    assert methods.add(changed) is methods.get("mine/narrow")
+
+
+@pytest.mark.parametrize("name", ["ring/moco", "ring/mine", "mine"])
+def test_a_name_that_is_taken_or_a_paper_s_is_refused(name) -> None:
+    with pytest.raises(ArgumentError, match=f"name='{name}': accepted is a name of your own such as 'mine/"):
+        methods.add(replace(methods.get("ring/moco"), name=name, temperature=0.5))
+    assert methods.add(methods.get("ring/moco")).name == "ring/moco"
+
+
+def test_a_recipe_of_one_s_own_is_not_handed_to_a_cluster() -> None:
+    mine = replace(methods.get("ring/moco"), name="mine/moco")
+    with pytest.raises(ArgumentError, match="cluster='local': accepted is None with a recipe of your own"):
+        reproduce.table("ring", 1, "shapes", rows=[mine], profile="smoke", cluster=reproduce.Cluster("local"))
+
+
+@pytest.mark.parametrize("method", ["ring/ir", "ring/cmc"])
+def test_own_pictures_are_embedded_as_the_run_saw_its_test_pictures(method, few, tmp_path) -> None:
+    result, _ = compute(method, tmp_path)
+    assert isinstance(result, results.Result)
+    (folder,) = (path for path, _ in reproduce.records([tmp_path]))
+    splits = data.load("shapes")
+    settings = PLAN.settings("shapes", method, "smoke")
+    view = modality(splits.test).augmentation(settings)
+    for kind in ("embedding", "pooled"):
+        got = reproduce.embed(folder, splits.test.images, kind=kind)
+        nets = encoders.load(folder)
+        expected, _ = tasks.encode(nets, methods.get(method).views, view, splits.test, kind=kind)
+        assert torch.equal(got, expected)
+        assert not torch.allclose(got, reproduce.embed(folder, splits.test.images // 2, kind=kind), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "images", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8).byte(), torch.zeros(0, 3, 8, 8).byte()]
+)
+def test_pictures_of_another_form_are_not_embedded(images, tmp_path) -> None:
+    with pytest.raises(ArgumentError, match="^images="):
+        reproduce.embed(tmp_path, images)
 
 
 # -- notebooks -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from contrastlab.methods import cmc, cmc_scenes, cmc_video, fmicl, jcl, referenc
 from contrastlab.methods.description import CHOICES, canonical
 from contrastlab.methods.recipe import Recipe
 
-__all__ = ["CHOICES", "Recipe", "canonical", "get", "names"]
+__all__ = ["CHOICES", "Recipe", "add", "canonical", "get", "names"]
 
 _RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -32,12 +32,30 @@ _RECIPES: dict[str, Recipe] = {
 }
 
 
+_OURS = frozenset(name.split("/")[0] for name in _RECIPES)
+
+
 def names(paper: str | None = None) -> tuple[str, ...]:
     """Names of all recipes, or of one paper's (``"ring"``), in the order of its tables."""
     papers = {name.split("/")[0] for name in _RECIPES}
     if paper is not None and paper not in papers:
         raise errors.unknown("paper", paper, papers)
     return tuple(name for name in _RECIPES if paper is None or name.startswith(paper + "/"))
+
+
+def add(recipe: Recipe) -> Recipe:
+    """Make a recipe of your own known by its name, in this process; :func:`contrastlab.reproduce.table` does so.
+
+    Raises:
+        ArgumentError: its name is another recipe's, or begins with a paper's short name.
+    """
+    first, _, rest = recipe.name.partition("/")
+    known = _RECIPES.get(recipe.name)
+    if (known is None or known.identity() != recipe.identity()) and (not rest or first in _OURS):
+        accepted = f"a name of your own such as 'mine/{rest or first}', not of {', '.join(sorted(_OURS))}"
+        raise errors.reject("name", recipe.name, accepted)
+    _RECIPES[recipe.name] = recipe
+    return recipe
 
 
 def get(name: str, paper: str | None = None) -> Recipe:

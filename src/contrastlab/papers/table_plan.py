@@ -200,6 +200,11 @@ class TablePlan(FrozenModel):
         small = dict.fromkeys((*shared_profiles(), *self.profile))
         return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
 
+    def with_rows(self, methods: Iterable[str]) -> TablePlan:
+        """The plan with further rows, which the paper does not print."""
+        new = {name: "" for name in methods if name not in self.rows and name not in REFERENCES}
+        return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
+
     def resolve(self, method: str) -> str:
         """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
 

@@ -2,7 +2,7 @@
 
 from contrastlab.reproduce.cells import Cell, cell, first_process
 from contrastlab.reproduce.jobs import Cluster
-from contrastlab.reproduce.run import Run, fingerprint, records
+from contrastlab.reproduce.run import Run, embed, fingerprint, records
 from contrastlab.reproduce.tables import (
     PROFILE_VARIABLE,
     cells,
@@ -23,6 +23,7 @@ __all__ = [
     "Where",
     "cell",
     "cells",
+    "embed",
     "find_results",
     "fingerprint",
     "first_process",

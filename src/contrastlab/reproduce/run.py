@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from contrastlab import encoders, files, results
-from contrastlab.data import Splits
+from contrastlab import encoders, files, results, tasks
+from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.export import FILE
-from contrastlab.errors import CorruptFileError
+from contrastlab.errors import CorruptFileError, reject
 from contrastlab.methods import Recipe
+from contrastlab.methods.description import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
 from contrastlab.pretrain.loop import Log
@@ -210,6 +211,38 @@ def read_record(folder: Path) -> dict[str, Any]:
     except files.DAMAGED as error:
         raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
     return record
+
+
+def embed(
+    folder: Path | str, images: Tensor, *, kind: Literal["embedding", "pooled", "map"] = "embedding",
+    device: torch.device | str = "cpu",
+) -> Tensor:  # fmt: skip
+    """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
+
+    Args:
+        folder: of the run, ``<root>/encoders/<hash>``.
+        images: ``[N, C, H, W]`` uint8, not normalised.
+        kind: the unit output of the head, or the features behind it after or before pooling.
+        device: to compute on.
+
+    Returns:
+        ``[N, F]`` float32, the streams side by side.
+
+    Raises:
+        MissingDataError: no run is stored there.
+        ArgumentError: pictures of another form, or a run of sounds, videos or sentences.
+        NotApplicableError: pictures without the channels that the run's views need.
+    """
+    if images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
+        raise reject("images", (images.dtype, tuple(images.shape)), "uint8 of shape [N, C, H, W], N at least 1")
+    nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
+    if record.get("modality", "image") != "image":
+        raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
+    views = build("views", record["recipe"]["views"], types_of("views"))
+    views.channels(images.shape[1])
+    source = ImageSet("own", images, torch.full((len(images),), -1), ())
+    augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
+    return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
 
 
 def records(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:

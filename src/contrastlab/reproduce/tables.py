@@ -12,6 +12,7 @@ import torch
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
 from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
@@ -99,7 +100,7 @@ def table(
     number: int | str,
     dataset: str,
     *,
-    rows: str | Iterable[str] = "all",
+    rows: str | Iterable[str | Recipe] = "all",
     columns: str = "all",
     profile: str = "auto",
     seeds: int | str | Iterable[int] = 0,
@@ -115,7 +116,8 @@ def table(
         paper: short name, such as ``ring``.
         number: of the table.
         dataset: see :func:`contrastlab.reproduce.cell`.
-        rows: ``"all"``, ``"ir,iring"`` or a list of rows.
+        rows: ``"all"``, ``"ir,iring"`` or a list of rows; a recipe of your own is a row, too. It has the settings of
+            its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
         profile: ``auto``, ``smoke``, ``first``, ``laptop`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
@@ -133,15 +135,22 @@ def table(
         ContrastLabError: a name or argument that is not accepted; nothing has been run then.
         KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
-    plan = papers.plan(paper, number)
+    plan, own = papers.plan(paper, number), []
+    if not isinstance(rows, str):
+        rows = list(rows)
+        own = [methods.add(row).name for row in rows if isinstance(row, Recipe)]
+        plan = plan.with_rows(own)
+    if own and cluster is not None:
+        raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
     chosen = resolve_profile(plan, profile)
-    names = list(plan.resolve_all(rows))
+    asked = rows if isinstance(rows, str) else [row.name if isinstance(row, Recipe) else row for row in rows]
+    names = list(plan.resolve_all(asked))
     which = parse_seeds(seeds)
     if references_too and plan.references:
         names += [name for name in references(names, chosen) if name not in names]
     place = Where(**where)
     every = cells(plan, dataset, names, which, chosen, columns)
-    workers = pool.workers(jobs, place, len(every))
+    workers = 1 if own else pool.workers(jobs, place, len(every))
     known, missing = look_up(every, place, log)
     announce(plan, dataset, every, missing, profile, place, workers, log)
     known |= pool.run(missing, place, workers=workers, cluster=cluster, log=log)
