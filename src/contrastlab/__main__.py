@@ -116,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"contrastlab: {stop or 'interrupted'}; run again to continue", file=sys.stderr)
+        # The training loop says itself where it stopped and how to continue; of the commands only run can continue.
+        interrupted = "interrupted; run again to continue" if args.command == "run" else "interrupted"
+        print(f"contrastlab: {str(stop) or interrupted}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
