@@ -228,17 +228,6 @@ def test_ctrl_c_is_told_once_and_is_continued_by_run_alone(
     assert command(arguments, capsys, status=130) == f"contrastlab: {line}"
 
 
-def test_a_loop_that_is_stopped_says_once_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["--dataset", "digits", "--rows", "ir", "--profile", "smoke", "--jobs", "1", "--max-minutes", "0"]
-    assert __main__.main(["run", "ring/table1", *words, "--no-references"]) == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("contrastlab: stopped at step ")
-    assert last.count("run again to continue") == 1
-
-
 def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 

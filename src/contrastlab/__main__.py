@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from contrastlab import escape, shipped
+from contrastlab import __version__, escape, shipped
 from contrastlab.errors import ContrastLabError, reject
 
 FOLDERS = (Path("runs"), *shipped.RESULTS)
@@ -33,6 +33,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="contrastlab", description="Reproduce the tables of the five papers.")
+    parser.add_argument("--version", action="version", version=f"contrastlab {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the missing cells of a table and print it")
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
-    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop or paper")
+    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, pilot or paper")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     for command in commands.choices.values():  # before the command and after it
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="as before the command")
+        command.set_defaults(refuse=command.error)
     return parser
 
 
@@ -101,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0; 2 for what cannot be done as it was asked; 130 after Ctrl-C; :data:`FAULT` for an exception
         that nobody foresaw. An error is one line; ``--debug`` lets the exception through.
     """
-    args = _parser().parse_args(arguments)
+    args, unrecognized = _parser().parse_known_args(arguments)
+    if unrecognized:  # told by the command, whose help lists what it takes
+        args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -117,7 +117,7 @@ def table(
         dataset: see :func:`contrastlab.reproduce.cell`.
         rows: ``"all"``, ``"ir,iring"`` or a list of rows.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop`` or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``pilot`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
         references_too: run the random and (small profiles) the supervised reference rows, too.
         jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
@@ -232,7 +232,8 @@ def announce(
     if missing and (seconds := _expected(missing, where)):
         log(f"about {duration(seconds / min(workers, len(missing)))}, from the times of such cells on this machine")
     others = [p for p in plan.profiles if p != profile]
-    log(f"another profile: -p profile {' or '.join(others)}; stop with Ctrl-C and run again to continue")
+    how = "--profile NAME, or -p profile NAME with papermill"
+    log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
 
 
 def _expected(missing: Sequence[Cell], where: Where) -> float | None:
