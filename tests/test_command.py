@@ -46,3 +46,23 @@ def test_a_run_says_how_to_choose_another_profile_and_once_how_to_go_on(
     assert last.count("run again to continue") == 1
     others = ", ".join(profile for profile in papers.plan("ring", 1).profiles if profile != "smoke")
     assert f"other profiles: {others} (--profile NAME, or -p profile NAME with papermill);" in said.out
+
+
+STUDIES = [each for each in papers.catalogue() if (each.paper, each.table) not in papers.plans()]
+
+
+@pytest.mark.parametrize("entry", STUDIES, ids=lambda entry: entry.name)
+def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
+    entry: papers.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run", "show"):
+        said = printed([name, entry.name], capsys, status=2)
+        assert f"{entry.name} is made by {entry.notebook} " in said
+        assert f"contrastlab notebook {entry.name} writes the notebook here" in said
+    printed(["notebook", entry.name], capsys)
+    assert (tmp_path / Path(entry.notebook).name).is_file()
+
+
+def test_the_studies_of_the_catalogue_are_there() -> None:
+    assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}

@@ -96,7 +96,7 @@ def test_a_frame_given_out_is_the_callers_own() -> None:
     [
         (lambda: papers.published("rings", 1), "did you mean ring"),
         (lambda: papers.published("ring", 9), "unknown table of ring '9'"),
-        (lambda: papers.tables("simclr"), "Known: cmc, fmicl, jcl, ring, vince"),
+        (lambda: papers.tables("simclr"), "unknown paper 'simclr'. Known: cmc, fmicl, jcl, ring, vince"),
         (lambda: papers.plan("ring", 5), "unknown table of ring with a protocol '5'"),
         (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
         (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
@@ -107,6 +107,11 @@ def test_a_frame_given_out_is_the_callers_own() -> None:
 def test_unknown_names(call, words) -> None:
     with pytest.raises(UnknownNameError, match=words.replace("(", r"\(")):
         call()
+
+
+def test_a_table_may_be_called_as_the_stored_results_call_it() -> None:
+    assert papers.plan("ring", "table1") is papers.plan("ring", 1)
+    assert papers.plan("ring", "table5b") is papers.plan("ring", "5b")
 
 
 DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}

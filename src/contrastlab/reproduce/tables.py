@@ -11,7 +11,7 @@ import torch
 
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
-from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
@@ -68,9 +68,14 @@ def parse_target(target: str) -> tuple[str, str]:
     """``("ring", "1")`` from ``ring/table1``.
 
     Raises:
+        ArgumentError: a table or figure that only its notebook makes; the message names the notebook.
         UnknownNameError: not a table with a protocol; with near matches.
     """
     known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
+    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
+    if target not in known and target in notebooks:
+        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
+        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
     if target not in known:
         raise unknown("table", target, known)
     return known[target]
