@@ -66,3 +66,11 @@ def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
 
 def test_the_studies_of_the_catalogue_are_there() -> None:
     assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}
+
+
+@pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"]], ids=lambda words: words[0])
+def test_the_usual_folders_need_not_exist(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed(arguments, capsys)

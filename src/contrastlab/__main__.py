@@ -150,6 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
+    """The folders that are asked for, which must exist, or the usual ones, which need not."""
+    for folder in given or ():
+        if not Path(folder).is_dir():
+            raise reject(argument, folder, "a folder that exists")
+    return given or FOLDERS
+
+
 def _claims(args: argparse.Namespace) -> None:
     import pandas as pd
 
@@ -157,7 +165,7 @@ def _claims(args: argparse.Namespace) -> None:
 
     if args.out is not None:
         report.claims.check_path(args.out)
-    lines = report.claims.frame(results.find(args.results or FOLDERS))
+    lines = report.claims.frame(results.find(_folders("results", args.results)))
     for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
         print(
@@ -189,7 +197,7 @@ def _methods(args: argparse.Namespace) -> None:
 def _encoders(args: argparse.Namespace) -> None:
     from contrastlab import reproduce
 
-    for folder, record in reproduce.records(args.out or FOLDERS):
+    for folder, record in reproduce.records(_folders("out", args.out)):
         method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
@@ -212,7 +220,7 @@ def _notebook(args: argparse.Namespace) -> None:
 def _show(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, reproduce, results
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), _folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
     most = next(iter((*report.best_first(known), *known)), None)
