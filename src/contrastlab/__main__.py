@@ -205,7 +205,8 @@ def _encoders(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab import doctor
 
-    print(doctor.report(args.out, args.data_root, read_data=args.data))
+    for line in doctor.lines(args.out, args.data_root, read_data=args.data):
+        print(line, flush=True)  # a data set that is read can take minutes
 
 
 def _notebook(args: argparse.Namespace) -> None:
