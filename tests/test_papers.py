@@ -200,12 +200,15 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
     stored = json.loads((Path(__file__).parents[1] / "results/searches/first.json").read_text())["runs"]
     plan = papers.plan("ring", 1)
     for method in plan.methods:
+        if plan.rows[method] == "":  # printed by no paper, and so no part of that search
+            continue
         chosen = made(method, plan.settings("plain_shapes", method, "first"))
         runs = [run for run in stored if (run["data"], run["method"]) == ("plain_shapes", method)]
-        [best, *_] = [run for run in runs if made(method, Settings(**run["settings"])) == chosen]
+        same = [run for run in runs if made(method, Settings(**run["settings"])) == chosen]
+        assert same, f"{method}: results/searches/first.json has no run with the settings of first"
         floor = "ours/random_lab" if "cmc" in method else "ours/random"
         [random] = [r["accuracy"] for r in stored if (r["data"], r["method"]) == ("plain_shapes", floor)]
-        assert best["accuracy"] > random + 10, method
+        assert same[0]["accuracy"] > random + 10, method
 
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
