@@ -206,13 +206,26 @@ def test_what_the_machine_refuses_is_no_fault(
         __main__.main(["methods", "--debug"])
 
 
-def test_ctrl_c_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said", "line"),
+    [
+        (["run", "ring/table1"], "", "interrupted; run again to continue"),
+        (["doctor"], "", "interrupted"),
+        (
+            ["run", "ring/table1"],
+            "stopped at step 3; run again to continue",
+            "stopped at step 3; run again to continue",
+        ),
+    ],
+)
+def test_ctrl_c_is_told_once_and_is_continued_by_run_alone(
+    arguments: list[str], said: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def stop(_: Any) -> None:
-        raise KeyboardInterrupt("stopped at step 3")
+        raise KeyboardInterrupt(*[said] if said else [])
 
-    monkeypatch.setattr(__main__, "_methods", stop)
-    line = command(["methods"], capsys, status=130)
-    assert line == "contrastlab: stopped at step 3; run again to continue"
+    monkeypatch.setattr(__main__, f"_{arguments[0]}", stop)
+    assert command(arguments, capsys, status=130) == f"contrastlab: {line}"
 
 
 def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from contrastlab import __main__, data, doctor
+from contrastlab.data import annotated_sources as data_annotated
+from contrastlab.errors import MissingDataError
 from contrastlab.pretrain.schedule import precision
 
 
@@ -57,6 +60,52 @@ def test_every_data_set_is_read_on_request(
     assert said["data dtd10"].startswith("missing: ")
     assert str(tmp_path / "dtd10") in said["data dtd10"]
     assert said["data root"].startswith(f"{tmp_path} (given)")
+
+
+def test_a_line_comes_before_the_next_data_set_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def load(name: str, *_: object, **__: object) -> None:
+        read.append(name)
+        raise MissingDataError(name)
+
+    monkeypatch.setattr(data, "names", lambda: ("digits", "tinyimagenet32"))
+    monkeypatch.setattr(data, "load", load)
+    said = []
+    for line in doctor.lines(tmp_path, read_data=True):
+        said.append(line)
+        if line.startswith("data digits"):
+            assert read == ["digits"]
+        elif not line.startswith("data tiny"):
+            assert read == []
+    assert read == ["digits", "tinyimagenet32"]
+    assert said == doctor.report(tmp_path, read_data=True).splitlines()
+    assert len({line.index("missing: ") for line in said if line.startswith("data ") and "missing: " in line}) == 1
+
+
+# Each is a part or another form of what its authors distribute.
+COPIES = (
+    "coco200", "dtd10", "flowers17", "gtsrb32", "mnist_t10k", "omniglot_small", "tinyimagenet32", "camvid", "fsdd",
+    "lsp",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_that_is_missing_names_where_it_was_made_from(name: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError) as caught:
+        (data_annotated.load_annotated if name == "lsp" else data.load)(name, tmp_path)
+    said = str(caught.value)
+    assert f"{tmp_path}/{name}" in said
+    assert re.search(r"\b[Mm]ake it from the GitHub repository [\w-]+/[\w.-]+ \(commit [0-9a-f]{7}\)", said), said
+    assert "set CONTRASTLAB_DATA" in said
+
+
+def test_a_set_that_torchvision_downloads_says_who_downloads_it(tmp_path: Path) -> None:
+    for name in ("cifar10", "mnist", "stl10"):
+        with pytest.raises(MissingDataError) as caught:
+            data.load(name, tmp_path, download=False)
+        assert "contrastlab run downloads it" in str(caught.value)
+        assert f"contrastlab.data.load({name!r}, download=True)" in str(caught.value)
 
 
 def test_instructions_that_the_processor_has_are_named_and_no_others(

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from contrastlab import escape, shipped
+from contrastlab import __version__, escape, shipped
 from contrastlab.errors import ContrastLabError, reject
 
 FOLDERS = (Path("runs"), *shipped.RESULTS)
@@ -33,6 +33,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="contrastlab", description="Reproduce the tables of the five papers.")
+    parser.add_argument("--version", action="version", version=f"contrastlab {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the missing cells of a table and print it")
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
-    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop or paper")
+    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, pilot or paper")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     for command in commands.choices.values():  # before the command and after it
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="as before the command")
+        command.set_defaults(refuse=command.error)
     return parser
 
 
@@ -101,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0; 2 for what cannot be done as it was asked; 130 after Ctrl-C; :data:`FAULT` for an exception
         that nobody foresaw. An error is one line; ``--debug`` lets the exception through.
     """
-    args = _parser().parse_args(arguments)
+    args, unrecognized = _parser().parse_known_args(arguments)
+    if unrecognized:  # told by the command, whose help lists what it takes
+        args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -116,7 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"contrastlab: {stop or 'interrupted'}; run again to continue", file=sys.stderr)
+        # The training loop says itself where it stopped and how to continue; of the commands only run can continue.
+        interrupted = "interrupted; run again to continue" if args.command == "run" else "interrupted"
+        print(f"contrastlab: {str(stop) or interrupted}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -144,6 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
+    """The folders that are asked for, which must exist, or the usual ones, which need not."""
+    for folder in given or ():
+        if not Path(folder).is_dir():
+            raise reject(argument, folder, "a folder that exists")
+    return given or FOLDERS
+
+
 def _claims(args: argparse.Namespace) -> None:
     import pandas as pd
 
@@ -151,7 +165,7 @@ def _claims(args: argparse.Namespace) -> None:
 
     if args.out is not None:
         report.claims.check_path(args.out)
-    lines = report.claims.frame(results.find(args.results or FOLDERS))
+    lines = report.claims.frame(results.find(_folders("results", args.results)))
     for line in lines[lines["gain"].notna()].to_dict("records"):
         ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
         print(
@@ -183,7 +197,7 @@ def _methods(args: argparse.Namespace) -> None:
 def _encoders(args: argparse.Namespace) -> None:
     from contrastlab import reproduce
 
-    for folder, record in reproduce.records(args.out or FOLDERS):
+    for folder, record in reproduce.records(_folders("out", args.out)):
         method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
@@ -191,7 +205,8 @@ def _encoders(args: argparse.Namespace) -> None:
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab import doctor
 
-    print(doctor.report(args.out, args.data_root, read_data=args.data))
+    for line in doctor.lines(args.out, args.data_root, read_data=args.data):
+        print(line, flush=True)  # a data set that is read can take minutes
 
 
 def _notebook(args: argparse.Namespace) -> None:
@@ -206,7 +221,7 @@ def _notebook(args: argparse.Namespace) -> None:
 def _show(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, reproduce, results
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), args.results or FOLDERS
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), _folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
     most = next(iter((*report.best_first(known), *known)), None)

@@ -90,4 +90,4 @@ class Part:
     @property
     def latex(self) -> str:
         """The part's piece of the equation."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no latex, its piece of the equation")

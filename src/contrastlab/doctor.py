@@ -7,6 +7,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -24,16 +25,27 @@ _BEYOND_VECTORS = {
 
 
 def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False) -> str:
-    """The installation in lines of ``name: value``.
+    """:func:`lines` as one text."""
+    return "\n".join(lines(out_dir, data_root, read_data=read_data))
+
+
+def lines(
+    out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
+) -> Iterator[str]:  # fmt: skip
+    """The installation in lines of ``name: value``, one after the other: that of a data set once it has been read.
 
     Args:
         out_dir: folder that runs are written to.
         data_root: see :func:`contrastlab.data.data_root`.
         read_data: read every named data set, which can take minutes, and say what is missing and how to get it.
     """
-    lines = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data(data_root, read_data)]
-    wide = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:{wide}s}  {escape.line(value)}" for name, value in lines)
+    told = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data_root(data_root)]
+    if not read_data:
+        told.append(("", "--data reads every data set and says how to get those that are missing"))
+    sets = data.names() if read_data else ()
+    wide = max(len(name) for name in (*dict(told), *map(_label, sets)))
+    for name, value in chain(told, ((_label(each), _read(each, data_root)) for each in sets)):
+        yield f"{name:{wide}s}  {escape.line(value)}"
 
 
 def _code() -> Iterator[tuple[str, str]]:
@@ -86,19 +98,22 @@ def _folder(out_dir: Path) -> Iterator[tuple[str, str]]:
     yield "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
 
 
-def _data(root: str | Path | None, read: bool) -> Iterator[tuple[str, str]]:
+def _data_root(root: str | Path | None) -> Iterator[tuple[str, str]]:
     folder = data.data_root(root)
     default = "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
     origin = "given" if root is not None else default
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     yield "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
-    for name in data.names() if read else ():
-        try:
-            splits = data.load(name, root, download=False)
-            yield f"data {name}", f"{len(splits.pretrain)} items to train on"
-        except MissingDataError as reason:
-            yield f"data {name}", f"missing: {reason}"
-        except ContrastLabError as reason:
-            yield f"data {name}", f"refused: {reason}"
-    if not read:
-        yield "", "--data reads every data set and says how to get those that are missing"
+
+
+def _label(dataset: str) -> str:
+    return f"data {dataset}"
+
+
+def _read(dataset: str, root: str | Path | None) -> str:
+    try:
+        return f"{len(data.load(dataset, root, download=False).pretrain)} items to train on"
+    except MissingDataError as reason:
+        return f"missing: {reason}"
+    except ContrastLabError as reason:
+        return f"refused: {reason}"

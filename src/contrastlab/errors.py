@@ -70,7 +70,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An :class:`UnknownNameError` with near matches first and all names after."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 

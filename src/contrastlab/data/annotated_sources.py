@@ -111,7 +111,8 @@ def _lsp(name: str, root: Path) -> AnnotatedSplits:
         if joints.ndim != 3 or joints.shape[:2] != (len(JOINTS.names), 3):
             raise ValueError(f"joints have the shape {joints.shape}, not {(len(JOINTS.names), 3, 'pictures')}")
     except FileNotFoundError as error:
-        raise MissingDataError(f"Leeds Sports Pose: {folder / 'joints.mat'} does not exist") from error
+        source = "make it from the GitHub repository axelcarlier/lsp (commit 8fabf31), as joints.mat and images/"
+        raise MissingDataError(f"Leeds Sports Pose: {folder / 'joints.mat'} does not exist; {source}") from error
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise CorruptFileError(f"Leeds Sports Pose: {folder / 'joints.mat'} cannot be read: {error}") from error
     images: list[dict[str, Any]] = []

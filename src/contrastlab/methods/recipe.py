@@ -34,6 +34,7 @@ class Recipe:
         note: where text, table and code of the paper disagree.
 
     Raises:
+        ArgumentError: a temperature that is not positive, or a part whose class is no dataclass.
         NotApplicableError: a combination that cannot be computed, with the reason.
     """
 
@@ -50,6 +51,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise reject("temperature", self.temperature, "a positive number")
+        for name, part in self.choices().items():
+            if part is not None and "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its
+                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
+                raise reject(name, type(part).__name__, accepted)
         offers = {view_count(self.views.count)}.union(
             getattr(self.views, "offers", ()), *(part.offers for part in self._parts())
         )

@@ -79,12 +79,17 @@ def _plan(paper: str, table: str) -> TablePlan:
 def plan(paper: str, table: int | str) -> TablePlan:
     """The rows, columns and protocol of one published table.
 
+    Args:
+        paper: short name.
+        table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``.
+
     Raises:
         UnknownNameError: no such paper, or no protocol for that table.
     """
     if paper not in PAPERS:
         raise errors.unknown("paper", paper, PAPERS)
-    known = [number for name, number in plans() if name == paper]
-    if str(table) not in known:
+    known = [each for name, each in plans() if name == paper]
+    number = str(table).removeprefix("table")
+    if number not in known:
         raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
-    return _plan(paper, str(table))
+    return _plan(paper, number)

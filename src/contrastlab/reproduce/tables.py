@@ -11,7 +11,7 @@ import torch
 
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
-from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
@@ -69,9 +69,14 @@ def parse_target(target: str) -> tuple[str, str]:
     """``("ring", "1")`` from ``ring/table1``.
 
     Raises:
+        ArgumentError: a table or figure that only its notebook makes; the message names the notebook.
         UnknownNameError: not a table with a protocol; with near matches.
     """
     known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
+    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
+    if target not in known and target in notebooks:
+        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
+        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
     if target not in known:
         raise unknown("table", target, known)
     return known[target]
@@ -119,7 +124,7 @@ def table(
         rows: ``"all"``, ``"ir,iring"`` or a list of rows; a recipe of your own is a row, too. It has the settings of
             its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop`` or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``pilot`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
         references_too: run the random and (small profiles) the supervised reference rows, too.
         jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
@@ -241,7 +246,8 @@ def announce(
     if missing and (seconds := _expected(missing, where)):
         log(f"about {duration(seconds / min(workers, len(missing)))}, from the times of such cells on this machine")
     others = [p for p in plan.profiles if p != profile]
-    log(f"another profile: -p profile {' or '.join(others)}; stop with Ctrl-C and run again to continue")
+    how = "--profile NAME, or -p profile NAME with papermill"
+    log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
 
 
 def _expected(missing: Sequence[Cell], where: Where) -> float | None:

@@ -30,7 +30,8 @@ def _tracks(name: str, root: Path) -> ClipSplits:
     path = root / "gtsrb32" / "train.parquet"
     if not path.exists():
         raise MissingDataError(
-            f"traffic signs as clips: {path} does not exist. Set CONTRASTLAB_DATA (or root=) to the folder that has it."
+            f"traffic signs as clips: {path} does not exist; the data set gtsrb32 says what it is made from. Set"
+            " CONTRASTLAB_DATA (or root=) to the folder that has it."
         )
     table = read_parquet([path])
     known = pq.read_table(path, columns=["track", "frame"])

@@ -97,7 +97,8 @@ def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -
     except (RuntimeError, OSError) as absent:
         if not download:
             raise MissingDataError(
-                f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it, or allow download=True."
+                f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it; or let it be downloaded:"
+                f" contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)."
             ) from absent
         folder = root / entry.folder
         absent_before = [path for path in (folder, *folder.parents) if not path.exists()]

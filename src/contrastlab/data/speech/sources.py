@@ -139,7 +139,11 @@ def _spoken_digits(root: Path) -> tuple[Tensor, list[int], list[str], list[int]]
 
     paths = sorted((root / "fsdd").glob("*.parquet"))
     if not paths:
-        raise MissingDataError(f"fsdd: looked for {root / 'fsdd'}/*.parquet (columns audio, digit, speaker, take).")
+        raise MissingDataError(
+            f"fsdd: looked for {root / 'fsdd'}/*.parquet (columns audio, digit, speaker, take). Make it from the GitHub"
+            " repository Jakobovski/free-spoken-digit-dataset (commit 26eb9aa), or set CONTRASTLAB_DATA (or root=) to"
+            " the folder that has it."
+        )
     try:
         rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
         names = [f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}" for row in rows]

@@ -1,0 +1,76 @@
+"""The words of the command line lead on: to what is accepted, to what can be chosen, to what comes next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import contrastlab
+from contrastlab import __main__, papers
+
+
+def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> str:
+    """What a command prints, where it is to print, and its status."""
+    capsys.readouterr()
+    try:
+        found = __main__.main(arguments)
+    except SystemExit as stop:  # help and version end the process
+        found = int(stop.code or 0)
+    said = capsys.readouterr()
+    assert found == status, said
+    return said.err if status else said.out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(["--version"], capsys) == f"contrastlab {contrastlab.__version__}\n"
+
+
+def test_the_help_of_run_names_every_profile_that_a_table_has(capsys: pytest.CaptureFixture[str]) -> None:
+    said = " ".join(printed(["run", "--help"], capsys).split())
+    listed = said.partition("--profile PROFILE ")[2].partition(" --")[0]
+    profiles = {profile for each in papers.plans() for profile in papers.plan(*each).profiles}
+    assert {"smoke", "laptop", "paper", "tuned", "pilot"} <= profiles
+    assert not [profile for profile in profiles if profile not in listed], listed
+
+
+def test_a_run_says_how_to_choose_another_profile_and_once_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--dataset", "digits", "--rows", "ir", "--profile", "smoke", "--jobs", "1", "--max-minutes", "0"]
+    assert __main__.main(["run", "ring/table1", *words, "--no-references"]) == 130
+    said = capsys.readouterr()
+    last = said.err.splitlines()[-1]
+    assert last.startswith("contrastlab: stopped at step ")
+    assert last.count("run again to continue") == 1
+    others = ", ".join(profile for profile in papers.plan("ring", 1).profiles if profile != "smoke")
+    assert f"other profiles: {others} (--profile NAME, or -p profile NAME with papermill);" in said.out
+
+
+STUDIES = [each for each in papers.catalogue() if (each.paper, each.table) not in papers.plans()]
+
+
+@pytest.mark.parametrize("entry", STUDIES, ids=lambda entry: entry.name)
+def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
+    entry: papers.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run", "show"):
+        said = printed([name, entry.name], capsys, status=2)
+        assert f"{entry.name} is made by {entry.notebook} " in said
+        assert f"contrastlab notebook {entry.name} writes the notebook here" in said
+    printed(["notebook", entry.name], capsys)
+    assert (tmp_path / Path(entry.notebook).name).is_file()
+
+
+def test_the_studies_of_the_catalogue_are_there() -> None:
+    assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}
+
+
+@pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"]], ids=lambda words: words[0])
+def test_the_usual_folders_need_not_exist(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed(arguments, capsys)
