@@ -43,7 +43,7 @@ class TooLargeError(ContrastLabError):
 
 
 class StorageError(ContrastLabError, OSError):
-    """A file or folder that cannot be written, such as on a full disk."""
+    """A file or folder that cannot be written, such as on a full disk, or may not be read."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -64,6 +64,11 @@ class NonFiniteLossError(ContrastLabError, FloatingPointError):
 def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
     """An :class:`ArgumentError` in the one wording used everywhere."""
     return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
+
+
+def unreadable(where: str, error: PermissionError) -> StorageError:
+    """A :class:`StorageError` of a file or folder, ``where``, that may not be read."""
+    return StorageError(f"{where} may not be read ({error.strerror or error}); give yourself the right to read it")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
