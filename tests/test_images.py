@@ -343,6 +343,8 @@ def test_hold_out_is_stratified_disjoint_and_leaves_unlabelled_images_alone() ->
     assert all(torch.equal(a, b) for a, b in zip((kept, held), hold_out(labels), strict=True))
     with pytest.raises(NotApplicableError, match="class 1 has one image"):
         hold_out(torch.tensor([0, 0, 1]))
+    with pytest.raises(NotApplicableError, match="^folder:x: class 'bee' has one image"):
+        hold_out(torch.tensor([0, 0, 1]), name="folder:x", classes=("ant", "bee"))
 
 
 def test_splits_refuse_unlabelled_images_in_probe_parts() -> None:

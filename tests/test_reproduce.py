@@ -30,6 +30,7 @@ from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Several, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import BusyError, Cell
+from contrastlab.tasks.base import Described
 
 PLAN = papers.plan("ring", 1)
 ROOT = Path(__file__).parents[1]
@@ -579,11 +580,9 @@ def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, mon
     assert "hearing is a task for waveforms; shapes has images" in done.reason
 
 
-class _Deaf:
+@dataclasses.dataclass(frozen=True)
+class _Deaf(Described):
     name, modality, metrics = "hearing", "waveform", ()
-
-    def identity(self) -> dict[str, object]:
-        return {}
 
 
 def test_devices_that_are_not_there_are_named() -> None:
