@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeGuard
 
 
 class ContrastLabError(Exception):
@@ -64,6 +65,22 @@ class NonFiniteLossError(ContrastLabError, FloatingPointError):
 def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
     """An :class:`ArgumentError` in the one wording used everywhere."""
     return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
+
+
+def is_integer(value: object, least: int = 1) -> bool:
+    """Whether a value is an integer of at least ``least``; a boolean is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number; a boolean and a text of digits are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_flag(argument: str, value: object) -> None:
+    """Reject what is neither ``True`` nor ``False``, such as the text ``"no"``, which Python takes for true."""
+    if not isinstance(value, bool):
+        raise reject(argument, value, "True or False")
 
 
 def unreadable(where: str, error: PermissionError) -> StorageError:

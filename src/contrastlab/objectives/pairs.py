@@ -13,7 +13,7 @@ from torch import Tensor
 from contrastlab import choices, divergences
 from contrastlab.choices import Choices, Need
 from contrastlab.divergences import Divergence
-from contrastlab.errors import reject
+from contrastlab.errors import is_number, reject
 from contrastlab.objectives.base import Objective, Scores
 from contrastlab.objectives.losses import f_micl, row_logsumexp
 
@@ -52,7 +52,7 @@ class FMICL(_Pairwise):
     def __post_init__(self) -> None:
         _ = self.f
         for name, value in (("weight", self.weight), ("mu", self.mu)):
-            if not (math.isfinite(value) and value > 0):
+            if not (is_number(value) and value > 0):
                 raise reject(name, value, "a positive number")
         if self.similarity not in ("gaussian", "cosine"):
             raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
@@ -162,7 +162,7 @@ class AlignUniform(_Pairwise):
     def __post_init__(self) -> None:
         for name in ("align", "uniform", "t"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (is_number(value) and value > 0):
                 raise reject(name, value, "a positive number")
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
-from contrastlab.errors import NotApplicableError
+from contrastlab.errors import NotApplicableError, is_integer, reject
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
@@ -275,9 +275,12 @@ def cell(
 
     Raises:
         UnknownNameError: unknown data set, method, column or profile.
+        ArgumentError: ``seed`` is out of range.
         MissingDataError: the data set is not there; the message says where it was looked for.
         NonFiniteLossError: training diverged; nothing is stored.
     """
+    if not is_integer(seed, least=0) or seed >= 2**32:
+        raise reject("seed", seed, "an integer from 0 to 2**32 - 1")
     columns = plan.select(dataset, "all" if column is None else column)
     name = next(iter(columns))
     method = plan.resolve(method)
