@@ -130,6 +130,17 @@ def test_the_objective_is_info_nce_for_a_vanishing_share_and_has_a_finite_slope(
     assert bool(torch.autograd.grad(floored, own)[0].isfinite().all())
 
 
+def test_the_objective_costs_nothing_without_negatives(page) -> None:
+    own, others = torch.tensor([0.5, 9.0, 200.0], requires_grad=True), torch.randn(3, 7, requires_grad=True)
+    gone = torch.tensor([True, False, False])
+    loss = page.Debiased(0.1)(Scores(own, others.masked_fill(gone[:, None], objectives.ABSENT), highest=200.0))
+    assert loss[0] == 0
+    assert bool(loss.isfinite().all())
+    for gradient in torch.autograd.grad(loss.sum(), (own, others)):
+        assert not gradient[0].any()
+        assert bool(gradient.isfinite().all())
+
+
 def test_what_the_parts_need_is_refused_by_the_recipe(page) -> None:
     with pytest.raises(NotApplicableError, match=r"Debiased\(prior=0.05\) corrects by one positive key"):
         replace(debiased(page), positives=positives.Neighbours())

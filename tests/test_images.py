@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import hashlib
 import io
 import json
@@ -30,6 +32,7 @@ from contrastlab.errors import (
     CorruptFileError,
     MissingDataError,
     NotApplicableError,
+    StorageError,
     UnknownNameError,
 )
 
@@ -340,6 +343,8 @@ def test_hold_out_is_stratified_disjoint_and_leaves_unlabelled_images_alone() ->
     assert all(torch.equal(a, b) for a, b in zip((kept, held), hold_out(labels), strict=True))
     with pytest.raises(NotApplicableError, match="class 1 has one image"):
         hold_out(torch.tensor([0, 0, 1]))
+    with pytest.raises(NotApplicableError, match="^folder:x: class 'bee' has one image"):
+        hold_out(torch.tensor([0, 0, 1]), name="folder:x", classes=("ant", "bee"))
 
 
 def test_splits_refuse_unlabelled_images_in_probe_parts() -> None:
@@ -632,6 +637,52 @@ def test_flat_folder_can_be_pretrained_on_and_refuses_to_be_probed(tmp_path: Pat
         for part in ("train", "test"):
             with pytest.raises(NotApplicableError, match=f"no '{part}' split.*subfolder"):
                 getattr(splits, part)
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, function: str, denied: Path, module: object = os) -> None:
+    """``function`` says of ``denied`` what the system says of what a user may not read; CI's user may read all."""
+    allowed = getattr(module, function)
+
+    def asked(path: object = ".", *arguments: object, **options: object) -> object:
+        if isinstance(path, str | os.PathLike) and Path(path) == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return allowed(path, *arguments, **options)
+
+    monkeypatch.setattr(module, function, asked)
+
+
+@pytest.mark.parametrize("denied", ["bee", "bee/nested", "."])
+def test_a_folder_that_may_not_be_read_is_no_missing_class(
+    denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "ant", 5)
+    write_folder(tmp_path / "bee" / "nested", 5, start=50)
+    deny(monkeypatch, "scandir", tmp_path / denied)
+    with pytest.raises(StorageError) as caught:
+        data.load(f"folder:{tmp_path}")
+    said = str(caught.value)
+    assert said.startswith(f"folder:{tmp_path}: {tmp_path / denied} may not be read (Permission denied)"), said
+
+
+@pytest.mark.parametrize("width", [12, 13], ids=["resident", "streamed"])
+def test_a_file_that_may_not_be_read_is_not_called_corrupt(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "ant", 5)
+    picture((width, 10)).save(tmp_path / "ant" / "z.png")
+    deny(monkeypatch, "open", tmp_path / "ant" / "z.png", builtins)
+    with pytest.raises(StorageError, match=r"^\S+z\.png may not be read \(Permission denied\)"):
+        data.load(f"folder:{tmp_path}")
+
+
+def test_what_the_disk_says_of_a_file_has_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(tmp_path / "a"))
+
+    write_folder(tmp_path / "ant", 5)
+    monkeypatch.setattr(sources, "_fits", failed)
+    with pytest.raises(CorruptFileError, match=f"folder:{tmp_path}: .*{tmp_path / 'a'}"):
+        data.load(f"folder:{tmp_path}")
 
 
 def test_folder_errors_name_the_folder_and_the_cause(tmp_path: Path) -> None:

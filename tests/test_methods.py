@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastlab import data, keys, methods, negatives, objectives, papers, positives
+from contrastlab import data, keys, methods, negatives, objectives, papers, positives, schedules, views
 from contrastlab.choices import Part
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.methods.description import foreign_code
@@ -525,3 +525,61 @@ def test_the_code_of_a_part_typed_at_a_prompt_counts_too() -> None:
         exec(f"class Typed(Every):\n    def select(self, *given):\n        return {value}", space)
         seen.append(foreign_code(space["Typed"]()))
     assert seen[0] == seen[2] != seen[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: keys.Queue("64"), "size='64'"),
+        (lambda: keys.Queue(2.5), "size=2.5"),
+        (lambda: keys.Queue(True), "size=True"),
+        (lambda: keys.Queue(momentum="0.9"), "momentum='0.9'"),
+        (lambda: keys.Queue(momentum=math.nan), "momentum=nan"),
+        (lambda: keys.Queue(shuffle_groups=1.0), "shuffle_groups=1.0"),
+        (lambda: keys.Queue(further_view="no"), "further_view='no'"),
+        (lambda: keys.Bank("0.5"), "rate='0.5'"),
+        (lambda: keys.InBatch(symmetric="no"), "symmetric='no'"),
+        (lambda: keys.InBatch("across", momentum="0.9"), "momentum='0.9'"),
+        (lambda: keys.InBatch("across", momentum=0.9, predictor="64"), "predictor='64'"),
+        (lambda: keys.Pixels(width=8.5), "width=8.5"),
+        (lambda: keys.Locations(block=4), "block=4"),
+        (lambda: negatives.Uniform("5"), "k='5'"),
+        (lambda: negatives.Ball(nearest="4"), "nearest='4'"),
+        (lambda: negatives.Ball(nearest=math.nan), "nearest=nan"),
+        (lambda: negatives.Cave(clusters="3"), "clusters='3'"),
+        (lambda: negatives.Cave(runs=1.5), "runs=1.5"),
+        (lambda: positives.Many("5"), "count='5'"),
+        (lambda: positives.Joint("5"), "count='5'"),
+        (lambda: positives.Joint(strength="4"), "strength='4'"),
+        (lambda: objectives.FMICL(weight="40"), "weight='40'"),
+        (lambda: objectives.FMICL("tsallis", order="3"), "alpha='3'"),
+        (lambda: objectives.AlignUniform(t="2"), "t='2'"),
+        (lambda: objectives.BinaryNCE("1"), "kappa='1'"),
+        (lambda: objectives.LocalAggregation("0.5"), "floor='0.5'"),
+        (lambda: objectives.InfoNCE("no"), "positive_in_denominator='no'"),
+        (lambda: schedules.Linear("1", 2), "start='1'"),
+        (lambda: schedules.Linear(1, 2, until="1"), "until='1'"),
+        (lambda: schedules.Steps(1, 2, levels="3"), "levels='3'"),
+        (lambda: schedules.Exponential(1, 2, rate=math.inf), "rate=inf"),
+        (lambda: views.Augmented("2"), "count='2'"),
+        (lambda: views.Split("lab", 1.5), "count=1.5"),
+        (lambda: views.Offset("64"), "distance='64'"),
+        (lambda: views.Jigsaw(weight="0.5"), "weight='0.5'"),
+        (lambda: replace(SIMCLR, temperature="0.1"), "temperature='0.1'"),
+        (lambda: replace(SIMCLR, temperature=math.inf), "temperature=inf"),
+        (lambda: replace(SIMCLR, temperature=True), "temperature=True"),
+        (lambda: methods.get("ring/moco").override({"keys.size": "1024"}), "size='1024'"),
+        (lambda: replace(SIMCLR, keys=negatives.Ring()), "keys=Ring("),
+        (lambda: replace(SIMCLR, keys=keys.Bank), "keys=<class"),
+        (lambda: replace(SIMCLR, negatives=None), "negatives=None"),
+        (lambda: replace(SIMCLR, positives=objectives.InfoNCE()), "positives=InfoNCE("),
+        (lambda: replace(SIMCLR, objective="InfoNCE"), "objective='InfoNCE'"),
+        (lambda: replace(SIMCLR, views=2), "views=2"),
+        (lambda: replace(SIMCLR, views=Augmented), "views=<class"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_or_range_is_refused_by_the_name_of_its_argument(make, says) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make()
+    assert str(caught.value).startswith(says)
+    assert ": accepted is " in str(caught.value)

@@ -20,6 +20,7 @@ from contrastlab.objectives import (
     BinaryNCE,
     InfoNCE,
     LocalAggregation,
+    Objective,
     Scores,
     Spectral,
     binary_nce,
@@ -536,3 +537,50 @@ def test_a_mean_over_pairs_knows_no_neighbours(objective) -> None:
 def test_shapes_that_would_broadcast_are_refused(call, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         call()
+
+
+def twin_of_pairs(objective: Objective, scores: Scores) -> float:
+    """The loss of a batch, entry by entry: a query without negatives has the term of its positive alone."""
+    rows = [present(row) for row in scores.negatives]
+    own = scores.own.tolist()
+    if isinstance(objective, AlignUniform):
+        distances = [[2 - 2 * s / scores.highest for s in row] for row in rows if row]
+        means = [math.fsum(math.exp(-objective.t * d) for d in row) / len(row) for row in distances]
+        spread = math.log(math.fsum(means) / len(means)) if means else 0.0
+        align = math.fsum(2 - 2 * s / scores.highest for s in own) / len(own)
+        return objective.align * align + objective.uniform * spread
+    if isinstance(objective, Spectral):
+        pulls, push = [2 * s for s in own], (lambda s: s * s)
+    else:
+        slope, composed = twin_divergence("kl", None)
+        pulls = [slope(math.exp(s - scores.highest)) for s in own]
+
+        def push(s: float) -> float:
+            return 40 * composed(math.exp(s - scores.highest))
+
+    pushes = [math.fsum(map(push, row)) / max(len(row), 1) for row in rows]
+    return math.fsum(b - a for a, b in zip(pulls, pushes, strict=True)) / len(own)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("gone", [[], [1], [0, 3], [0, 1, 2, 3, 4]], ids=str)
+@pytest.mark.parametrize("objective", [FMICL(), AlignUniform(1.5, 0.7), Spectral()], ids=lambda o: type(o).__name__)
+def test_a_query_without_negatives_is_pulled_and_not_pushed(objective, gone, temperature, dtype) -> None:
+    x, y = unit(5, 8), unit(5, 9)
+    own = ((x * y).sum(1) / temperature).to(dtype).requires_grad_()
+    negatives = (x @ x.T / temperature).to(dtype).requires_grad_()
+    absent = torch.eye(5, dtype=torch.bool)
+    absent[gone] = True
+    scores = Scores(own, negatives.masked_fill(absent, ABSENT), highest=1 / temperature)
+    loss = objective.reduce(objective(scores))
+    expected = twin_of_pairs(objective, scores)
+    assert loss.dtype == dtype
+    assert loss.item() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-12)
+    loss.backward()
+    assert own.grad is not None
+    assert negatives.grad is not None
+    assert bool((own.grad < 0).all())
+    assert bool(own.grad.isfinite().all())
+    assert bool((negatives.grad != 0).equal(~absent))
+    assert bool(negatives.grad.isfinite().all())

@@ -285,6 +285,8 @@ def test_accuracy_counts_the_largest_scores() -> None:
     for top in (0, 3):
         with pytest.raises(ArgumentError, match=f"^top={top}.*below the 3 classes"):
             tasks.correct(scores, truth, top=top)
+    with pytest.raises(ArgumentError, match=r"^scores=\(4, 1\).*two classes"):
+        tasks.correct(scores[:, :1], truth)
 
 
 def test_top_five_is_measured_where_it_can_be_wrong() -> None:

@@ -32,6 +32,7 @@ from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Several, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import BusyError, Cell
+from contrastlab.tasks.base import Described
 
 PLAN = papers.plan("ring", 1)
 ROOT = Path(__file__).parents[1]
@@ -581,11 +582,25 @@ def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, mon
     assert "hearing is a task for waveforms; shapes has images" in done.reason
 
 
-class _Deaf:
+@dataclasses.dataclass(frozen=True)
+class _Deaf(Described):
     name, modality, metrics = "hearing", "waveform", ()
 
-    def identity(self) -> dict[str, object]:
-        return {}
+
+@pytest.mark.parametrize("seed", [-5, 1.0, "0", True, 2**32])
+def test_a_cell_refuses_a_seed_that_is_no_natural_number(seed, tmp_path) -> None:
+    with pytest.raises(ArgumentError, match="^seed="):
+        reproduce.cell(papers.plan("ring", 1), "shapes", "moco", seed, "smoke", out_dir=tmp_path)
+
+
+def test_a_run_takes_its_folder_as_a_text(tmp_path) -> None:
+    cell = Cell(
+        papers.plan("ring", 1), "shapes", papers.plan("ring", 1).select("shapes")["shapes"], "ring/ir", 0, "smoke"
+    )
+    own = data.load("shapes", n_train=20, n_test=20)
+    one, two = (reproduce.Run(cell.recipe, cell.settings, own, 0, root) for root in (tmp_path, str(tmp_path)))
+    assert one.folder == two.folder
+    assert not two.finished
 
 
 def test_devices_that_are_not_there_are_named() -> None:

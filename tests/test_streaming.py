@@ -102,6 +102,25 @@ def test_a_file_that_is_no_picture_is_named(files, tmp_path) -> None:
 # --- batches of them
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("crop", [None, crops()], ids=["whole", "crops"])
+def test_a_corrupt_file_is_one_line_whoever_decodes_it(workers: int, crop: Crops | None, files, tmp_path) -> None:
+    for path in files.paths[:4]:
+        (tmp_path / path).write_bytes((files.folder / path).read_bytes())
+    torn = tmp_path / files.paths[2]
+    torn.write_bytes(torn.read_bytes()[:200])
+    some = StreamedImages("some", tmp_path, files.paths[:4], torch.zeros(4, dtype=torch.int64), ("a",), resize=32)
+    with pytest.raises(CorruptFileError) as caught:
+        read(some, torch.arange(4), crop, workers=workers)
+    said = str(caught.value)
+    assert said.startswith(f"{torn} cannot be decoded: ")
+    assert len(said.splitlines()) == 1
+    torn.unlink()
+    with pytest.raises(FileNotFoundError) as lost:
+        read(some, torch.arange(4), crop, workers=workers)
+    assert lost.value.filename == str(torn)
+
+
 def read(source, orders, crop=None, **options) -> list[tuple[Tensor, Tensor]]:
     options = {"drop_last": True, "workers": 0, **options}
     return list(batches(source, orders, options.pop("batch", 4), "cpu", crop=crop, **options))

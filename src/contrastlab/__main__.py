@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from contrastlab import __version__, escape, shipped
-from contrastlab.errors import ContrastLabError, reject
+from contrastlab.errors import ContrastLabError, NotApplicableError, reject
+
+if TYPE_CHECKING:
+    from contrastlab.report import Report, Several
 
 FOLDERS = (Path("runs"), *shipped.RESULTS)
 RESULTS_HELP = "folder of results; default runs, results and those that came with the package"
@@ -258,6 +261,19 @@ def _run(args: argparse.Namespace) -> None:
         if args.picture is not None:
             done.figure().savefig(args.picture, dpi=150)
             print(f"Picture: {args.picture}")
+    if not args.no_wait:
+        _refuse_nothing(done)
+
+
+def _refuse_nothing(done: Report | Several) -> None:
+    """Say why a table has no number at all, as an error: what was asked for cannot be."""
+    from contrastlab.report import Several
+
+    reports = done.reports if isinstance(done, Several) else (done,)
+    rows = [row for each in reports for row in each.rows]
+    reasons = [row.status for row in rows if row.status.startswith("n/a: ")]
+    if reasons and not any(row.measured for row in rows):
+        raise NotApplicableError(f"nothing has been run: {reasons[0].removeprefix('n/a: ')}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.errors import reject, unknown
+from contrastlab.errors import is_number, reject, unknown
 
 _LOG2 = math.log(2)
 
@@ -113,7 +113,7 @@ def tsallis(alpha: float = 3.0) -> Divergence:
         ArgumentError: ``alpha`` is not greater than 1, as fmicl Table 6 demands. (f is convex for 0 < α < 1 too;
             its conjugate is then another one, infinite for t ≥ 0.)
     """
-    if not (math.isfinite(alpha) and alpha > 1):
+    if not (is_number(alpha) and alpha > 1):
         raise reject("alpha", alpha, "a number greater than 1")
     a = alpha
     shift = 1 / (a - 1)
@@ -228,7 +228,7 @@ def get(name: str, *, alpha: float | None = None) -> Divergence:
         UnknownNameError: no such divergence.
         ArgumentError: ``alpha`` where it has no meaning, or not greater than 1.
     """
-    if name not in _ALL:
+    if not isinstance(name, str) or name not in _ALL:
         raise unknown("divergence", name, _ALL)
     if alpha is None:
         return _ALL[name]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeGuard
 
 
 class ContrastLabError(Exception):
@@ -43,7 +44,7 @@ class TooLargeError(ContrastLabError):
 
 
 class StorageError(ContrastLabError, OSError):
-    """A file or folder that cannot be written, such as on a full disk."""
+    """A file or folder that cannot be written, such as on a full disk, or may not be read."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -64,6 +65,27 @@ class NonFiniteLossError(ContrastLabError, FloatingPointError):
 def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
     """An :class:`ArgumentError` in the one wording used everywhere."""
     return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
+
+
+def is_integer(value: object, least: int = 1) -> bool:
+    """Whether a value is an integer of at least ``least``; a boolean is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number; a boolean and a text of digits are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_flag(argument: str, value: object) -> None:
+    """Reject what is neither ``True`` nor ``False``, such as the text ``"no"``, which Python takes for true."""
+    if not isinstance(value, bool):
+        raise reject(argument, value, "True or False")
+
+
+def unreadable(where: str, error: PermissionError) -> StorageError:
+    """A :class:`StorageError` of a file or folder, ``where``, that may not be read."""
+    return StorageError(f"{where} may not be read ({error.strerror or error}); give yourself the right to read it")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

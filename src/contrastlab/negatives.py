@@ -27,7 +27,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Own, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import reject
+from contrastlab.errors import is_integer, reject
 from contrastlab.schedules import Percent
 
 InnerOf = Literal["keys", "outer"]
@@ -94,7 +94,7 @@ def picks(count: int, k: int | None, rows: int, draws: BatchRandom, device: torc
 
 def check_k(k: int | None) -> None:
     """Reject an impossible number of draws."""
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+    if k is not None and not is_integer(k):
         raise reject("k", k, "a positive number of negatives, or None for the whole region")
 
 
@@ -251,8 +251,8 @@ class Ball(Negatives):
         schedules.check_percent("outer", self.outer)
         if schedules.bounds(self.outer)[0] <= 0:
             raise reject("outer", self.outer, "percentages above 0")
-        if self.nearest is not None and self.nearest < 1:
-            raise reject("nearest", self.nearest, "a positive number of keys, or None")
+        if self.nearest is not None and not is_integer(self.nearest):
+            raise reject("nearest", self.nearest, "a positive integer, the number of keys, or None")
         check_k(self.k)
         check_own(self.own)
 

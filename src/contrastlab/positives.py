@@ -5,7 +5,6 @@ Sources: vince §4.2 and C.2 (``s-neigh``, ``k-neigh``, neighbour annealing), LA
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import reject
+from contrastlab.errors import is_integer, is_number, reject
 from contrastlab.negatives import BatchRandom, check_k, picks
 from contrastlab.schedules import Percent
 
@@ -164,7 +163,7 @@ class Many(Positives):
     count: int = 5
 
     def __post_init__(self) -> None:
-        if self.count < 1:
+        if not is_integer(self.count):
             raise reject("count", self.count, "an integer of at least 1")
 
     @property
@@ -242,10 +241,10 @@ class Joint(Positives):
 
     def __post_init__(self) -> None:
         low, high = schedules.bounds(self.strength)
-        if not (math.isfinite(low) and math.isfinite(high) and low >= 0):
+        if not (is_number(low) and is_number(high) and low >= 0):
             raise reject("strength", self.strength, "a number of at least 0, or a schedule of such")
         least = 2 if high > 0 else 1
-        if self.count < least:
+        if not is_integer(self.count, least):
             raise reject("count", self.count, "at least 2 keys, to have a covariance (1 with strength=0)")
 
     @property

@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from contrastlab.errors import reject
+from contrastlab.errors import is_integer, is_number, reject
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+    if not (is_number(value) and low <= value <= high):
         raise reject(name, value, f"a number from {low:g} to {high:g}")
 
 
 def _check_ends(start: float, end: float) -> None:
     # a comparison with NaN is false, so min and max of the two would hide it from check_percent
     for name, value in (("start", start), ("end", end)):
-        if not math.isfinite(value):
+        if not is_number(value):
             raise reject(name, value, "a finite number")
 
 
@@ -80,7 +80,7 @@ class Steps:
     def __post_init__(self) -> None:
         _check_ends(self.start, self.end)
         _check("until", self.until, 0, 1)
-        if self.levels < 2:
+        if not is_integer(self.levels, least=2):
             raise reject("levels", self.levels, "an integer of at least 2")
 
     def value(self, step: int, total: int) -> float:
@@ -111,7 +111,7 @@ class Exponential:
 
     def __post_init__(self) -> None:
         _check_ends(self.start, self.end)
-        if not self.rate > 0:
+        if not (is_number(self.rate) and self.rate > 0):
             raise reject("rate", self.rate, "a positive number per step")
 
     def value(self, step: int, total: int) -> float:

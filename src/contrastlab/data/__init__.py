@@ -41,7 +41,7 @@ from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
 from contrastlab.data.text.sources import TEXTS, load_sentences
-from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown
+from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
 
 __all__ = [
     "OWN",
@@ -213,6 +213,7 @@ def load(
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
         ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
         CorruptFileError: a stored image or table cannot be read.
+        StorageError: a file or folder that may not be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
     if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
@@ -238,8 +239,15 @@ def _named(name: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise MissingDataError(f"{name}: {error.filename} does not exist") from error
+    except PermissionError as error:
+        raise unreadable(f"{name}: {error.filename or 'a file'}", error) from error
     except (OSError, EOFError, ValueError, LookupError, csv.Error) as error:
-        raise CorruptFileError(f"{name}: its files cannot be read: {error!r}") from error
+        raise CorruptFileError(f"{name}: its files cannot be read: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """The kind of an error and what it says: ``repr`` of an OSError leaves out the path."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
 
 
 def _writable(name: str) -> bool:

@@ -12,10 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.data.images.sampling import sample_boxes
-from contrastlab.errors import NotApplicableError
+from contrastlab.errors import ContrastLabError, NotApplicableError
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
@@ -166,6 +166,9 @@ def batches(
 
     Returns:
         ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
+
+    Raises:
+        CorruptFileError: a file cannot be decoded; whoever decodes, the message is one line.
     """
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
@@ -175,11 +178,14 @@ def batches(
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
     loader = DataLoader(
-        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals,
+        _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals, collate_fn=_collate,
         batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
         pin_memory=torch.device(device).type == "cuda", prefetch_factor=4 if workers else None,
     )  # fmt: skip
-    for chosen, images in loader:
+    for made in loader:
+        if isinstance(made, Exception):
+            raise made
+        chosen, images = made
         yield chosen.to(device, non_blocking=True), images.to(device, non_blocking=True)
 
 
@@ -203,15 +209,34 @@ def _leave_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _Images(torch.utils.data.Dataset[tuple[int, Tensor]]):
+def _collate(items: list[tuple[int, Tensor] | Exception]) -> Any:
+    """A batch of items, or the first error among them."""
+    for item in items:
+        if isinstance(item, Exception):
+            return item
+    return default_collate(items)
+
+
+class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
+    """Items, or the error that reading one gives: an error that a worker raises arrives with the text of a traceback.
+
+    What nobody foresaw is raised, so that its traceback is seen.
+    """
+
     def __init__(self, source: Source, crop: Crops | None) -> None:
         self.source, self.crop = source, crop
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor]:
-        index, number = which
+    def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor] | Exception:
+        try:
+            return self.read(*which)
+        except (ContrastLabError, OSError) as error:
+            return error
+
+    def read(self, index: int, number: int) -> tuple[int, Tensor]:
+        """The item at ``index``, which comes as the ``number``-th of the order."""
         if self.crop is None:
             return index, self.source[index]
         if isinstance(self.source, Videos):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from contrastlab.choices import ROW_PER_ITEM
 from contrastlab.clusters import kmeans
-from contrastlab.errors import reject
+from contrastlab.errors import is_number, reject
 from contrastlab.keys import distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
@@ -33,7 +33,7 @@ class Bank(Keys):
     why_views = " (the bank holds the other)"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate < 1:
+        if not (is_number(self.rate) and 0 <= self.rate < 1):
             raise reject("rate", self.rate, "a number from 0 up to, not including, 1")
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab.choices import ONE_POSITIVE, Choices, Need
-from contrastlab.errors import reject
+from contrastlab.errors import check_flag, is_integer, is_number, reject
 from contrastlab.keys import base, distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import momentum_update
@@ -40,11 +40,12 @@ class InBatch(Keys):
     def __post_init__(self) -> None:
         if self.against not in ("both", "across", "within"):
             raise reject("against", self.against, "'both', 'across' or 'within'")
-        if self.momentum is not None and not 0 <= self.momentum <= 1:
+        check_flag("symmetric", self.symmetric)
+        if self.momentum is not None and not (is_number(self.momentum) and 0 <= self.momentum <= 1):
             raise reject("momentum", self.momentum, "None, or a number from 0 to 1")
         if self.momentum is not None and self.against != "across":
             raise reject("against", self.against, "'across' with a momentum encoder: keys are of the other view")
-        if self.predictor is not None and (self.momentum is None or self.predictor < 1):
+        if self.predictor is not None and (self.momentum is None or not is_integer(self.predictor)):
             raise reject("predictor", self.predictor, "None, or a width of at least 1 with a momentum encoder")
 
     def views_asked(self, streams: int, further: int) -> int:

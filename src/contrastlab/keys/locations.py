@@ -34,6 +34,10 @@ class Locations(Keys):
 
     block: str = "conv4"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.block, str):
+            raise reject("block", self.block, "the name of a block, such as 'conv4'")
+
     @property
     def bounds_information(self) -> bool:
         """False: the locations of one item come together, so they are no independent samples."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import reject
+from contrastlab.errors import is_integer, reject
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
 
@@ -32,7 +32,7 @@ class Pixels(Keys):
     width: int = 32
 
     def __post_init__(self) -> None:
-        if self.width < 1:
+        if not is_integer(self.width):
             raise reject("width", self.width, "an integer of at least 1")
 
     @property

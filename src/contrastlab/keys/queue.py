@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.choices import FURTHER_KEYS
-from contrastlab.errors import reject
+from contrastlab.errors import check_flag, is_integer, is_number, reject
 from contrastlab.keys import distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import in_groups, local_groups, momentum_update
@@ -40,12 +40,13 @@ class Queue(Keys):
     further_view: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise reject("size", self.size, "a positive number of keys")
-        if not 0 <= self.momentum <= 1:
+        if not is_integer(self.size):
+            raise reject("size", self.size, "a positive integer, the number of keys")
+        if not (is_number(self.momentum) and 0 <= self.momentum <= 1):
             raise reject("momentum", self.momentum, "a number from 0 to 1")
-        if self.shuffle_groups < 1:
+        if not is_integer(self.shuffle_groups):
             raise reject("shuffle_groups", self.shuffle_groups, "an integer of at least 1")
+        check_flag("further_view", self.further_view)
 
     @property
     def offers(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
 from contrastlab.choices import Part, view_count
-from contrastlab.errors import reject
+from contrastlab.errors import is_number, reject
 from contrastlab.keys import Keys
 from contrastlab.methods.description import CHOICES, build, foreign_code, plain, types_of
 from contrastlab.negatives import Negatives
@@ -34,7 +34,8 @@ class Recipe:
         note: where text, table and code of the paper disagree.
 
     Raises:
-        ArgumentError: a temperature that is not positive, or a part whose class is no dataclass.
+        ArgumentError: a temperature that is no positive number, a choice that is no part of its kind, or a part whose
+            class is no dataclass.
         NotApplicableError: a combination that cannot be computed, with the reason.
     """
 
@@ -49,7 +50,8 @@ class Recipe:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
+        self._check_types()
+        if not (is_number(self.temperature) and self.temperature > 0):
             raise reject("temperature", self.temperature, "a positive number")
         for name, part in self.choices().items():
             if part is not None and "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its
@@ -63,6 +65,21 @@ class Recipe:
                 if need.offer not in offers:
                     raise errors.NotApplicableError(f"{self.name}: {need.reason}")
         self.objective.check(self.temperature)
+
+    def _check_types(self) -> None:
+        """Refuse a part of another choice, and a class in place of one of its instances."""
+        if isinstance(self.views, type) or not all(hasattr(self.views, each) for each in ("count", "streams", "pairs")):
+            raise reject("views", self.views, "views, such as Augmented()")
+        kinds: tuple[tuple[str, type, str], ...] = (
+            ("negatives", Negatives, "negatives, such as Uniform()"),
+            ("positives", Positives, "positives, such as One()"),
+            ("objective", Objective, "an objective, such as InfoNCE()"),
+        )
+        if self.keys is not None:
+            kinds = (("keys", Keys, "keys, such as Bank(), or None"), *kinds)
+        for name, kind, accepted in kinds:
+            if not isinstance(getattr(self, name), kind):
+                raise reject(name, getattr(self, name), accepted)
 
     def _parts(self) -> tuple[Part, ...]:
         """The choices that have needs, in the order in which they are looked at; views are asked for by the others."""

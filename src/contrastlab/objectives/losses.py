@@ -116,7 +116,7 @@ def f_micl(
     Args:
         own: ``[B]`` or ``[B, M]`` log u of the positives.
         negatives: ``[B, K]`` log u of the negatives.
-        present: ``[B, K]`` which of them are there; at least one per query.
+        present: ``[B, K]`` which of them are there; a query without any has the term of its positives alone.
         divergence: the divergence, by its f.
         weight: α.
         similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u) (the paper's cosine
@@ -131,7 +131,7 @@ def f_micl(
     else:
         second = divergence.conjugate(second)
     positives = first.mean(1) if first.dim() == 2 else first
-    return weight * torch.where(present, second, 0.0).sum(1) / present.sum(1) - positives
+    return weight * torch.where(present, second, 0.0).sum(1) / present.sum(1).clamp(min=1) - positives
 
 
 def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 from contrastlab import choices, divergences
 from contrastlab.choices import Choices, Need
 from contrastlab.divergences import Divergence
-from contrastlab.errors import reject
-from contrastlab.objectives.base import Objective, Scores
+from contrastlab.errors import is_number, reject
+from contrastlab.objectives.base import ABSENT, Objective, Scores
 from contrastlab.objectives.losses import f_micl, row_logsumexp
 
 
@@ -52,7 +52,7 @@ class FMICL(_Pairwise):
     def __post_init__(self) -> None:
         _ = self.f
         for name, value in (("weight", self.weight), ("mu", self.mu)):
-            if not (math.isfinite(value) and value > 0):
+            if not (is_number(value) and value > 0):
                 raise reject(name, value, "a positive number")
         if self.similarity not in ("gaussian", "cosine"):
             raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
@@ -162,20 +162,29 @@ class AlignUniform(_Pairwise):
     def __post_init__(self) -> None:
         for name in ("align", "uniform", "t"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (is_number(value) and value > 0):
                 raise reject(name, value, "a positive number")
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B, 2]``: squared distance to the positive, and log of the mean over the negatives; see :meth:`reduce`."""
+        """``[B, 2]``: squared distance to the positive, and log of the mean over the negatives; see :meth:`reduce`.
+
+        The second is :data:`ABSENT` for a query without negatives.
+        """
         scores.require_pairs("AlignUniform")
         apart = 2 - 2 * scores.own / scores.highest
         others = -self.t * (2 - 2 * scores.negatives / scores.highest)
-        log_mean = row_logsumexp(others) - scores.present.sum(1).to(others.dtype).log()
+        count = scores.present.sum(1)
+        log_mean = row_logsumexp(others) - count.clamp(min=1).to(others.dtype).log()
+        log_mean = torch.where(count > 0, log_mean, ABSENT)
         return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_mean], 1)
 
     def reduce(self, rows: Tensor) -> Tensor:
-        """Scalar loss of the ``[B, 2]`` rows of a whole batch."""
-        return self.align * rows[:, 0].mean() + self.uniform * (torch.logsumexp(rows[:, 1], 0) - math.log(len(rows)))
+        """Scalar loss of the ``[B, 2]`` rows of a whole batch; queries without negatives are aligned, not spread."""
+        there = rows[:, 1] > ABSENT / 2
+        # in float64, so that the logarithm is rounded once
+        count = there.sum().clamp(min=1).double().log().to(rows.dtype)
+        log_mean = torch.where(there.any(), torch.logsumexp(rows[:, 1], 0) - count, 0.0)
+        return self.align * rows[:, 0].mean() + self.uniform * log_mean
 
     @property
     def latex(self) -> str:
@@ -199,7 +208,7 @@ class Spectral(_Pairwise):
         scores.require_pairs("Spectral")
         squares = torch.where(scores.present, scores.negatives, 0.0) ** 2
         own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
-        return squares.sum(1) / scores.present.sum(1) - 2 * own
+        return squares.sum(1) / scores.present.sum(1).clamp(min=1) - 2 * own
 
     @property
     def latex(self) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import reject
+from contrastlab.errors import check_flag, is_number, reject
 from contrastlab.objectives.base import ABSENT, Objective, Scores
 from contrastlab.objectives.losses import binary_nce, info_nce, local_aggregation, multi_key_info_nce
 
@@ -24,6 +24,9 @@ class InfoNCE(Objective):
     """Softmax classification of the positive among the keys (vince Eq. 2; ring Eq. 1)."""
 
     positive_in_denominator: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("positive_in_denominator", self.positive_in_denominator)
 
     @property
     def offers(self) -> frozenset[str]:
@@ -77,7 +80,7 @@ class BinaryNCE(Objective):
     kappa: float | None = KAPPA
 
     def __post_init__(self) -> None:
-        if self.kappa is not None and not (math.isfinite(self.kappa) and self.kappa > 0):
+        if self.kappa is not None and not (is_number(self.kappa) and self.kappa > 0):
             raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
 
     def needs(self, given: Choices) -> Iterator[Need]:
@@ -122,7 +125,7 @@ class LocalAggregation(Objective):
     floor: float = 1e-7
 
     def __post_init__(self) -> None:
-        if not 0 < self.floor < 1:
+        if not (is_number(self.floor) and 0 < self.floor < 1):
             raise reject("floor", self.floor, "a number between 0 and 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:

@@ -17,7 +17,7 @@ from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
-from contrastlab.errors import NotApplicableError
+from contrastlab.errors import NotApplicableError, is_integer, reject
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
@@ -79,6 +79,16 @@ class Cell:
         own = data.load(self.column.data, where.data_root)
         return own, data.load(self.column.on, where.data_root) if self.column.on else own
 
+    def check(self, splits: tuple[Splits, Splits]) -> None:
+        """Refuse data that the recipe cannot see, or the task cannot be scored on, before anything is trained.
+
+        Raises:
+            NotApplicableError: with the reason.
+        """
+        own, on = splits
+        self.recipe.views.channels(own.pretrain.channels)
+        self.task.check(on)
+
     def stored(self, where: Where, splits: tuple[Splits, Splits] | None = None) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
         own, on = splits or self.data(where)
@@ -113,21 +123,17 @@ class Cell:
         """
         one_thread(self.profile)
         tag = f"[{self.method} seed {self.seed}]"
-        settings, recipe, task = self.settings, self.recipe, self.task
         splits = self.data(where)
         own, on = splits
         try:
-            recipe.views.channels(own.pretrain.channels)
-            if task.modality not in ("any", on.test.modality):
-                raise NotApplicableError(
-                    f"{task.name} is a task for {task.modality}s; {on.name} has {on.test.modality}s"
-                )
+            self.check(splits)
         except NotApplicableError as reason:
             return Unavailable(self.method, str(reason))
         if where.alone and where.resume and (known := self.stored(where, splits)) is not None:
             log(f"{tag} stored: {self.text(known)}")
             return self._asked(known)
-        run = Run(recipe, settings, own, self.seed, Path(where.out_dir))
+        settings = self.settings
+        run = Run(self.recipe, settings, own, self.seed, Path(where.out_dir))
         files.make_folder(Path(where.out_dir))
         # of several processes the first decides whatever files and locks say: the others may look at another moment
         fabric = where.fabric(settings.precision)
@@ -269,9 +275,12 @@ def cell(
 
     Raises:
         UnknownNameError: unknown data set, method, column or profile.
+        ArgumentError: ``seed`` is out of range.
         MissingDataError: the data set is not there; the message says where it was looked for.
         NonFiniteLossError: training diverged; nothing is stored.
     """
+    if not is_integer(seed, least=0) or seed >= 2**32:
+        raise reject("seed", seed, "an integer from 0 to 2**32 - 1")
     columns = plan.select(dataset, "all" if column is None else column)
     name = next(iter(columns))
     method = plan.resolve(method)

@@ -80,7 +80,7 @@ class Run:
     settings: Settings
     data: Splits
     seed: int = 0
-    root: Path = Path("runs")
+    root: Path | str = Path("runs")
 
     @property
     def trained(self) -> bool:
@@ -105,7 +105,7 @@ class Run:
     @property
     def folder(self) -> Path:
         """Where the artefact is, or will be."""
-        return self.root / "encoders" / self.hash[:16]
+        return Path(self.root) / "encoders" / self.hash[:16]
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
         """The trained encoders, one per stream, in evaluation mode.

@@ -189,7 +189,7 @@ def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, R
         try:
             if isinstance(splits, NotApplicableError):
                 raise splits
-            cell.recipe.views.channels(splits[0].pretrain.channels)
+            cell.check(splits)
         except NotApplicableError as reason:
             known[cell] = Unavailable(cell.method, str(reason))
             log_once(f"[{cell.method}] n/a: {reason}")

@@ -76,6 +76,7 @@ class Action(Described):
 
     name: ClassVar[str] = "action"
     modality: ClassVar[str] = "clip"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("action", "action recognition accuracy", error="bootstrap", items="test clips"),
     )

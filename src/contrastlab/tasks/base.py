@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from contrastlab.errors import reject
+from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 
@@ -154,6 +154,13 @@ class Task(Protocol):
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""
 
+    def check(self, data: Any) -> None:
+        """Refuse splits that the task cannot be scored on, before anything is trained for it.
+
+        Raises:
+            NotApplicableError: naming the data and the reason.
+        """
+
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """Every metric of the task, by name.
 
@@ -166,7 +173,28 @@ class Task(Protocol):
 
 
 class Described:
-    """``identity`` of a frozen dataclass."""
+    """``identity`` of a frozen dataclass, and which data fit its class."""
+
+    name: ClassVar[str]
+    modality: ClassVar[str]
+    tells_classes_apart: ClassVar[bool] = False
+    """Whether the score is the share of items whose class is found, so that one class leaves nothing to find."""
+
+    def check(self, data: Any) -> None:
+        """Refuse splits that the task cannot be scored on, before anything is trained for it.
+
+        Raises:
+            NotApplicableError: another modality, no labels, or one class; the message names the data.
+        """
+        if self.modality not in ("any", data.test.modality):
+            raise NotApplicableError(
+                f"{self.name} is a task for {self.modality}s; {data.name} has {data.test.modality}s"
+            )
+        if self.tells_classes_apart and len(data.train.labels.unique()) < 2:
+            only = data.train.classes[int(data.train.labels[0])]
+            raise NotApplicableError(
+                f"{data.name} has one class, {only!r}: {self.name} tells classes apart and needs at least two"
+            )
 
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""

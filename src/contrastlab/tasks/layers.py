@@ -170,6 +170,7 @@ class Layers(Described):
 
     name: ClassVar[str] = "layers"
     modality: ClassVar[str] = "image"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(Metric(name, f"linear accuracy at {name}") for name in NAMES),
         *(Metric(name + _MLP, f"accuracy with a hidden layer at {name}") for name in NAMES),

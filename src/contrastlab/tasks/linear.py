@@ -24,8 +24,10 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``.
 
     Raises:
-        ArgumentError: ``top`` leaves no class out, so that nothing could be wrong.
+        ArgumentError: there is one class, or ``top`` leaves none out, so that nothing could be wrong.
     """
+    if scores.shape[1] < 2:
+        raise reject("scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
     if not 1 <= top < scores.shape[1]:
         raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
@@ -146,6 +148,7 @@ class Linear(Described):
 
     name: ClassVar[str] = "linear"
     modality: ClassVar[str] = "any"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("linear", "linear accuracy"),
         Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),

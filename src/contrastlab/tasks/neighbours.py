@@ -91,6 +91,7 @@ class Neighbours(Described):
 
     name: ClassVar[str] = "neighbours"
     modality: ClassVar[str] = "any"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("knn200", "200-NN accuracy"),
         Metric("nn1", "1-NN accuracy"),

@@ -40,6 +40,7 @@ class OneView(Described):
     view: ClassVar[str] = "L"
     name: ClassVar[str] = "one_view"
     modality: ClassVar[str] = "any"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("linear_L", "linear accuracy from L", items="test items"),)
 
     @classmethod

@@ -57,6 +57,7 @@ class Transfer(Described):
 
     name: ClassVar[str] = "transfer"
     modality: ClassVar[str] = "any"
+    tells_classes_apart: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("transfer", "transfer accuracy"),)
 
     @classmethod

@@ -27,7 +27,7 @@ class Augmented:
     count: int = 1
 
     def __post_init__(self) -> None:
-        if self.count < 1:
+        if not errors.is_integer(self.count):
             raise errors.reject("count", self.count, "an integer >= 1")
 
     @property

@@ -50,7 +50,7 @@ class Jigsaw:
 
     def __post_init__(self) -> None:
         _ = self._base
-        if not 0 < self.weight < 1:
+        if not (errors.is_number(self.weight) and 0 < self.weight < 1):
             raise errors.reject("weight", self.weight, "a number between 0 and 1")
         if self.against not in ("own", "other"):
             raise errors.reject("against", self.against, "'own' or 'other'")

@@ -31,7 +31,7 @@ class Offset:
     distance: int = 64
 
     def __post_init__(self) -> None:
-        if self.distance < 0:
+        if not errors.is_integer(self.distance, least=0):
             raise errors.reject("distance", self.distance, "a number of pixels, at least 0")
 
     @property

@@ -35,9 +35,9 @@ class Split:
     scaling: Literal["range", "released"] = "range"
 
     def __post_init__(self) -> None:
-        if self.space not in colour.SPACES:
+        if not isinstance(self.space, str) or self.space not in colour.SPACES:
             raise errors.unknown("space", self.space, colour.SPACES)
-        if self.count < 1:
+        if not errors.is_integer(self.count):
             raise errors.reject("count", self.count, "an integer >= 1")
         if self.scaling not in ("range", "released"):
             raise errors.reject("scaling", self.scaling, "'range' or 'released'")

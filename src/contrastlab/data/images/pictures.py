@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from contrastlab.data import limits
-from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, unreadable
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
@@ -34,6 +34,7 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
     Raises:
         CorruptFileError: it is not a picture of one of :data:`FORMATS`, here or where its pixels are read inside.
         TooLargeError: it has more pixels than :data:`contrastlab.data.limits.MAX_PIXELS`.
+        StorageError: it may not be read.
         FileNotFoundError: it is not there.
     """
     where = where or ("an image" if isinstance(source, bytes) else str(source))
@@ -43,6 +44,8 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
             yield image
     except FileNotFoundError:
         raise
+    except PermissionError as error:
+        raise unreadable(where, error) from error
     except Image.DecompressionBombError as error:
         count = re.search(r"[0-9]+ pixels", str(error))
         raise TooLargeError(

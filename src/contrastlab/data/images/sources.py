@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -159,7 +159,7 @@ class _Listing:
 
 def _image_paths(folder: Path) -> list[Path]:
     found, seen = [], set()
-    for parent, subfolders, names in os.walk(folder, followlinks=True):
+    for parent, subfolders, names in os.walk(folder, onerror=_raise, followlinks=True):
         place = os.path.realpath(parent)
         if place in seen:  # a link leads to a folder above it
             subfolders.clear()
@@ -169,6 +169,11 @@ def _image_paths(folder: Path) -> list[Path]:
         chosen = (n for n in names if os.path.splitext(n)[1].lower() in SUFFIXES and not n.startswith("."))
         found += [Path(parent, name) for name in sorted(chosen)]
     return found
+
+
+def _raise(error: OSError) -> NoReturn:
+    # os.walk leaves out a folder that it cannot list unless it is told otherwise
+    raise error
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -223,6 +228,7 @@ def load_folder(name: str, location: str) -> Splits:
         ArgumentError: the test folder has a class that the training folder lacks, or a name is not UTF-8.
         TooLargeError: a picture has too many pixels, see :mod:`contrastlab.data.limits`.
         CorruptFileError: a file cannot be decoded.
+        StorageError: a file or folder that may not be read.
     """
     path = own_path(name, location).resolve()
     if not path.is_dir():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -39,12 +41,16 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
     return shuffled[:n].sort().values
 
 
-def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
+def hold_out(
+    labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = ()
+) -> tuple[Tensor, Tensor]:
     """A stratified split of the labelled images, always the same for the same labels.
 
     Args:
         labels: int64 ``[N]``; images with label −1 enter neither part.
         fraction: share of each class that is held out, rounded, but at least one image and never all.
+        name: of the data set, for the error.
+        classes: names of the classes, for the error.
 
     Returns:
         Indices kept and indices held out, both ascending.
@@ -57,8 +63,10 @@ def hold_out(labels: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
     for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
+            which = f"class {classes[label]!r}" if classes else f"class {label}"
             raise NotApplicableError(
-                f"class {label} has one image: a split into train and test needs at least two of each class"
+                f"{f'{name}: ' if name else ''}{which} has one image: a split into train and test needs at least two of"
+                " each class"
             )
         rows = rows[torch.randperm(len(rows), generator=generator)]
         count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)

@@ -54,7 +54,7 @@ def _assemble(name: str, train: ImageSet | StreamedImages, test: ImageSet | Stre
         return UnlabelledSplits(name, train, note)
     pretrain = train
     if test is None:
-        kept, held = hold_out(train.labels)
+        kept, held = hold_out(train.labels, name=name, classes=train.classes)
         test = train.subset(held)
         if len(known) < len(train):
             loose = (train.labels < 0).nonzero().flatten()

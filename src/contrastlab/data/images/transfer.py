@@ -120,7 +120,7 @@ def _flowers(name: str, folder: Path) -> Splits:
     paths = [f"jpg/image_{k:05d}.jpg" for k in range(1, len(labels) + 1)]
     pool = _streamed(name, folder, paths, labels.tolist(), [str(k + 1) for k in range(int(labels.max()) + 1)])
     note = "VGG Flower 102, all its parts pooled, stratified 80/20 split"
-    return _held_out(name, pool, hold_out(pool.labels), note)
+    return _held_out(name, pool, hold_out(pool.labels, name=name, classes=pool.classes), note)
 
 
 def _fungi(name: str, folder: Path) -> Splits:
@@ -219,7 +219,7 @@ def _signs(name: str, root: Path) -> Splits:
     pool, tracks, note = _frames(root)
     if name == "trafficsign":
         note += "; random 80/20 split per image, so that frames of one physical sign are on both sides (it leaks)"
-        return _held_out(name, pool, hold_out(pool.labels), note)
+        return _held_out(name, pool, hold_out(pool.labels, name=name, classes=pool.classes), note)
     note += "; 80/20 split by track: no physical sign is on both sides"
     return _held_out(name, pool, hold_out_groups(pool.labels, tracks), note)
 
@@ -239,7 +239,8 @@ def _mnist_t10k(name: str, folder: Path) -> Splits:
     )
     images = torch.from_numpy(pixels.copy()).reshape(-1, 1, 28, 28)
     pool = ImageSet(name, images, torch.from_numpy(labels.astype(np.int64)), tuple(map(str, range(10))))
-    return _held_out(name, pool, hold_out(pool.labels), "the test digits of MNIST alone, stratified 80/20 split")
+    note = "the test digits of MNIST alone, stratified 80/20 split"
+    return _held_out(name, pool, hold_out(pool.labels, name=name, classes=pool.classes), note)
 
 
 def _omniglot(name: str, folder: Path) -> Splits:

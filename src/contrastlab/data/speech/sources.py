@@ -52,7 +52,7 @@ def _need(name: str, folder: Path, how: str) -> None:
 
 
 def _split(name: str, pool: WaveFiles | WaveSet, note: str) -> Splits:
-    kept, held = hold_out(pool.labels)
+    kept, held = hold_out(pool.labels, name=name, classes=pool.classes)
     train = pool.subset(kept)
     return Splits(name, train, train, pool.subset(held), note)
 
