@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastlab import data, keys, methods, negatives, objectives, papers, positives, schedules, views
+from contrastlab import data, keys, methods, negatives, objectives, papers, positives, results, schedules, views
 from contrastlab.choices import Part
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.methods.description import foreign_code
@@ -501,20 +501,21 @@ def test_an_impossible_cross_says_why(name) -> None:
 
 
 def test_a_part_from_outside_is_another_run_once_its_code_is_another(tmp_path, monkeypatch) -> None:
-    """The hash of a run has the source of what this package cannot know; a description has not."""
+    """The hashes of a run and of a result have the source of what this package cannot know."""
     code = "from dataclasses import dataclass\nfrom contrastlab import negatives\n\n@dataclass(frozen=True)\n"
     code += "class OddPart(negatives.Every):\n    def select(self, *given, **named):\n        return None  # {}\n"
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "odd_part", raising=False)
-    seen = []
+    seen, setups = [], []
     for comment in ("first", "edited later", "first"):
         (tmp_path / "odd_part.py").write_text(code.format(comment))
         module = importlib.reload(importlib.import_module("odd_part"))
         recipe = replace(methods.get("ring/ir"), negatives=module.OddPart())
         seen.append(recipe.identity()["code"])
         assert recipe.describe()["negatives"] == {"type": "OddPart"}
-        assert "code" not in recipe.describe()
+        setups.append(results.setup(recipe.describe(), {}, "linear", {}))
     assert seen[0] == seen[2] != seen[1]
+    assert setups[0] == setups[2] != setups[1]
     assert "code" not in methods.get("ring/ir").identity()
 
 

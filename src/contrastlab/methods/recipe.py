@@ -17,6 +17,8 @@ from contrastlab.positives import Positives
 from contrastlab.schedules import Schedule
 from contrastlab.views import Augmented, Views
 
+_OF_VIEWS = ("count", "streams", "pairs")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -50,13 +52,9 @@ class Recipe:
     note: str = ""
 
     def __post_init__(self) -> None:
-        self._check_types()
+        self._check_parts()
         if not (is_number(self.temperature) and self.temperature > 0):
             raise reject("temperature", self.temperature, "a positive number")
-        for name, part in self.choices().items():
-            if part is not None and "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its
-                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
-                raise reject(name, type(part).__name__, accepted)
         offers = {view_count(self.views.count)}.union(
             getattr(self.views, "offers", ()), *(part.offers for part in self._parts())
         )
@@ -66,20 +64,19 @@ class Recipe:
                     raise errors.NotApplicableError(f"{self.name}: {need.reason}")
         self.objective.check(self.temperature)
 
-    def _check_types(self) -> None:
-        """Refuse a part of another choice, and a class in place of one of its instances."""
-        if isinstance(self.views, type) or not all(hasattr(self.views, each) for each in ("count", "streams", "pairs")):
-            raise reject("views", self.views, "views, such as Augmented()")
-        kinds: tuple[tuple[str, type, str], ...] = (
-            ("negatives", Negatives, "negatives, such as Uniform()"),
-            ("positives", Positives, "positives, such as One()"),
-            ("objective", Objective, "an objective, such as InfoNCE()"),
-        )
-        if self.keys is not None:
-            kinds = (("keys", Keys, "keys, such as Bank(), or None"), *kinds)
-        for name, kind, accepted in kinds:
-            if not isinstance(getattr(self, name), kind):
-                raise reject(name, getattr(self, name), accepted)
+    def _check_parts(self) -> None:
+        """Refuse a part of another choice, a class in place of its instance, and a part that is no dataclass."""
+        for name, part in self.choices().items():
+            if name == "keys" and part is None:
+                continue
+            kind = CHOICES[name]
+            # views have no base class: they are known by what they state
+            fits = isinstance(part, kind) if isinstance(kind, type) else all(hasattr(part, each) for each in _OF_VIEWS)
+            if isinstance(part, type) or not fits:
+                raise reject(name, part, f"a part of this choice, such as {next(iter(types_of(name)))}()")
+            if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
+                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
+                raise reject(name, type(part).__name__, accepted)
 
     def _parts(self) -> tuple[Part, ...]:
         """The choices that have needs, in the order in which they are looked at; views are asked for by the others."""
@@ -152,7 +149,7 @@ class Recipe:
     def identity(self) -> dict[str, Any]:
         """All that determines what the method computes, as plain values: rows of two tables may share it.
 
-        Of a part that is defined outside this package it has a hash of the code, so that an edit makes another run.
+        Of a part from outside this package it has a hash of the code: an edit makes another run, and another result.
         """
         out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
         foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
@@ -160,9 +157,7 @@ class Recipe:
 
     def describe(self) -> dict[str, Any]:
         """:meth:`identity` and the name, for a stored result; fields that have their default are left out."""
-        described = self.identity()
-        described.pop("code", None)
-        return {"name": self.name, **described}
+        return {"name": self.name, **self.identity()}
 
     @property
     def equation(self) -> str:
