@@ -68,7 +68,8 @@ def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     """A stored description, of today or with all of its fields written out, as ``Recipe.describe`` gives it today.
 
     Args:
-        description: ``temperature``, the five choices and, if it is there, ``name``.
+        description: ``temperature``, the five choices and, where they are there, ``name`` and the ``code`` of parts
+            from outside this package.
 
     Returns:
         The description without the fields that have their defaults.
@@ -77,18 +78,18 @@ def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
         UnknownNameError: a choice, type of part or field that does not exist.
         ArgumentError: a missing choice, or a value that its part does not accept.
     """
-    wanted = ("name", "temperature", *CHOICES)
+    wanted = ("name", "temperature", *CHOICES, "code")
     for name in description:
         if name not in wanted:
             raise errors.unknown("entry of a recipe's description", name, wanted)
-    for name in wanted[1:]:
+    for name in wanted[1:-1]:
         if name not in description:
             raise errors.reject("description", sorted(description), f"one with {name!r}")
     out = {name: plain(description[name]) for name in wanted[:2] if name in description}
     for name in CHOICES:
         part = description[name]
         out[name] = None if part is None else plain(build(name, part, types_of(name)))
-    return out
+    return {**out, **({"code": dict(description["code"])} if "code" in description else {})}
 
 
 def _default(field: Field[Any]) -> Any:
