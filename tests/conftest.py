@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +33,26 @@ def pictures() -> Callable[..., ImageSet]:
         return ImageSet(f"pictures/{seed}", pixels, torch.arange(count) % 2, ("even", "odd"))
 
     return make
+
+
+@pytest.fixture
+def deny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``deny(function, path)``: ``function`` says of ``path`` what the system says of what a user may not read.
+
+    Rights alone would not do: CI's user may read all.
+    """
+
+    def deny(function: str, denied: Path, module: object = os) -> None:
+        allowed = getattr(module, function)
+
+        def asked(path: object = ".", *arguments: object, **options: object) -> object:
+            if isinstance(path, str | os.PathLike) and Path(path) == denied:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return allowed(path, *arguments, **options)
+
+        monkeypatch.setattr(module, function, asked)
+
+    return deny
 
 
 @pytest.fixture(scope="session")

@@ -238,9 +238,10 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
     monkeypatch.setattr(jobs, "_STATE", {"where": None})
     monkeypatch.setattr(jobs.Cell, "run", stop)
     key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
-    for _ in range(2):
-        with pytest.raises(errors.ContrastLabError, match="stopped"):
+    for words in (("stopped",), ()):
+        with pytest.raises(jobs._Stopped) as stopped:
             jobs._work([key], False)
+        assert stopped.value.args == words
     assert len(begun) == 1
 
 

@@ -146,6 +146,9 @@ def test_impossible_channels_are_named() -> None:
         Channels(("L", "L"))
     with pytest.raises(ArgumentError, match="names="):
         Channels(("L",), targets=("L",))
+    for wrong in (3, "L", None):
+        with pytest.raises(ArgumentError, match="names=.*a tuple of names"):
+            Channels(wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="graph='half'"):
         Channels(FOUR, "half")  # type: ignore[arg-type]
     with pytest.raises(NotApplicableError, match="needs the channel 'depth'; these items have rgb, label"):

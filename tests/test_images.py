@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -639,25 +640,13 @@ def test_flat_folder_can_be_pretrained_on_and_refuses_to_be_probed(tmp_path: Pat
                 getattr(splits, part)
 
 
-def deny(monkeypatch: pytest.MonkeyPatch, function: str, denied: Path, module: object = os) -> None:
-    """``function`` says of ``denied`` what the system says of what a user may not read; CI's user may read all."""
-    allowed = getattr(module, function)
-
-    def asked(path: object = ".", *arguments: object, **options: object) -> object:
-        if isinstance(path, str | os.PathLike) and Path(path) == denied:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return allowed(path, *arguments, **options)
-
-    monkeypatch.setattr(module, function, asked)
-
-
 @pytest.mark.parametrize("denied", ["bee", "bee/nested", "."])
 def test_a_folder_that_may_not_be_read_is_no_missing_class(
-    denied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    denied: str, tmp_path: Path, deny: Callable[..., None]
 ) -> None:
     write_folder(tmp_path / "ant", 5)
     write_folder(tmp_path / "bee" / "nested", 5, start=50)
-    deny(monkeypatch, "scandir", tmp_path / denied)
+    deny("scandir", tmp_path / denied)
     with pytest.raises(StorageError) as caught:
         data.load(f"folder:{tmp_path}")
     said = str(caught.value)
@@ -666,11 +655,11 @@ def test_a_folder_that_may_not_be_read_is_no_missing_class(
 
 @pytest.mark.parametrize("width", [12, 13], ids=["resident", "streamed"])
 def test_a_file_that_may_not_be_read_is_not_called_corrupt(
-    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, tmp_path: Path, deny: Callable[..., None]
 ) -> None:
     write_folder(tmp_path / "ant", 5)
     picture((width, 10)).save(tmp_path / "ant" / "z.png")
-    deny(monkeypatch, "open", tmp_path / "ant" / "z.png", builtins)
+    deny("open", tmp_path / "ant" / "z.png", builtins)
     with pytest.raises(StorageError, match=r"^\S+z\.png may not be read \(Permission denied\)"):
         data.load(f"folder:{tmp_path}")
 

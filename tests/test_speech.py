@@ -29,6 +29,7 @@ from contrastlab.errors import (
     MissingDataError,
     MissingExtraError,
     NotApplicableError,
+    StorageError,
 )
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import LinearProbe, Settings
@@ -280,6 +281,13 @@ def test_a_users_own_sounds(tmp_path) -> None:
     for path, words in (("none", "no .flac, .ogg, .wav file below"), ("nowhere", "looked for")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")
+
+
+def test_a_folder_of_sounds_that_may_not_be_read_is_no_missing_class(tmp_path, deny) -> None:
+    folder_of_waves(tmp_path)
+    deny("scandir", tmp_path / "dog")
+    with pytest.raises(StorageError, match=r"dog may not be read \(Permission denied\)"):
+        data.load(f"waves:{tmp_path}")
 
 
 # The published layouts

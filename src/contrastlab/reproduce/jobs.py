@@ -159,6 +159,8 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
                         continue
                     done |= dict(zip(group, answers, strict=True))
                     finished(len(group))
+        except _Stopped as stop:
+            raise KeyboardInterrupt(*stop.args) from None
         except BrokenProcessPool as error:
             raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
         finally:
@@ -179,6 +181,10 @@ def visible_devices(where: Where) -> list[str]:
 
 
 _STATE: dict[str, Any] = {}
+
+
+class _Stopped(ContrastLabError):
+    """A worker was asked to stop, or its minutes are over: the first process is told as by Ctrl-C."""
 
 
 def _begin(lines: Any, numbers: Any, where: Where, devices: Sequence[str]) -> None:
@@ -205,7 +211,7 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
         _STATE["lines"].put((_STATE["number"], line))
 
     if _STATE.get("stopped"):  # cells that were handed out before the stop
-        raise ContrastLabError("stopped")
+        raise _Stopped
     one_thread(keys[0][-1])
     try:
         return [_cell(key).run(_STATE["where"], wait=wait, log=log) for key in keys]
@@ -213,7 +219,7 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
         return None
     except KeyboardInterrupt as stop:
         _STATE["stopped"] = True
-        raise ContrastLabError(str(stop)) from None
+        raise _Stopped(*stop.args) from None
 
 
 def _key(cell: Cell) -> Key:

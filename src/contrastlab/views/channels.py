@@ -131,7 +131,10 @@ class Channels:
 
     def __post_init__(self) -> None:
         for field in ("names", "targets"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+            given = getattr(self, field)
+            if not isinstance(given, list | tuple):
+                raise errors.reject(field, given, "a tuple of names, such as ('L', 'ab')")
+            object.__setattr__(self, field, tuple(given))
         if not self.names:
             raise errors.reject("names", self.names, "at least one of " + ", ".join(CHANNELS))
         every = (*self.names, *self.targets)

@@ -14,8 +14,8 @@ import torch
 from contrastlab.data.clips.flow import cached_tvl1
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.clips.videos import VideoFiles
+from contrastlab.data.images.subsets import hold_out
 from contrastlab.data.images.tables import read_parquet
-from contrastlab.data.images.transfer import hold_out_groups
 from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 TRACK = 15
@@ -47,7 +47,7 @@ def _tracks(name: str, root: Path) -> ClipSplits:
     frames = table.images[torch.stack(rows)]
     flow = cached_tvl1(frames, _TRACK_BOUND)
     whole = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
-    kept, held = hold_out_groups(whole.labels, torch.arange(len(whole)))
+    kept, held = hold_out(whole.labels, name=name, classes=table.classes, item="track")
     train, test = whole.subset(kept), whole.subset(held)
     note = (
         "GTSRB, training frames, 32 px JPEG copy; each track is a clip of every second frame, TV-L1 flow; 80/20 split"

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contrastlab.data.folders import files_below
 from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.tables import _align, _assemble, _renamed, _stack, parquet_files, read_parquet, threaded
@@ -157,25 +158,6 @@ class _Listing:
     classes: tuple[str, ...]
 
 
-def _image_paths(folder: Path) -> list[Path]:
-    found, seen = [], set()
-    for parent, subfolders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        place = os.path.realpath(parent)
-        if place in seen:  # a link leads to a folder above it
-            subfolders.clear()
-            continue
-        seen.add(place)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        chosen = (n for n in names if os.path.splitext(n)[1].lower() in SUFFIXES and not n.startswith("."))
-        found += [Path(parent, name) for name in sorted(chosen)]
-    return found
-
-
-def _raise(error: OSError) -> NoReturn:
-    # os.walk leaves out a folder that it cannot list unless it is told otherwise
-    raise error
-
-
 def _subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
 
@@ -186,7 +168,7 @@ def scan(folder: Path, only: Iterable[str] | None = None) -> _Listing:
     labels: list[int] = []
     classes: list[str] = []
     for name in _subfolders(folder) if only is None else sorted(only):
-        inside = [path.relative_to(folder).as_posix() for path in _image_paths(folder / name)]
+        inside = [path.relative_to(folder).as_posix() for path in files_below(folder / name, SUFFIXES)]
         if inside:
             labels += [len(classes)] * len(inside)
             classes.append(name)
@@ -317,7 +299,7 @@ def load_tinyimagenet(root: Path) -> Splits:
     listing = scan(base / "train")
     lines = (base / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
     named = dict(line.split("\t")[:2] for line in lines if "\t" in line)
-    held = [path for path in _image_paths(base / "val" / "images") if path.name in named]
+    held = [path for path in files_below(base / "val" / "images", SUFFIXES) if path.name in named]
     if not listing.paths or not held:
         raise MissingDataError(f"tinyimagenet: no labelled image under {base}; {hint}.")
     strange = sorted({named[path.name] for path in held} - set(listing.classes))

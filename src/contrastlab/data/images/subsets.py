@@ -42,7 +42,7 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 
 
 def hold_out(
-    labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = ()
+    labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
 ) -> tuple[Tensor, Tensor]:
     """A stratified split of the labelled images, always the same for the same labels.
 
@@ -51,12 +51,13 @@ def hold_out(
         fraction: share of each class that is held out, rounded, but at least one image and never all.
         name: of the data set, for the error.
         classes: names of the classes, for the error.
+        item: what a label belongs to, for the error.
 
     Returns:
         Indices kept and indices held out, both ascending.
 
     Raises:
-        NotApplicableError: a class has fewer than two images.
+        NotApplicableError: a class has fewer than two items.
     """
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
@@ -65,8 +66,8 @@ def hold_out(
         if len(rows) < 2:
             which = f"class {classes[label]!r}" if classes else f"class {label}"
             raise NotApplicableError(
-                f"{f'{name}: ' if name else ''}{which} has one image: a split into train and test needs at least two of"
-                " each class"
+                f"{f'{name}: ' if name else ''}{which} has one {item}: a split into train and test needs at least two"
+                " of each class"
             )
         rows = rows[torch.randperm(len(rows), generator=generator)]
         count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)

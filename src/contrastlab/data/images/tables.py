@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab.data import limits
+from contrastlab.data.folders import files_below
 from contrastlab.data.images.pictures import STREAMED_SIDE, chw, decode, opened, square
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
@@ -232,7 +233,7 @@ def _split_of(path: Path) -> str:
 def parquet_files(folder: Path) -> dict[str, list[Path]]:
     """Parquet files anywhere under ``folder``, sorted, by the split that their name or folder tells."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted(files_below(folder, (".parquet",))):
         found.setdefault(_split_of(path.relative_to(folder)), []).append(path)
     return found
 

@@ -177,20 +177,28 @@ def _coco(name: str, folder: Path, annotations: str = "annotations") -> Splits:
 # Traffic signs: filmed, so that 30 frames in a row show one sign ------------------------------------------------------
 
 
-def hold_out_groups(labels: Tensor, groups: Tensor, fraction: float = 0.2) -> tuple[Tensor, Tensor]:
-    """A split that keeps groups of images, such as the frames of a track, together.
+def hold_out_tracks(
+    labels: Tensor, tracks: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = ()
+) -> tuple[Tensor, Tensor]:
+    """A split that keeps the frames of a track together.
 
     Args:
-        labels: int64 ``[N]``; images of one group and different labels are different groups.
-        groups: int64 ``[N]``, from 0.
-        fraction: share of each class's groups that is held out; see :func:`contrastlab.data.images.sets.hold_out`.
+        labels: int64 ``[N]``; tracks of one number and different labels are different tracks.
+        tracks: int64 ``[N]``, from 0.
+        fraction: share of each class's tracks that is held out; see :func:`contrastlab.data.images.subsets.hold_out`.
+        name: of the data set, for the error.
+        classes: names of the classes, for the error.
 
     Returns:
         Indices kept and indices held out, both ascending.
+
+    Raises:
+        NotApplicableError: a class has fewer than two tracks.
     """
-    _, of_image = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-    of_group = torch.empty(int(of_image.max()) + 1, dtype=torch.int64).index_copy_(0, of_image, labels)
-    kept, held = (torch.isin(of_image, chosen).nonzero().flatten() for chosen in hold_out(of_group, fraction))
+    _, of_image = torch.unique(torch.stack([labels, tracks]), dim=1, return_inverse=True)
+    of_track = torch.empty(int(of_image.max()) + 1, dtype=torch.int64).index_copy_(0, of_image, labels)
+    split = hold_out(of_track, fraction, name=name, classes=classes, item="track")
+    kept, held = (torch.isin(of_image, chosen).nonzero().flatten() for chosen in split)
     return kept, held
 
 
@@ -221,7 +229,7 @@ def _signs(name: str, root: Path) -> Splits:
         note += "; random 80/20 split per image, so that frames of one physical sign are on both sides (it leaks)"
         return _held_out(name, pool, hold_out(pool.labels, name=name, classes=pool.classes), note)
     note += "; 80/20 split by track: no physical sign is on both sides"
-    return _held_out(name, pool, hold_out_groups(pool.labels, tracks), note)
+    return _held_out(name, pool, hold_out_tracks(pool.labels, tracks, name=name, classes=pool.classes), note)
 
 
 # Small copies, and a stand-in -----------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contrastlab.data.folders import files_below
 from contrastlab.data.images.sets import Splits, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
 from contrastlab.data.limits import own_path
@@ -234,7 +235,7 @@ def load_waves(name: str, location: str) -> Splits:
     """
     folder = own_path(name, location)
     _need(name, folder, "Give a folder of sound files, sorted into a subfolder a class if there are classes.")
-    paths = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+    paths = sorted(path.relative_to(folder) for path in files_below(folder, SUFFIXES))
     if not paths:
         raise MissingDataError(f"{name}: no {', '.join(sorted(SUFFIXES))} file below {folder}.")
     sounds = [read_wave(folder / path, RATE) for path in paths]
