@@ -151,6 +151,15 @@ def test_no_difference_larger_than_the_end_of_the_interval() -> None:
     assert verdict(made(-0.5, 1.1), 0.5, 0.0) == ("open", None)
 
 
+def test_a_difference_where_none_is_claimed() -> None:
+    at = Decision(8, Difference(3.0, 0.5, 0.001, 7), 0.001, True, True)
+    assert verdict(at, 0.01, 0.0) == ("difference where none is claimed", None)
+    assert verdict(at, 0.01, -0.2, 0) == ("difference where none is claimed", None)
+    assert verdict(at, 0.06, -0.2, 0) == ("open", None)
+    small = Decision(8, Difference(0.6, 0.3, 0.001, 7), 0.001, True, True)
+    assert verdict(small, 0.01, -0.2, 0) == ("no difference larger than", pytest.approx(0.9))
+
+
 @pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
 def test_looking_three_times_keeps_its_promise(truth: float) -> None:
     count, published = 1500, 2.7

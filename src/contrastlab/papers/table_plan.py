@@ -80,9 +80,9 @@ class TablePlan(FrozenModel):
     claims: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="method to further rows that the paper sets it against"
     )
-    signs: dict[str, Literal["+", "-"]] = Field(
+    signs: dict[str, Literal["+", "-", "0"]] = Field(
         default_factory=dict,
-        description="method to the sign of its pair's difference, said in words and not in numbers",
+        description="method to the sign of its pair's difference as the paper's words have it; 0: equally good",
     )
     protocol: Changes = Field(alias="settings", description="the paper's protocol")
     modality: dict[str, Kind] = Field(default_factory=dict)
@@ -333,9 +333,9 @@ class TablePlan(FrozenModel):
             return None, ""
         return round(high - low, 6), "derived"
 
-    def claimed_sign(self, method: str, base: str) -> int:
-        """+1 or -1 where the paper says in words alone which of a pair, in full, is better; 0 where it does not."""
-        return {"+": 1, "-": -1}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "", 0)
+    def claimed_sign(self, method: str, base: str) -> int | None:
+        """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
+        return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
 
     def _printed(self, column: str, row: str) -> tuple[float | None, str]:
         cell = self._find(column, row)

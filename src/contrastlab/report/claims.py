@@ -10,9 +10,7 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,13 +19,14 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from contrastlab import escape, papers, tasks
-from contrastlab.errors import NotApplicableError, UnknownNameError, reject
+from contrastlab import escape, papers
+from contrastlab.errors import reject
 from contrastlab.files import make_folder, write_whole
-from contrastlab.papers import Column, TablePlan
+from contrastlab.papers import TablePlan
 from contrastlab.report import inference, pairs
+from contrastlab.report.claimed import Claim, claimed
 from contrastlab.report.numbers import signed
-from contrastlab.report.rows import scores
+from contrastlab.report.rows import RANDOM_LAB, Scores, scores
 from contrastlab.results import Result
 
 __all__ = [
@@ -53,10 +52,10 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "base": "recipe of the base",
         "published": "the paper's difference; NaN where it says which row is better and prints no number",
         "published_from": "printed: the paper prints the difference; derived: from two printed rows; words: its sign",
-        "claimed_sign": "of the difference in the paper: 1, -1 or 0",
+        "claimed_sign": "of the difference in the paper: 1, -1, or 0 where it claims none",
         "profile": "size and settings of the runs; empty: none is stored",
         "search": "recorded search on held-out training images that chose the settings; empty: none did",
-        "verdict": "same sign, opposite sign, no difference larger than, open, or not run",
+        "verdict": "what may be said (report.inference.Verdict), or not run",
         "bound": "no difference larger than this; NaN for other verdicts",
         "seeds": "seeds that both rows have",
         "differences": "difference of each seed, as seed:difference with blanks between",
@@ -70,6 +69,8 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "high_8": "upper end",
         "low_unpaired": "lower end of Welch's 95 % interval over all seeds of either row, which ignores the pairing",
         "high_unpaired": "upper end",
+        "untrained": "mean of the table's untrained encoder; NaN where it was not run or is a row of the claim",
+        "above_untrained": "whether a row of the claim is better than that; NaN where it is not known",
         "sd": "standard deviation over seeds of a run, both rows pooled",
         "sd_wobble": "the part of it that independent flips of single test items explain",
         "discordant": "percent of the test items that only one of two runs of the same seed has right, mean over seeds",
@@ -92,65 +93,26 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
 
     Returns:
         A line for each claim and profile with results, and for a claim without any one that says so. Other data than
-        the paper's have lines where there are results; they stand for a column of it. Columns: :data:`COLUMNS`.
+        the paper's have lines where there are results; they stand for a column of it. What two tables of a paper
+        print of the same runs is one line. Columns: :data:`COLUMNS`.
     """
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
-        by_data: dict[str, list[_Claim]] = {}
-        for claim in _claims(plan, results):
+        by_data: dict[str, list[Claim]] = {}
+        for claim in claimed(plan, results):
             by_data.setdefault(claim.column.data, []).append(claim)
         for dataset, made in by_data.items():
             lines += _of_data(made, [r for r in results if r.dataset == dataset])
-    return pd.DataFrame(lines, columns=list(COLUMNS))
+    every = pd.DataFrame(lines, columns=list(COLUMNS))
+    first = every.groupby([*_SAME, "setup_method", "setup_base"], dropna=False)["table"].transform("first")
+    return every[every["table"] == first].reset_index(drop=True)
 
 
-@dataclass(frozen=True)
-class _Claim:
-    plan: TablePlan
-    name: str
-    column: Column
-    method: str
-    base: str
-    published: float
-    source: str
-    sign: int
-
-    def line(self) -> dict[str, Any]:
-        plan, metric = self.plan, tasks.metric(self.column.metric)
-        return {
-            "paper": plan.paper, "table": plan.table, "column": self.name, "stands_for": self.column.stands_for,
-            "dataset": self.column.data, "on": self.column.on, "metric": metric.name, "unit": metric.gap,
-            "claim": f"{plan.label(self.method)} − {plan.label(self.base)}", "method": self.method, "base": self.base,
-            "published": self.published, "published_from": self.source, "claimed_sign": self.sign, "profile": "",
-            "search": "", "verdict": "not run", "seeds": 0, "used": 0, "differences": "",
-        }  # fmt: skip
-
-    def search(self, profile: str) -> str:
-        """The search that chose the settings of both rows; of two searches, both names."""
-        names = [self.plan.search(self.column.data, row, profile) for row in (self.method, self.base)]
-        return " and ".join(dict.fromkeys(names)) if all(names) else ""
+_SAME = ["paper", "dataset", "on", "metric", "method", "base", "published", "profile"]
+"""Columns in which lines of two tables agree that print the same difference."""
 
 
-def _claims(plan: TablePlan, results: Sequence[Result]) -> Iterator[_Claim]:
-    columns = list(plan.columns.items())
-    for dataset in sorted({r.dataset for r in results} - set(plan.datasets)) if columns else ():
-        # results on a folder that only another machine has are of no registered kind
-        with suppress(NotApplicableError, UnknownNameError):
-            for name, column in plan.select(dataset).items():
-                to = "" if name.startswith(dataset) else f"{dataset} to " if column.on else f"{dataset} "
-                columns.append((to + name, column))
-    for name, column in columns:
-        for method, base in plan.comparisons:
-            published, source = plan.published_difference(column.stands_for or name, method, base)
-            words = plan.claimed_sign(method, base)
-            if published is not None:
-                sign = (published > 0) - (published < 0)
-                yield _Claim(plan, name, column, method, base, published, source, sign)
-            elif words:
-                yield _Claim(plan, name, column, method, base, math.nan, "words", words)
-
-
-def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, Any]]:
+def _of_data(made: Sequence[Claim], here: Sequence[Result]) -> list[dict[str, Any]]:
     """The lines of one table on one data set; in each profile its claims share the chance of a wrong sign."""
     out: list[list[dict[str, Any]]] = [[] for _ in made]
     for profile in PROFILES:
@@ -163,7 +125,7 @@ def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, A
             if m is not None:
                 verdict, bound = inference.verdict(m.pop("decision"), p, claim.published, claim.sign)
                 search = claim.search(profile)
-                if not search and profile != "paper":
+                if (not search and profile != "paper") or m["above_untrained"] is False:
                     verdict, bound = "open", None
                 said = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
                 lines.append(claim.line() | m | said)
@@ -174,14 +136,29 @@ def _of_data(made: Sequence[_Claim], here: Sequence[Result]) -> list[dict[str, A
     ]
 
 
-def _measured(claim: _Claim, mine: Sequence[Result], profile: str) -> dict[str, Any] | None:
+def _measured(claim: Claim, mine: Sequence[Result], profile: str) -> dict[str, Any] | None:
     plan, column = claim.plan, claim.column
     rows = [scores(plan, column, mine, row, profile) for row in (claim.method, claim.base)]
     measured = pairs.measured(rows[0], rows[1], claim.published)
-    return measured and measured | {
+    return measured and measured | _floor(claim, rows, mine, profile) | {
         "setup_method": plan.setup(column, claim.method, profile),
         "setup_base": plan.setup(column, claim.base, profile),
     }
+
+
+def _floor(
+    claim: Claim, rows: Sequence[Scores | None], mine: Sequence[Result], profile: str
+) -> dict[str, float | bool | None]:
+    """The untrained encoder that both rows are read against, and whether one of them is better."""
+    plan = claim.plan
+    two = RANDOM_LAB in plan.references and all(row is not None and row.split for row in rows)
+    name = RANDOM_LAB if two else plan.floor
+    floor = None if name in (claim.method, claim.base) else scores(plan, claim.column, mine, name, profile)
+    if floor is None or any(row is None or row.data != floor.data for row in rows):
+        return {"untrained": None, "above_untrained": None}
+    way = 1 if floor.metric.higher_is_better else -1
+    gaps = [way * (row.estimate.mean - floor.estimate.mean) for row in rows if row is not None]
+    return {"untrained": floor.estimate.mean, "above_untrained": max(gaps) > 0}
 
 
 def column_of(line: Mapping[Any, Any]) -> str:
@@ -207,6 +184,8 @@ def sentence(line: Mapping[Any, Any]) -> str:
         return "open (settings picked on test accuracy)"
     if verdict == "open" and line["profile"] != "paper" and not line["search"]:
         return "open (settings not searched)"
+    if verdict == "open" and line["above_untrained"] is False:
+        return "open (neither row above an untrained encoder)"
     if verdict == "open" and line["seeds"] < inference.LOOKS[0]:
         return f"open ({line['seeds']} of {inference.LOOKS[0]} seeds)"
     return verdict
@@ -215,7 +194,7 @@ def sentence(line: Mapping[Any, Any]) -> str:
 def published(line: Mapping[Any, Any]) -> str:
     """The paper's difference as printed, or in words which side of 0 it is on."""
     if pd.isna(line["published"]):
-        return "above 0, in words" if line["claimed_sign"] > 0 else "below 0, in words"
+        return {1: "above 0, in words", -1: "below 0, in words", 0: "equal, in words"}[line["claimed_sign"]]
     return signed(line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True)
 
 

@@ -8,6 +8,8 @@ The rule by which claims are decided, stated before the runs:
    excludes the published gain. The interval pays for all three looks (Pocock 1977): at every one it is wider than a
    95 % t interval, so that all of them together hold the truth with 95 %, whenever one stops.
 3. The claims of one table on one data set in one profile share a 5 % chance of a wrong sign (Holm 1979).
+4. A printed difference within the deviations printed beside its rows claims no sign, and so does one whose sign the two
+   printed rows contradict, or of which the paper says in words that there is none.
 
 Differences are in the metric's unit; seeds are taken as independent and normal, which simulation in the tests forgives.
 """
@@ -34,10 +36,10 @@ __all__ = [
 LOOKS = (8, 12, 16)
 """Seeds after which a claim is looked at."""
 MARGIN = 1.0
-"""A published gain of exactly 0 is met by a difference that is certainly smaller than this, in the metric's unit."""
+"""A claim that there is no difference is met by one that is certainly smaller than this, in the metric's unit."""
 LEVEL = 0.05
 
-Verdict = Literal["same sign", "opposite sign", "no difference larger than", "open"]
+Verdict = Literal["same sign", "opposite sign", "difference where none is claimed", "no difference larger than", "open"]
 
 
 @dataclass(frozen=True)
@@ -288,8 +290,9 @@ def verdict(
     """What may be said of a claim.
 
     *Same* or *opposite sign*: the adjusted p-value is at most 0.05. *No difference larger than x*: the interval
-    excludes the published gain, and everything as far from 0; x is its end. *Open*: anything else, and whatever has
-    not reached the first look.
+    excludes the published gain, and everything as far from 0; x is its end. *Difference where none is claimed*: the
+    claimed sign is 0, the adjusted p-value at most 0.05, and the interval not within :data:`MARGIN`. *Open*: anything
+    else, and whatever has not reached the first look.
 
     Args:
         decision: of the looks.
@@ -306,6 +309,6 @@ def verdict(
     if adjusted <= LEVEL and sign:
         return ("same sign" if decision.difference.mean * sign > 0 else "opposite sign"), None
     bound = max(abs(decision.difference.low), abs(decision.difference.high))
-    if bound < (abs(published) or MARGIN):  # never, for NaN
+    if bound < (abs(published) if sign else MARGIN):  # never, for NaN
         return "no difference larger than", bound
-    return "open", None
+    return ("difference where none is claimed" if adjusted <= LEVEL and not sign else "open"), None
