@@ -134,6 +134,11 @@ class Every(Negatives):
         return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
 
     @property
+    def bounds_information(self) -> bool:
+        """They are drawn from all keys."""
+        return True
+
+    @property
     def latex(self) -> str:
         """The set."""
         return r"\mathcal N=\text{all other keys}"
@@ -169,6 +174,11 @@ class Uniform(Negatives):
             raise reject("keys", keys, "at least 2, one of them not the query's own row")
         indices = draws.below(keys - 1, rows, self.k, device)
         return Chosen(indices + (indices >= candidates.own[:, None]))
+
+    @property
+    def bounds_information(self) -> bool:
+        """They are drawn from all keys."""
+        return True
 
     @property
     def latex(self) -> str:
@@ -223,6 +233,11 @@ class Ring(Negatives):
         return candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device))
 
     @property
+    def bounds_information(self) -> bool:
+        """Not once the closest keys are skipped: then it hangs on the scores that remain (ring Theorem 3.1)."""
+        return schedules.bounds(self.inner)[1] == 0
+
+    @property
     def latex(self) -> str:
         """The set."""
         of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
@@ -273,6 +288,11 @@ class Ball(Negatives):
         size = self.size(candidates, step, total)
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
         return candidates.region(0, size, self.own, drawn)
+
+    @property
+    def bounds_information(self) -> bool:
+        """Harder negatives only loosen the bound (vince Theorem 4.1)."""
+        return True
 
     @property
     def latex(self) -> str:

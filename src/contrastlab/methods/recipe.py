@@ -87,9 +87,11 @@ class Recipe:
     def bounds_information(self) -> bool:
         """Whether log K minus the loss is a lower bound on the mutual information: InfoNCE as in ring Eq. 1.
 
-        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only.
+        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only, nor with
+        negatives that leave out the closest keys, and for no K above the number of items.
         """
-        return all(part.bounds_information for part in (self.keys, self.positives, self.objective) if part is not None)
+        parts = (self.keys, self.negatives, self.positives, self.objective)
+        return all(part.bounds_information for part in parts if part is not None)
 
     @property
     def k_means(self) -> tuple[int, int]:
