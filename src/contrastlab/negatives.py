@@ -133,10 +133,7 @@ class Every(Negatives):
         columns = torch.cat(out, 1)
         return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
 
-    @property
-    def bounds_information(self) -> bool:
-        """They are drawn from all keys."""
-        return True
+    bounds_information = True  # they are drawn from all keys
 
     @property
     def latex(self) -> str:
@@ -175,10 +172,7 @@ class Uniform(Negatives):
         indices = draws.below(keys - 1, rows, self.k, device)
         return Chosen(indices + (indices >= candidates.own[:, None]))
 
-    @property
-    def bounds_information(self) -> bool:
-        """They are drawn from all keys."""
-        return True
+    bounds_information = True  # they are drawn from all keys
 
     @property
     def latex(self) -> str:
@@ -289,10 +283,7 @@ class Ball(Negatives):
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
         return candidates.region(0, size, self.own, drawn)
 
-    @property
-    def bounds_information(self) -> bool:
-        """Harder negatives only loosen the bound (vince Theorem 4.1)."""
-        return True
+    bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
 
     @property
     def latex(self) -> str:
