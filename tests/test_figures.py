@@ -103,6 +103,12 @@ def test_joint_is_a_bound_from_one_on() -> None:
     assert "no bound" in said(figures.joint(0.2))
 
 
+def test_power_has_no_gaps() -> None:
+    for sd in (0.2, 0.6):
+        for trace in figures.power(sd).data:
+            assert np.isfinite(np.array(trace.y, dtype=float)).all(), trace.name
+
+
 @pytest.mark.parametrize("name", divergences.names())
 def test_composition_says_what_theorem_4_says(name) -> None:
     title = said(figures.composition(name))
