@@ -103,6 +103,15 @@ def test_joint_is_a_bound_from_one_on() -> None:
     assert "no bound" in said(figures.joint(0.2))
 
 
+def test_joint_draws_negatives_of_random_direction_at_any_temperature() -> None:
+    t = np.linspace(-1, 1, 200_001)
+    density = np.maximum(1 - t**2, 0) ** 62.5  # of one coordinate on the sphere
+    for tau in (0.2, 0.02):
+        rest = math.log(64) + math.log(float((np.exp(t / tau) * density).sum() / density.sum()))
+        start = figures.joint(1.0, tau).data[0].y[0]
+        assert start == pytest.approx(math.log1p(math.exp(rest - 0.8 / tau)), rel=1e-6)
+
+
 def test_power_has_no_gaps() -> None:
     for sd in (0.2, 0.6):
         for trace in figures.power(sd).data:
