@@ -116,7 +116,7 @@ draw.epoch_ratios((dataset, nb.profile, measured), ("cifar10", "pilot", stored))
 
 # %% [markdown]
 # Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". A bar is a 95 % t interval over seeds, cut at the
-# edge of the picture; one seed has none. A wide one says that other work on the machine disturbed one of the runs.
+# edge of the picture; one seed has none. A wide bar and a ratio below 1 hint at other work on the machine.
 
 # %% tags=["nbval-ignore-output"]
 print(*epoch_time.sentences(measured, dataset, nb.profile), sep="\n")
