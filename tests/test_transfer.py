@@ -16,6 +16,7 @@ from contrastlab import data, encoders, methods, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import MissingDataError, NotApplicableError
+from contrastlab.report import rows as report_rows
 from contrastlab.reproduce import Run
 from contrastlab.settings import LinearProbe, Settings, TransferView
 from contrastlab.tasks import transfer
@@ -206,6 +207,15 @@ def test_the_nine_columns_have_their_numbers_and_every_target_is_registered() ->
     assert PLAN.published_value("trafficsign_tracks", "ring/mocoring") is None
     assert {column.on for column in PLAN.columns.values()} <= set(data.names())
     assert {column.metric for column in PLAN.columns.values()} == {"transfer"}
+
+
+def test_a_printed_gain_of_the_other_sign_than_its_rows_is_noted() -> None:
+    def note(name: str, method: str) -> str:
+        rows, _ = report_rows.make(PLAN, name, PLAN.columns[name], [], "paper", {})
+        return next(row.note for row in rows if row.kind == "difference" and row.method.startswith(f"{method} "))
+
+    assert note("fashionmnist", "ring/iring") == "the two printed rows differ by −0.1"  # printed: +0.1
+    assert note("fashionmnist", "ring/mocoring") == ""
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "shapes"])
