@@ -64,6 +64,11 @@ class BatchRandom:
         return every[self.first : self.first + batch]
 
 
+def rank(keys: int, percent: float) -> int:
+    """``percent`` of ``keys``, rounded down, as decimal numbers have it: 32.3 % of 1,000 keys are 323."""
+    return math.floor(keys * percent / 100 + 1e-9)
+
+
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
     """Ranks ``[first, last)`` of a ring over ``keys`` candidates.
 
@@ -76,8 +81,8 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     Raises:
         ArgumentError: if no rank is left.
     """
-    last = math.floor(keys * outer / 100 + 1e-9)
-    first = math.floor((keys if inner_of == "keys" else last) * inner / 100 + 1e-9)
+    last = rank(keys, outer)
+    first = rank(keys if inner_of == "keys" else last, inner)
     if first >= last:
         raise reject(
             "ring",
