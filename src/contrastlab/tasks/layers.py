@@ -185,7 +185,7 @@ class Layers(Described):
         """The layers that are probed.
 
         Raises:
-            NotApplicableError: none of those asked for is there.
+            NotApplicableError: none of those asked for is there, or the encoders name none.
         """
         there = enc.named_layers(encoders[0])  # type: ignore[arg-type]
         chosen = tuple(name for name in self.layers.names or NAMES if name in there)
