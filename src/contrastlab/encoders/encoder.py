@@ -206,7 +206,7 @@ def build(
         in_channels: channels of its input.
         stem: ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no
             pooling); the small networks shrink their input twice as fast with ``"imagenet"``.
-        head: ``"linear"`` or ``"mlp"``.
+        head: see :class:`Encoder`.
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
         pieces: patches that a second head reads; 0 for none.
@@ -253,7 +253,7 @@ def build_for(
     "two encoders"); CMC's own networks are ``width=0.5``.
 
     Args:
-        views_part: :class:`contrastlab.views.Augmented` or :class:`contrastlab.views.Split`.
+        views_part: of a recipe, such as :class:`contrastlab.views.Augmented`; it says which encoder sees what.
         image_channels: channels of the data set's images.
         arch: as for :func:`build`, and so are the others.
         stem: see :func:`build`.

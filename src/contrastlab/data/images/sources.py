@@ -1,4 +1,4 @@
-"""Readers: Hugging Face image parquet, torchvision's downloads, folders of image files, scikit-learn's digits."""
+"""Published sets, as parquet or torchvision's downloads; folders of image files; scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 """File name endings, in lower case, that count as images."""
 
 _RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are decoded once and kept
-
-
-# Parquet ------------------------------------------------------------------------------------------------------------
 
 
 # The published sets -------------------------------------------------------------------------------------------------
