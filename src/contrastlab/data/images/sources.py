@@ -55,7 +55,7 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
         MissingDataError: it is in neither place, and may not or cannot be downloaded.
     """
     entry = PUBLISHED[name]
-    found = parquet_files(root / name)
+    found = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in found or "test" not in found:
         return _load_torchvision(name, entry, root, download)
     train_table, test_table = read_parquet(found["train"]), read_parquet(found["test"])
