@@ -1,7 +1,7 @@
-"""Shows in the notebooks of tables what ``results/`` keeps today, without running anything else of them.
+"""Shows in the notebooks of tables what ``results/`` keeps today and what the tables claim, and runs nothing else.
 
-``make kept`` after results were added. The cells that ask for ``nb.kept`` are run behind parameters and imports; all
-other outputs stay as they are.
+``make kept`` after results were added or a claim was changed. The cells that ask for ``nb.kept`` or ``nb.claim`` are
+run behind parameters and imports; all other outputs stay as they are.
 """
 
 from __future__ import annotations
@@ -16,22 +16,27 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[1]
 
 
+def shows(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell shows what is kept, or what is claimed."""
+    return cell.cell_type == "code" and ("nb.kept" in cell.source or "nb.claim" in cell.source)
+
+
 def needed(cell: nbformat.NotebookNode) -> bool:
-    """Whether a cell shows what is kept, or is run before one that does."""
+    """Whether a cell shows that, or is run before one that does."""
     if cell.cell_type != "code":
         return False
-    return "nb.kept" in cell.source or "notebook.open(" in cell.source or "parameters" in cell.metadata.get("tags", [])
+    return shows(cell) or "notebook.open(" in cell.source or "parameters" in cell.metadata.get("tags", [])
 
 
 def refresh(path: Path) -> bool:
-    """Runs the cells that show what is kept; whether there are any."""
+    """Runs the cells that show what is kept or claimed; whether there are any."""
     notebook = nbformat.read(path, as_version=4)
     part = deepcopy(notebook)
     part.cells = [cell for cell in part.cells if needed(cell)]
-    if not any("nb.kept" in cell.source for cell in part.cells):
+    if not any(map(shows, part.cells)):
         return False
     NotebookClient(part, timeout=300, record_timing=False, resources={"metadata": {"path": str(path.parent)}}).execute()
-    made = {cell.id: cell.outputs for cell in part.cells if "nb.kept" in cell.source}
+    made = {cell.id: cell.outputs for cell in part.cells if shows(cell)}
     for cell in notebook.cells:
         if cell.id in made:
             cell.outputs = made[cell.id]
@@ -55,7 +60,7 @@ def main(*names: str) -> None:
         path = script.with_suffix(".ipynb")
         if names and script.stem not in names:
             continue
-        print(path.stem, "refreshed" if refresh(path) else "asks for nothing that is kept", flush=True)
+        print(path.stem, "refreshed" if refresh(path) else "shows nothing that is kept or claimed", flush=True)
 
 
 if __name__ == "__main__":

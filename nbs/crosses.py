@@ -9,12 +9,12 @@
 # %% [markdown]
 # # Which combinations did nobody try?
 #
-# The four papers read as one claim: a contrastive method is five choices, **views × keys × negatives × positives ×
-# objective**, and each paper changes one of them. If so, the choices of different papers can be crossed. Which
+# The five papers read as one claim: a contrastive method is five choices, **views × keys × negatives × positives ×
+# objective**, and a paper changes one or two of them. If so, the choices of different papers can be crossed. Which
 # crosses exist, which have been published, and is a child of two methods better than its parents?
 #
 # **Place your bet.** Take one example of each kind of each choice. What share of the combinations can exist at all?
-# And of those, what share is in the tables of the four papers?
+# And of those, what share is in the tables of the five papers?
 
 # %% tags=["parameters"]
 dataset: str = "shapes"  # shapes | cifar10 | cifar100 | stl10 | …; CMC needs colour
@@ -70,8 +70,8 @@ children.objections(grid)
 draw.crosses_grid(children.states(grid))
 
 # %% [markdown]
-# *Published* means in a table of the four papers or of their appendices, as far as this project has them.
-# A combination that exists need not be wise.
+# *Published* means printed in a table of the five papers or of their appendices, as far as this project has them. Rows
+# that the project adds to a table do not count. A combination that exists need not be wise.
 #
 # ## Five children
 #

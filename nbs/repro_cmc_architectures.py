@@ -42,6 +42,10 @@ architecture.beside_published("cmc", 12, made)
 # %%
 {view: (encoder.in_channels, sum(p.numel() for p in encoder.parameters())) for view, encoder in built.items()}
 
-# %% tags=["check"]
+# %%
 printed = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value").drop(index="data")
-assert (printed.loc[made.index, made.columns] == made).all(axis=None)
+wrong = int((printed.loc[made.index, made.columns] != made).to_numpy().sum())
+f"{wrong} of {made.size} printed sizes differ from those of the module."
+
+# %% tags=["check"]
+assert wrong == 0

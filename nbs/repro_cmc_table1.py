@@ -12,7 +12,7 @@
 # **Table 1 of *Contrastive Multiview Coding*** (`cmc`) gives luminance to one ResNet-50 and chrominance to another, of
 # half, single and double width, and reads ImageNet's classes from both pooled maps with one linear classifier.
 #
-# Place your bet: two untrained networks on Y and DbDr, small pictures. Does a linear classifier gain from their width?
+# Place your bet: two untrained networks on L and ab, small pictures. Does a linear classifier gain from their width?
 #
 # `papermill nbs/repro_cmc_table1.ipynb out.ipynb -p dataset cifar10 -p profile laptop`
 
@@ -47,7 +47,8 @@ table = nb.run()
 table
 
 # %% [markdown]
-# The floor is as many random encoders as there are views. YDbDr is scaled by constants that the authors released with
+# The floor is as many random encoders as there are views. They see L and ab, and the rows of {Y,DbDr} are read against
+# them, too. YDbDr is scaled by constants that the authors released with
 # another repository, years later: their mean for Db is −0.082, not the middle of its range, 0. RandAugment is theirs,
 # too: two operations that change no colour, since a changed colour would change what one view says of the other.
 

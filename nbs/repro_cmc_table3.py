@@ -51,9 +51,10 @@ table
 
 # %% [markdown]
 # The paper trains decoders for 200 epochs on contrasted encoders and for 1,000 on random and supervised ones, so its
-# rows differ in training as well as in method. Profile `laptop` gives all of them the same length, and shows both
-# baselines with five times that length apart. On rooms there is a second difference, as in life: contrasted encoders
-# saw 1,000 rooms without labels, a supervised one the 200 rooms with labels that all decoders are trained on.
+# rows differ in training as well as in method. Profiles `smoke`, `first` and `laptop` give these rows the same length.
+# There two more rows, *trained longer*, have the baselines with five times that length; where they are not run, the
+# table says so. On rooms there is a second difference, as in life: contrasted encoders saw 1,000 rooms without labels,
+# a supervised one the 200 rooms with labels that all decoders are trained on.
 
 # %% tags=["check"]
 nb.check()

@@ -11,9 +11,10 @@
 #
 # **Table 7 of *Contrastive Multiview Coding*** (`cmc`) cuts a small AlexNet in two halves for L and ab, trains it on
 # STL-10 without labels, and reads the ten classes from conv5 and from fc7: with a linear classifier, and with a hidden
-# layer of 200 units. Five more rows are numbers of other papers; they are shown and never computed here.
+# layer of 200 units. Seven more rows are shown and never computed here: six are numbers of other papers, and
+# SplitBrain was trained again by the authors of CMC.
 #
-# Place your bet: predictive methods lose nine points from conv5 to fc7. How many does CMC lose?
+# Place your bet: SplitBrain loses nine points from conv5 to fc7. What happens to CMC?
 #
 # `papermill nbs/repro_cmc_table7.ipynb out.ipynb -p dataset cifar10 -p profile laptop -p seeds 0,1,2`
 

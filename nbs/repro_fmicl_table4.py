@@ -62,11 +62,12 @@ draw.conjugates(score_domains.SIX)
 # The slope of $f^*$ at a score is how hard the negatives' term pushes there.
 
 # %%
-score_domains.conjugates().round(2)
+conjugates = score_domains.conjugates()
+conjugates.map(lambda v: v if isinstance(v, str) else f"{v:.3g}").replace("nan", "–")
 
 # %% [markdown]
 # Three of the six do not get as far as cosine 1: Jensen–Shannon ends at $\log2$, squared Hellinger below 1, and
-# Vincze–Le Cam reaches 1 with an infinite slope. (No number: outside of the domain.)
+# Vincze–Le Cam reaches 1 with an infinite slope. (A dash: outside of the domain.)
 #
 # ## The same thing as functions of the cosine
 #
@@ -88,7 +89,7 @@ draw.similarities(score_domains.SIX, methods.get("fmicl/kl").temperature)
 pairs = score_domains.untrained_cosines()
 print(f"cosines of different images: mean {pairs.mean():.3f}, largest 1 − {1 - pairs.max():.1e}")
 outside = score_domains.outside(pairs)
-outside.round(2)
+outside.map("{:.3g}".format).replace("nan", "–")
 
 # %% [markdown]
 # An untrained network maps all images close together, so the first batch already has nearly all of its pairs beyond

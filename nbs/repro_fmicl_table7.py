@@ -19,17 +19,22 @@
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | laptop | paper
 
 # %% tags=["hide-cell"]
+import pandas as pd
+
 from contrastlab.reproduce import notebook
 from contrastlab.studies import printed_settings
 
 nb = notebook.study("fmicl_table7", globals())
+pd.options.display.max_colwidth = None
 
 # %%
 cells = printed_settings.table()
-cells.pivot(index=["data", "encoder"], columns="setting", values="printed")
+printed = cells.pivot_table(index=["data", "encoder"], columns="setting", values="printed")
+printed.map("{:g}".format).replace("nan", "–")
 
 # %%
-cells.pivot(index=["data", "encoder"], columns="setting", values="protocol")
+protocol = cells.pivot_table(index=["data", "encoder"], columns="setting", values="protocol")
+protocol.map("{:g}".format).replace("nan", "–")
 
 # %% [markdown]
 # Cells that differ, and why:

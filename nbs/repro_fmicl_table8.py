@@ -80,7 +80,9 @@ for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
 # right angles, and $e^{2c}$ remains.
 
 # %%
-negative_weight.table7()
+settings = negative_weight.table7()
+natural = settings.pop("natural").map("{:.3g}".format)
+settings.map("{:g}".format).join(natural)
 
 # %% [markdown]
 # On images the paper's α is a few times the natural one: its negatives push harder than a density ratio asks. On

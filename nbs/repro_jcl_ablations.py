@@ -32,13 +32,14 @@ import math
 import pandas as pd
 import torch
 
-from contrastlab import methods
+from contrastlab import methods, papers
 from contrastlab.figures import tables as draw
 from contrastlab.reproduce import notebook
 from contrastlab.studies import joint_keys
 from contrastlab.theory import joint
 
 nb = notebook.open("jcl", "figure2", globals())
+pd.options.display.max_colwidth = None
 
 # %% [markdown]
 # ## What the figures claim
@@ -49,12 +50,21 @@ nb = notebook.open("jcl", "figure2", globals())
 # %%
 nb.claim
 
+# %% [markdown]
+# Table 3 prints what was held fixed in each panel of Figure 2; the dash is what was turned.
+
+# %%
+fixed = papers.published("jcl", "3")
+fixed = fixed.pivot_table(index="row", columns="column", values="value")
+fixed.map("{:g}".format).replace("nan", "–")
+
 # %% tags=["nbval-ignore-output"]
 nb.kept()
 
 # %%
-choices = {nb.plan().label(name): methods.get(name).choices() for name in nb.plan().rows}
-pd.DataFrame(choices).T[["views", "positives"]]
+recipes = {nb.plan().label(name): methods.get(name) for name in nb.plan().rows}
+choices = {k: recipe.choices() | {"τ": recipe.temperature} for k, recipe in recipes.items()}
+pd.DataFrame(choices).T[["views", "positives", "τ"]]
 
 # %% [markdown]
 # The row with λ = 0 keeps all keys and drops their covariance: InfoNCE with the mean key.

@@ -170,6 +170,14 @@ def test_the_hypothesis_does_not_depend_on_the_own_key():
     assert high.share == as_it_is.share == 1
 
 
+def test_banned_keys_are_no_part_of_the_level():
+    positives, candidates = bank(keys=400)
+    logits = candidates.logits.clone()
+    logits[:, 399] = 30.0  # would lift the mean of the exponentials above everything
+    banned = Candidates(logits, candidates.own, banned=torch.full((6, 1), 399))
+    assert bounds.vince(positives, banned, Ball(outer=5, k=8), torch.Generator().manual_seed(0)).share == 1
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

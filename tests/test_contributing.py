@@ -54,7 +54,7 @@ def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -
     done = pretrain(recipe, tiny, pictures(48), pictures(48), seed=1, folder=tmp_path, log=lambda line: None)
     assert [row["step"] for row in done.history] == [3, 6]
     assert all(math.isfinite(row["loss"]) for row in done.history)
-    assert ("mi_bound" in done.history[-1]) is (make is ring)
+    assert "mi_bound" not in done.history[-1]  # a ring bounds nothing, and neither does the debiased loss
     again = pretrain(recipe, tiny, pictures(48), pictures(48), seed=1, folder=tmp_path, log=lambda line: None)
     assert again.history == done.history  # read back from its checkpoint
     assert type(recipe.keys).__name__ in recipe._repr_markdown_()

@@ -103,6 +103,21 @@ def test_joint_is_a_bound_from_one_on() -> None:
     assert "no bound" in said(figures.joint(0.2))
 
 
+def test_joint_draws_negatives_of_random_direction_at_any_temperature() -> None:
+    t = np.linspace(-1, 1, 200_001)
+    density = np.maximum(1 - t**2, 0) ** 62.5  # of one coordinate on the sphere
+    for tau in (0.2, 0.02):
+        rest = math.log(64) + math.log(float((np.exp(t / tau) * density).sum() / density.sum()))
+        start = figures.joint(1.0, tau).data[0].y[0]
+        assert start == pytest.approx(math.log1p(math.exp(rest - 0.8 / tau)), rel=1e-6)
+
+
+def test_power_has_no_gaps() -> None:
+    for sd in (0.2, 0.6):
+        for trace in figures.power(sd).data:
+            assert np.isfinite(np.array(trace.y, dtype=float)).all(), trace.name
+
+
 @pytest.mark.parametrize("name", divergences.names())
 def test_composition_says_what_theorem_4_says(name) -> None:
     title = said(figures.composition(name))
@@ -116,6 +131,26 @@ def test_simplex_says_what_theorem_4_says(name) -> None:
     assert ("all distances are equal" in said(figure)) == divergences.get(name).spreads(1.0)
     assert ("two opposite clusters" in said(figure)) == (name == "neyman")
     assert after.mean() == pytest.approx(16 / 7, abs=1e-6)  # centred, whatever the divergence
+
+
+@pytest.mark.parametrize("precision", [0.1, 6.0, 20.0])
+@pytest.mark.parametrize("name", divergences.names())
+def test_composition_says_the_same_for_narrow_and_wide_kernels(name, precision) -> None:
+    title = said(figures.composition(name, 1.0, precision))
+    assert ("convex: equal" in title) == divergences.get(name).spreads(1.0)
+    assert ("straight" in title) == (name == "reverse_kl")
+
+
+@pytest.mark.parametrize(("name", "mu"), [("pearson", 1.0), ("pearson", 0.1), ("tsallis", 1.0), ("vincze_le_cam", 0.1)])
+def test_simplex_is_found_where_the_loss_is_tiny(name, mu) -> None:
+    figure = figures.simplex(name, mu, 5.0)
+    assert "all distances are equal; 8 points fill 7.0 dimensions" in said(figure)
+    assert np.array(figure.data[2].y) == pytest.approx(16 / 7, abs=1e-3)
+
+
+def test_simplex_of_two_points_is_a_diameter_however_little_is_left_to_gain() -> None:
+    for precision in (1.0, 5.0):
+        assert np.array(figures.simplex("pearson", 1.0, precision, 2).data[2].y) == pytest.approx(4, abs=0.4)
 
 
 def test_simplex_needs_dimensions() -> None:

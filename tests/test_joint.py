@@ -36,6 +36,16 @@ def test_the_expected_loss_is_a_mean_over_keys() -> None:
     assert abs(float(losses.mean()) - joint.expected_loss(0.8, 0.04, 5.0, 0.2)) < 4 * error
 
 
+@pytest.mark.parametrize("case", [(0.5, 0.3, 8.0, 0.02), (0.8, 0.01, 40.0, 0.02), (0.3, 0.5, -2.0, 0.01)])
+def test_the_expected_loss_is_exact_where_the_loss_is_a_kink(case) -> None:
+    m, v, c, tau = case
+    z = np.linspace(-9, 9, 2_000_001)
+    a = (m + math.sqrt(v) * z) / tau
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    expected = float(((np.logaddexp(a, c) - a) * density).sum() * (z[1] - z[0]))
+    assert joint.expected_loss(*case) == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_library_computes_the_closed_form() -> None:
     keys, tau = np.array([[0.5, 0.8, 0.9]]), 0.2
     own, lift = get("jcl/jcl").positives.pair(torch.tensor(keys / tau), 0, 1)
@@ -56,6 +66,11 @@ def test_the_weight_of_the_positive_gives_both_slopes() -> None:
 def test_negatives_on_the_sphere() -> None:
     # in three dimensions the cosine is uniform: E exp(s/τ) = τ sinh(1/τ)
     assert joint.log_sum_on_sphere(7, 3, 0.2) == pytest.approx(math.log(7 * 0.2 * math.sinh(5)))
+    # sinh x is eˣ/2 as far as numbers can tell
+    assert joint.log_sum_on_sphere(10, 3, 0.001) == pytest.approx(math.log(10 / 2000) + 1000, rel=1e-12)
+    for wrong in ((0, 3, 0.2), (7, 0, 0.2), (7, 3, 0.0)):
+        with pytest.raises(ArgumentError):
+            joint.log_sum_on_sphere(*wrong)
 
 
 @pytest.mark.parametrize(("wrong", "named"), [({"v": -0.1}, "v="), ({"tau": 0.0}, "tau=")])

@@ -172,6 +172,11 @@ def test_a_hidden_layer_separates_what_no_line_does() -> None:
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7
 
 
+def test_a_hidden_layer_needs_two_rows() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"^train=\(1, 2\): accepted is at least two rows"):
+        mlp(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(3, 2), classes=2)
+
+
 def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:
     encoders_, probe, layers = pair(), LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)
     shown = (encoders_, setting.views, setting.augmentation, setting.data.train)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -498,6 +498,42 @@ def test_an_impossible_cross_says_why(name) -> None:
     changes, message = IMPOSSIBLE_CROSSES[name]
     with pytest.raises(NotApplicableError, match=message):
         replace(methods.get("ring/simclr"), name=f"x/{name}", **changes)
+
+
+@dataclass(frozen=True)
+class Copies(views.Views):
+    """The same picture several times: views of a user's own, with no line anywhere else."""
+
+    n: int = 2
+
+    @property
+    def count(self) -> int:
+        return self.n
+
+    def single(self) -> views.Views:
+        return Copies(1)
+
+    def make(self, batch, augmentation, rng=None):
+        return tuple(augmentation.normalise(augmentation.plain(batch)) for _ in range(self.n))
+
+    def plain(self, batch, augmentation):
+        return self.single().make(batch, augmentation)
+
+    @property
+    def latex(self) -> str:
+        return "v=x"
+
+
+def test_views_from_outside_are_a_part_as_any_other(pictures, tiny) -> None:
+    recipe = replace(methods.get("ring/simclr"), name="x/copies", views=Copies())
+    assert recipe.override({"views.n": 2}) == recipe
+    assert recipe.describe()["views"] == {"type": "Copies"}
+    assert methods.canonical(recipe.describe()) == recipe.describe()
+    assert recipe.bounds_information
+    done = pretrain(recipe, tiny, pictures(32), seed=0, log=lambda line: None)
+    assert math.isfinite(done.history[-1]["loss"])
+    with pytest.raises(NotApplicableError, match=r"needs two views of each image; given: Copies\(n=3\)"):
+        recipe.override({"views.n": 3})
 
 
 def test_a_part_from_outside_is_another_run_once_its_code_is_another(tmp_path, monkeypatch) -> None:

@@ -98,7 +98,10 @@ def test_a_notebook_of_several_tables_takes_from_each_the_rows_it_has(few, tmp_p
     assert nb.rows("5d") == ("ring/simclr", "ours/random")
     assert nb.rows(1) == ("ring/ir", "ours/random")
     assert nb.rows() == ("ring/moco_v2", "ours/random")
-    assert nb.claim.plan.table == "5b"
+    for shown in (repr(nb.claim), nb.claim._repr_html_()):  # every table of the notebook
+        for number in ("5b", "5d", "1"):
+            assert f"Table {number}" in shown
+            assert str(papers.published("ring", number)["value"].iloc[0]) in shown
     with pytest.raises(UnknownNameError, match="5b"):
         nb.plan("5c")
     with pytest.raises(UnknownNameError, match="did you mean simclr"):

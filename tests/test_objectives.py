@@ -28,6 +28,7 @@ from contrastlab.objectives import (
     local_aggregation,
     multi_key_info_nce,
 )
+from contrastlab.objectives.losses import f_micl, row_logsumexp
 from contrastlab.positives import Joint, Many
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
@@ -417,7 +418,7 @@ def test_alignment_and_uniformity_is_the_formula(t) -> None:
         objective = AlignUniform(align=1.5, uniform=0.7, t=t)
         logits = (x @ x.T / temperature).fill_diagonal_(ABSENT)
         rows = objective(Scores((x * y).sum(1) / temperature, logits, highest=1 / temperature))
-        assert rows.shape == (5, 2)
+        assert rows.shape == (5, 3)
         align = math.fsum(float(((a - b) ** 2).sum()) for a, b in zip(x, y, strict=True)) / 5
         pairs = [math.exp(-t * float(((x[i] - x[j]) ** 2).sum())) for i in range(5) for j in range(i)]
         expected = 1.5 * align + 0.7 * math.log(math.fsum(pairs) / len(pairs))
@@ -540,11 +541,45 @@ def test_a_mean_over_pairs_knows_no_neighbours(objective) -> None:
         (lambda: binary_nce(torch.zeros(4), torch.zeros(1, 3), 0.0), r"^negatives=\(1, 3\): "),
         (lambda: local_aggregation(torch.zeros(4, 3), torch.zeros(1, 3)), r"^background=\(1, 3\): "),
         (lambda: local_aggregation(torch.zeros(4), torch.zeros(4, 3)), r"^members=\(4,\): "),
+        (lambda: local_aggregation(torch.zeros(4, 2), torch.zeros(4, 0)), r"^background=\(4, 0\): .* at least one "),
+        (lambda: multi_key_info_nce(torch.zeros(4), torch.zeros(1, 3)), r"^negatives=\(1, 3\): .* \[4, K\]"),
+        (lambda: multi_key_info_nce(torch.zeros(4, 2), torch.zeros(1, 3)), r"^negatives=\(1, 3\): .* \[4, K\]"),
+        (lambda: multi_key_info_nce(torch.zeros(4), torch.zeros(4, 3), torch.ones(4, 1)), r"^lift=\(4, 1\): .*\[4\]$"),
+        (lambda: multi_key_info_nce(torch.zeros(4), torch.zeros(4, 3), torch.ones(1)), r"^lift=\(1,\): .*\[4\]$"),
+        (
+            lambda: f_micl(torch.arange(4.0), torch.zeros(1, 3), torch.ones(1, 3).bool(), divergences.KL, 1.0),
+            r"^negatives=\(1, 3\): .* \[4, K\]",
+        ),
+        (
+            lambda: f_micl(torch.zeros(4), torch.zeros(4, 3), torch.ones(4, 1).bool(), divergences.KL, 1.0),
+            r"^present=\(4, 1\): accepted is the shape of negatives, \[4, 3\]",
+        ),
+        (
+            lambda: InfoNCE()(Scores(torch.zeros(4, 2), torch.zeros(4, 3), lift=torch.ones(4))),
+            r"^lift=\(4,\): accepted is None with own of shape \[4, 2\]",
+        ),
     ],
 )
 def test_shapes_that_would_broadcast_are_refused(call, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         call()
+
+
+def test_no_close_neighbour_at_all_costs_minus_log_of_the_floor() -> None:
+    assert local_aggregation(torch.zeros(3, 0), torch.zeros(3, 2), 1e-3).tolist() == pytest.approx([math.log(1e3)] * 3)
+
+
+def test_a_row_of_minus_infinity_moves_nothing() -> None:
+    logits = torch.tensor([[-math.inf, -math.inf], [0.0, 0.0]], requires_grad=True)
+    (slope,) = torch.autograd.grad(row_logsumexp(logits).sum(), logits)
+    assert slope.tolist() == [[0.0, 0.0], [0.5, 0.5]]
+
+
+def test_uniformity_is_a_mean_over_pairs_however_many_each_query_has() -> None:
+    objective, negatives = AlignUniform(), torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).double()
+    negatives[0, 1:] = ABSENT
+    scores = Scores(torch.zeros(2, dtype=torch.float64), negatives, highest=5.0)
+    assert objective.reduce(objective(scores)).item() == pytest.approx(twin_of_pairs(objective, scores), rel=1e-12)
 
 
 def twin_of_pairs(objective: Objective, scores: Scores) -> float:
@@ -553,8 +588,8 @@ def twin_of_pairs(objective: Objective, scores: Scores) -> float:
     own = scores.own.tolist()
     if isinstance(objective, AlignUniform):
         distances = [[2 - 2 * s / scores.highest for s in row] for row in rows if row]
-        means = [math.fsum(math.exp(-objective.t * d) for d in row) / len(row) for row in distances]
-        spread = math.log(math.fsum(means) / len(means)) if means else 0.0
+        each = [math.exp(-objective.t * d) for row in distances for d in row]
+        spread = math.log(math.fsum(each) / len(each)) if each else 0.0
         align = math.fsum(2 - 2 * s / scores.highest for s in own) / len(own)
         return objective.align * align + objective.uniform * spread
     if isinstance(objective, Spectral):

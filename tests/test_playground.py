@@ -335,7 +335,7 @@ def test_equation_python_and_refusals_are_the_library_s(still: Any) -> None:
         made = eval(code, dict(MODULES))  # the Python on the page
         assert made == recipe
         known = recipe.bounds_information and recipe.objective.bound(0.0, 2) is not None
-        assert bounded == known
+        assert bounded == (known and state.keys != "both")  # a batch of all items twice has more terms than items
     assert accepted > 300
     assert len(states) - accepted > 300
 

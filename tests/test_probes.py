@@ -183,6 +183,23 @@ def test_labels_that_do_not_fit_the_rows_are_refused() -> None:
         tasks.linear_lbfgs(train, torch.zeros(5, dtype=torch.int64), test)
     with pytest.raises(ArgumentError, match="^k=0"):
         tasks.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, k=0)
+    for temperature in (0.0, -0.1, float("nan")):
+        with pytest.raises(ArgumentError, match=f"^temperature={temperature}: accepted is a number above 0"):
+            tasks.knn(train, torch.zeros(6, dtype=torch.int64), test, truth, temperature=temperature)
+
+
+def test_at_a_small_temperature_the_nearest_neighbour_decides() -> None:
+    # in three dimensions of four, so that no row is closer than 0.6
+    train = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
+    test = F.normalize(torch.tensor([[0.3, 0.6, 0.2, 0.7], [0.3, 0.2, 0.6, 0.7]]), dim=1)
+    for temperature in (0.1, 0.005, 1e-3):
+        assert tasks.knn(train, torch.arange(3), test, torch.tensor([1, 2]), temperature=temperature).all()
+
+
+def test_one_row_cannot_be_standardised() -> None:
+    row, label = unit(1, 0), torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(ArgumentError, match=r"^train=\(1, 4\): accepted is at least two rows"):
+        tasks.linear_lbfgs(row, label, unit(2, 1))
 
 
 def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:

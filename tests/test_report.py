@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -294,6 +295,29 @@ def test_a_row_is_one_line_with_its_gain_beside_it() -> None:
     assert line["against random"] == "+43.2 ▲"
     assert table.html().count("<tr") == 1 + len(table.texts)
     assert "3 seeds a row." in table.legend
+
+
+def test_printed_numbers_have_the_decimals_of_the_paper() -> None:
+    table = report.table(PLAN, FULL, "cifar10", "paper")
+    # fmicl Table 2 prints two decimals: 89.66 is 0.05 below 89.71, not 0.1
+    two = {"IR": 89.71, "IRing": 89.66, "IRing − IR": -0.05}
+    rows = tuple(replace(r, published=two.get(r.label)) for r in table.rows)
+    line = replace(table, rows=rows).texts.set_index("method").loc["IRing"]
+    assert (line["published"], line["published gain"]) == ("89.66", "−0.05")
+    # a number that ends in 0 has as many as the others of its column
+    rows = tuple(replace(r, published={"IR": 83.53, "IRing": 84.5}.get(r.label)) for r in table.rows)
+    assert replace(table, rows=rows).texts.set_index("method").loc["IRing", "published"] == "84.50"
+
+
+def test_of_two_seeds_both_numbers_are_shown() -> None:
+    two = [r for r in FULL if r.seed < 2]
+    table = report.table(PLAN, two, "cifar10", "paper")
+    line = table.texts.set_index("method").loc["IRing"]
+    assert line["measured"] == "83.25 (83.00 to 83.50)"
+    assert line["against base"] == "+2.75 (+2.50 to +3.00)"
+    assert "±" not in " ".join(table.texts["measured"])
+    assert any(said.startswith("Of two seeds both") for said in table.legend)
+    assert not any(said.startswith("± is") for said in table.legend)
 
 
 def test_results_of_another_table_serve_where_the_protocol_is_the_same() -> None:

@@ -639,9 +639,23 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
     assert measured["sts_parts"].value == pytest.approx(sum(apart) / 4)
     widths = [measured[name].half_width for name in ("sts12", "stsb")]
     assert measured["sts"].half_width == pytest.approx((widths[0] ** 2 + widths[1] ** 2) ** 0.5 / 2)
+    # resampled pairs of a part are pairs of that part, and a part of one pair counts for nothing
+    assert measured["sts_parts"].items == measured["sts"].items == count
+    rng, cells = np.random.default_rng(0), [(labels == k) & (parts == p) for k in (0, 1) for p in (0, 1)]
+    draws = []
+    for _ in range(400):
+        drawn = [rng.choice(np.flatnonzero(cell), int(cell.sum())) for cell in cells]
+        draws.append(np.mean([spearman(cosines[rows], gold[rows]) for rows in drawn]))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert measured["sts_parts"].half_width == pytest.approx((high - low) / 2, rel=0.25)
+    single = parts.clone()
+    single[:4] = torch.tensor([2, 3, 4, 5])
+    fewer = task.score(nets, replace(setting, data=replace(splits, test=replace(test, parts=single))))
+    assert fewer["sts_parts"].items == count - 4
     shifted = replace(test, scores=test.scores + 10 * parts)  # another scale in each part: only "all" sees it
     moved = task.score(nets, replace(setting, data=replace(splits, test=shifted)))
     assert moved["sts_parts"].value == pytest.approx(measured["sts_parts"].value)
+    assert moved["sts_parts"].half_width == pytest.approx(measured["sts_parts"].half_width)
     assert moved["sts"].value < measured["sts"].value
 
 

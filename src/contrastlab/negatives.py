@@ -15,7 +15,6 @@ Sources: vince §4 and C.2; ring §3–4.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -64,11 +63,6 @@ class BatchRandom:
         return every[self.first : self.first + batch]
 
 
-def rank(keys: int, percent: float) -> int:
-    """``percent`` of ``keys``, rounded down, as decimal numbers have it: 32.3 % of 1,000 keys are 323."""
-    return math.floor(keys * percent / 100 + 1e-9)
-
-
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
     """Ranks ``[first, last)`` of a ring over ``keys`` candidates.
 
@@ -81,8 +75,8 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     Raises:
         ArgumentError: if no rank is left.
     """
-    last = rank(keys, outer)
-    first = rank(keys if inner_of == "keys" else last, inner)
+    last = schedules.rank(keys, outer)
+    first = schedules.rank(keys if inner_of == "keys" else last, inner)
     if first >= last:
         raise reject(
             "ring",
@@ -138,6 +132,8 @@ class Every(Negatives):
         columns = torch.cat(out, 1)
         return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
 
+    bounds_information = True  # they are drawn from all keys
+
     @property
     def latex(self) -> str:
         """The set."""
@@ -174,6 +170,8 @@ class Uniform(Negatives):
             raise reject("keys", keys, "at least 2, one of them not the query's own row")
         indices = draws.below(keys - 1, rows, self.k, device)
         return Chosen(indices + (indices >= candidates.own[:, None]))
+
+    bounds_information = True  # they are drawn from all keys
 
     @property
     def latex(self) -> str:
@@ -228,6 +226,11 @@ class Ring(Negatives):
         return candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device))
 
     @property
+    def bounds_information(self) -> bool:
+        """Not once the closest keys are skipped: then it hangs on the scores that remain (ring Theorem 3.1)."""
+        return schedules.bounds(self.inner)[1] == 0
+
+    @property
     def latex(self) -> str:
         """The set."""
         of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
@@ -278,6 +281,8 @@ class Ball(Negatives):
         size = self.size(candidates, step, total)
         drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
         return candidates.region(0, size, self.own, drawn)
+
+    bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
 
     @property
     def latex(self) -> str:

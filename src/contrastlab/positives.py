@@ -15,7 +15,7 @@ from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
 from contrastlab.errors import is_integer, is_number, reject
-from contrastlab.negatives import BatchRandom, check_k, picks, rank
+from contrastlab.negatives import BatchRandom, check_k, picks
 from contrastlab.schedules import Percent
 
 
@@ -90,7 +90,7 @@ class Neighbours(Positives):
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
-        close = rank(candidates.left("excluded"), schedules.at(self.inner, step, total))
+        close = schedules.rank(candidates.left("excluded"), schedules.at(self.inner, step, total))
         if not close:
             return None
         drawn = picks(close, self.k, candidates.shape[0], draws, candidates.device)

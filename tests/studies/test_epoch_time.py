@@ -19,14 +19,14 @@ COLUMNS = ("CIFAR10 epoch seconds", "ImageNet epoch minutes")
 
 def timed(
     method: str, seed: int, seconds: list[float], *, day: int = 0, machine: str = "a", task: str = "linear",
-    precision: str = "32-true", **settings,
+    precision: str = "32-true", table: str = "ring/table1", **settings,
 ) -> results.Result:  # fmt: skip
     now = NOW + timedelta(days=day)
     protocol = PLAN.settings("cifar10", method, "laptop").override(**settings)
     where = {**results.provenance("cpu"), "cpu": machine, "threads": 1}
     curve = [{"epoch": i + 1.0, "seconds": s} for i, s in enumerate(np.cumsum(seconds).tolist())]
     return results.Result(
-        table="ring/table1", dataset="cifar10", method=method, seed=seed, profile="laptop", task=task,
+        table=table, dataset="cifar10", method=method, seed=seed, profile="laptop", task=task,
         task_config=tasks.get(task, protocol).identity(), protocol={}, items=100,
         settings=protocol.model_dump(mode="json"),
         recipe=methods.get(method).override(protocol.overrides).describe(),
@@ -82,6 +82,21 @@ def test_no_two_machines_settings_or_precisions_are_compared() -> None:
     assert one[["95 % half-width (laptop)", "sd over epochs (laptop)"]].isna().all()
     with pytest.raises(UnknownNameError, match="laptop"):
         epoch_time.epoch_cost(PLAN, [], "cifar10", "laptp")
+
+
+def test_a_newer_run_of_another_table_is_not_timed() -> None:
+    own = [timed("ring/ir", 0, [1.0, 1.0]), timed("ring/iring", 0, [2.0, 2.0])]
+    # ring Table 4 has the same method with a shorter run
+    other = timed("ring/ir", 0, [9.0], day=1, table="ring/table4", epochs=1)
+    cost = epoch_time.epoch_cost(PLAN, [*own, other], "cifar10", "laptop")
+    assert cost.loc["IR", "seconds an epoch (laptop)"] == pytest.approx(1)
+    assert cost.loc["IRing", "ratio (laptop)"] == pytest.approx(2)
+    # alone it is no evidence for this table; a run with this table's settings is, whichever table asked for it
+    alone = epoch_time.epoch_cost(PLAN, [own[1], other], "cifar10", "laptop")
+    assert alone.loc["IR", "epochs (laptop)"] == 0
+    same = timed("ring/ir", 0, [4.0, 4.0], table="vince/table1")
+    shared = epoch_time.epoch_cost(PLAN, [own[1], same], "cifar10", "laptop")
+    assert shared.loc["IRing", "ratio (laptop)"] == pytest.approx(0.5)
 
 
 def test_printed_ratios_and_differences() -> None:

@@ -29,7 +29,7 @@ def test_few_features_have_a_spread_of_their_own_and_many_only_wobble() -> None:
     assert torch.equal(narrow, measurement.replicas(8, range(24)))
 
 
-@pytest.mark.parametrize(("gap", "sd", "seeds"), [(0.0, 1.0, 4), (1.0, 0.63, 3), (2.0, 0.93, 5)])
+@pytest.mark.parametrize(("gap", "sd", "seeds"), [(0.0, 1.0, 4), (1.0, 0.63, 3), (2.0, 0.93, 5), (3.0, 0.25, 2)])
 def test_detection_is_what_simulation_finds(gap: float, sd: float, seeds: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(gap, sd, (20_000, seeds)), rng.normal(0, sd, (20_000, seeds))
@@ -42,6 +42,32 @@ def test_seeds_needed_is_the_first_that_suffices() -> None:
     n = measurement.seeds_needed(1.0, 0.63)
     assert measurement.detection(1.0, 0.63, n - 1) < 0.8 <= measurement.detection(1.0, 0.63, n)
     assert measurement.seeds_needed(0.01, 1.0, most=20) == 20
+
+
+def test_detection_is_a_number_for_every_difference() -> None:
+    for sd in (0.2, 0.3, 0.6, 1.5):
+        for seeds in (2, 3, 16):
+            found = [measurement.detection(gap, sd, seeds) for gap in np.linspace(0, 20, 401)]
+            assert (np.diff(found) >= -1e-12).all()
+            assert found[0] == pytest.approx(0.05, abs=1e-9)
+            assert found[-1] > 0.99
+    assert [measurement.seeds_needed(gap, 0.25) for gap in (3.0, 2.8)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: measurement.detection(math.nan, 1.0, 3), "gap=nan"),
+        (lambda: measurement.detection(1.0, math.nan, 3), "sd=nan"),
+        (lambda: measurement.detection(1.0, math.inf, 3), "sd=inf"),
+        (lambda: measurement.detection(1.0, 1.0, 3, math.nan), "level=nan"),
+        (lambda: measurement.seeds_needed(math.nan, 1.0), "gap=nan"),
+        (lambda: measurement.seeds_needed(1.0, 1.0, math.nan), "power=nan"),
+    ],
+)
+def test_the_power_of_no_number_is_refused(call, named) -> None:
+    with pytest.raises(ArgumentError, match=f"^{named}: accepted is "):
+        call()
 
 
 @pytest.mark.parametrize("choices", [1, 2, 24])

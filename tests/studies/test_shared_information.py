@@ -109,6 +109,10 @@ def test_views_of_rows_are_made_and_missing_ones_say_why(coloured, tmp_path) -> 
     assert [text.get_text() for text in left.texts] == ["R and GB", "L and ab"]
     assert [text.get_text() for text in right.texts] == ["d = 1 patches"]
     assert pd.DataFrame(stored.rows)["nats"].isna().sum() == 1
+    # two points in one place: their labels do not lie on each other
+    same = stored.model_copy(update={"rows": [{**row, "nats": 1.0} for row in stored.rows]})
+    one, other = draw.accuracy_against_information(same, dict.fromkeys(accuracy, 40.0)).axes[0].texts
+    assert not one.get_window_extent().overlaps(other.get_window_extent())
 
 
 def test_too_little_is_refused() -> None:

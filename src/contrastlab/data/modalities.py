@@ -54,7 +54,7 @@ def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleL
 
 def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     built = _image_encoders(views, source, settings)
-    same: Mapping[int, int] = getattr(views, "same_encoder", {})
+    same = views.same_encoder
     return nn.ModuleList(
         encoders.Shared(built[same[k]]) if k in same else encoder for k, encoder in enumerate(built)  # type: ignore[arg-type]
     )  # fmt: skip

@@ -29,7 +29,10 @@ class ViewsPart(Protocol):
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """Input channels of each stream's encoder."""
-        ...
+
+    @property
+    def pieces(self) -> int:
+        """Patches that a second head reads."""
 
 
 def _initialise(module: nn.Module) -> None:
@@ -253,7 +256,7 @@ def build_for(
     "two encoders"); CMC's own networks are ``width=0.5``.
 
     Args:
-        views_part: of a recipe, such as :class:`contrastlab.views.Augmented`; it says which encoder sees what.
+        views_part: of a recipe; see :class:`contrastlab.views.Views`.
         image_channels: channels of the data set's images.
         arch: as for :func:`build`, and so are the others.
         stem: see :func:`build`.
@@ -272,7 +275,7 @@ def build_for(
     return nn.ModuleList(
         build(
             arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width,
-            pieces=getattr(views_part, "pieces", 0),
+            pieces=views_part.pieces,
         )
         for channels in views_part.channels(image_channels)
     )  # fmt: skip

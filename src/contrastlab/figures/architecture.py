@@ -67,7 +67,9 @@ def _first(value: Any) -> float:
 
 
 def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.DataFrame:
-    """The printed rows and those of a module side by side, ``printed`` and ``code`` under each column.
+    """The printed rows and those of a module side by side, ``printed`` and ``code`` under each column, whole numbers.
+
+    Where there is none stands a dash.
 
     Args:
         paper: short name.
@@ -79,4 +81,5 @@ def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.Dat
     both = {
         (column, which): frame[column] for column in columns for which, frame in (("printed", printed), ("code", made))
     }
-    return pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))
+    frame = pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))
+    return frame.astype("Int64").astype(object).where(frame.notna(), "–")

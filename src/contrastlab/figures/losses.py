@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from contrastlab.errors import reject
 from contrastlab.figures.base import COLOURS, canvas, require, require_integer
+from contrastlab.theory import joint as exact
 
 
 def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed: int = 0) -> go.Figure:
@@ -106,14 +107,11 @@ def joint(
     require("tau", tau, 0, open_low=True)
     require("mean", mean, -1, 1)
     require_integer("negatives", negatives, 1)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
-    weights = weights / weights.sum()
-    rest = math.log(negatives) + 1 / (2 * 128 * tau**2)
+    rest = exact.log_sum_on_sphere(negatives, 128, tau)
     v = np.linspace(0, most, 61)
-    a = (mean + np.sqrt(v)[:, None] * nodes) / tau
-    limit = (np.logaddexp(a, rest) - a) @ weights
-    bound = np.logaddexp(mean / tau + strength * v / (2 * tau**2), rest) - mean / tau
-    share = float(1 / (1 + math.exp(min(700.0, rest - mean / tau - strength * v[-1] / (2 * tau**2)))))
+    limit = np.array([exact.expected_loss(mean, float(each), rest, tau) for each in v])
+    bound = exact.closed_form(mean, v, rest, tau, strength)
+    share = float(exact.positive_weight(mean, v[-1], rest, tau, strength))
     above = bool((bound >= limit - 1e-12).all())
     figure = canvas(
         f"λ = {strength:g}: {'an upper bound' if above else 'below the limit, so no bound'};"
@@ -125,6 +123,6 @@ def joint(
         line={"color": COLOURS["truth"], "dash": "longdash"},
     )  # fmt: skip
     figure.add_scatter(x=v, y=bound, name="JCL", mode="lines", line={"color": COLOURS["positive"]})
-    top = max(float(limit.max()), float((np.logaddexp(mean / tau + 4 * v / (2 * tau**2), rest) - mean / tau).max()))
+    top = max(float(limit.max()), float(exact.closed_form(mean, v, rest, tau, 4).max()))
     figure.update_yaxes(range=[0, 1.05 * top])
     return figure

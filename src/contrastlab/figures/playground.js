@@ -430,7 +430,7 @@ export class World {
       alignment: 2 - (2 * squares) / table.length,
       uniformity: log(spread),
       right: 100 * right,
-      bound: bounded && this.size ? log(this.size + 1) - this.loss : NaN,
+      bound: bounded && this.size && this.size < this.table.length ? log(this.size + 1) - this.loss : NaN,
     };
   }
 }
@@ -474,8 +474,11 @@ export function python(state, data) {
   return `methods.Recipe(\n    ${data.recipe},\n${lines.join("")})`;
 }
 
-/** Whether log(K + 1) − loss bounds the information from below. */
-export const bounded = (state, data) => data.bounds.includes(`${state.positives} ${state.objective}`);
+/** Whether log(K + 1) − loss bounds the information from below, for no more terms than items. */
+export function bounded(state, data) {
+  const region = state.negatives === "ring" && state.inner === 0 ? "ball" : state.negatives;
+  return state.keys !== "both" && data.bounds.includes(`${region} ${state.positives} ${state.objective}`);
+}
 
 /** Why a state is refused, in the library's words; an empty text if it is not. */
 export function refusal(state, data) {

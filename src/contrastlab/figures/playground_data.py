@@ -129,14 +129,17 @@ def _reason(make: Callable[[], object]) -> str | None:
 
 
 def bounded() -> list[str]:
-    """``"positives objective"`` for which log(K + 1) − loss is a lower bound on the information."""
+    """``"negatives positives objective"`` for which log(K + 1) − loss is a lower bound on the information.
+
+    A ring is one that skips the closest keys; a ring that skips none is a ball.
+    """
     found = []
-    for same, loss in product(CHOICES["positives"], CHOICES["objective"]):
-        state = State(keys="queue", positives=same, objective=loss)
+    for region, same, loss in product(CHOICES["negatives"], CHOICES["positives"], CHOICES["objective"]):
+        state = State(keys="queue", negatives=region, positives=same, objective=loss)
         if _reason(state.check) is None:
             recipe = state.recipe()
             if recipe.bounds_information and recipe.objective.bound(0.0, 2) is not None:
-                found.append(f"{same} {loss}")
+                found.append(f"{region} {same} {loss}")
     return found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from contrastlab.figures.base import COLOURS
 from contrastlab.studies import Study
@@ -33,6 +35,7 @@ def accuracy_against_information(found: Study, accuracy: Mapping[str, float], *,
         means = mine.groupby("row", sort=False).agg({"nats": "mean", "half_width": "mean", "label": "first"})
         heights = [accuracy[name] for name in means.index]
         axes.errorbar(means["nats"], heights, xerr=means["half_width"], fmt=marker, color=COLOURS[colour], capsize=2)
+        axes.margins(x=0.15)
         for x, y, label in zip(means["nats"], heights, means["label"], strict=True):
             axes.annotate(str(label), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
         if kind == "patches":
@@ -43,8 +46,21 @@ def accuracy_against_information(found: Study, accuracy: Mapping[str, float], *,
         axes.set_xlabel("MINE's bound on I(v₁; v₂) (nats)")
         axes.set_title({"colours": "parts of a colour space", "patches": "patches at a distance"}[kind])
     panels[0].set_ylabel("linear accuracy (%)")
+    for axes in panels:
+        _set_apart(figure, [text for text in axes.texts if isinstance(text, Annotation)])
     plt.close(figure)
     return figure
+
+
+def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
+    """Moves labels down, the highest first, until none lies on another."""
+    figure.draw_without_rendering()
+    placed: list[Bbox] = []
+    for label in sorted(labels, key=lambda label: -label.xy[1]):
+        while any(label.get_window_extent().overlaps(box) for box in placed):
+            x, y = label.xyann
+            label.xyann = (x, y - 2)
+        placed.append(label.get_window_extent())
 
 
 def estimate_against_truth(found: Study) -> Figure:

@@ -13,15 +13,16 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_args
 
 from contrastlab import errors, keys, negatives, objectives, positives, schedules, views
+from contrastlab.choices import Part
 
-CHOICES: Mapping[str, Any] = {
+CHOICES: Mapping[str, type[Part]] = {
     "views": views.Views,
     "keys": keys.Keys,
     "negatives": negatives.Negatives,
     "positives": positives.Positives,
     "objective": objectives.Objective,
 }
-"""The five choices and what each is chosen from: a union of types, or the base class of all of them."""
+"""The five choices and the base class of what each is chosen from."""
 
 RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
 """Names of fields in older stored descriptions: (type, old name) to today's name."""
@@ -29,7 +30,7 @@ RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
 
 def types_of(choice: str) -> dict[str, type]:
     """The parts of a choice by the names of their types, those included that are defined outside this package."""
-    kinds: list[type] = list(get_args(CHOICES[choice])) or [CHOICES[choice]]
+    kinds: list[type] = [CHOICES[choice]]
     for kind in kinds:  # grows while it is walked
         kinds += kind.__subclasses__()
     return {kind.__name__: kind for kind in kinds if "__dataclass_fields__" in vars(kind)}

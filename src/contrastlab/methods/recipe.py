@@ -17,8 +17,6 @@ from contrastlab.positives import Positives
 from contrastlab.schedules import Schedule
 from contrastlab.views import Augmented, Views
 
-_OF_VIEWS = ("count", "streams", "pairs")
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -55,9 +53,7 @@ class Recipe:
         self._check_parts()
         if not (is_number(self.temperature) and self.temperature > 0):
             raise reject("temperature", self.temperature, "a positive number")
-        offers = {view_count(self.views.count)}.union(
-            getattr(self.views, "offers", ()), *(part.offers for part in self._parts())
-        )
+        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
         for part in self._parts():
             for need in part.needs(self):
                 if need.offer not in offers:
@@ -69,27 +65,25 @@ class Recipe:
         for name, part in self.choices().items():
             if name == "keys" and part is None:
                 continue
-            kind = CHOICES[name]
-            # views have no base class: they are known by what they state
-            fits = isinstance(part, kind) if isinstance(kind, type) else all(hasattr(part, each) for each in _OF_VIEWS)
-            if isinstance(part, type) or not fits:
+            if isinstance(part, type) or not isinstance(part, CHOICES[name]):
                 raise reject(name, part, f"a part of this choice, such as {next(iter(types_of(name)))}()")
             if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
                 accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
                 raise reject(name, type(part).__name__, accepted)
 
     def _parts(self) -> tuple[Part, ...]:
-        """The choices that have needs, in the order in which they are looked at; views are asked for by the others."""
-        every = (self.negatives, self.positives, self.objective)
+        """The choices, in the order in which their needs are looked at."""
+        every = (self.negatives, self.positives, self.objective, self.views)
         return every if self.keys is None else (*every, self.keys)
 
     @property
     def bounds_information(self) -> bool:
         """Whether log K minus the loss is a lower bound on the mutual information: InfoNCE as in ring Eq. 1.
 
-        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only.
+        Not with neighbours in the numerator, nor with JCL's variance term, which bounds for λ ≥ 1 only, nor with
+        negatives that leave out the closest keys, and for no K above the number of items.
         """
-        return all(part.bounds_information for part in (self.keys, self.positives, self.objective) if part is not None)
+        return all(part.bounds_information for part in self._parts())
 
     @property
     def k_means(self) -> tuple[int, int]:

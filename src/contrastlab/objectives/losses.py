@@ -32,7 +32,8 @@ class _LogSumExp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         weights, total = ctx.saved_tensors
-        result: Tensor = weights * (gradient / total)[:, None]
+        # a row of -inf alone has no weight; a total that is NaN must stay so
+        result: Tensor = weights * torch.where(total == 0, 0.0, gradient / total)[:, None]
         return result
 
 
@@ -48,9 +49,20 @@ def _check(own: Tensor, **others: Tensor | None) -> None:
     # a [B, 1] or [1, K] would broadcast to a loss of other pairs
     if own.dim() != 1:
         raise reject("own", tuple(own.shape), "a tensor of shape [B], a positive logit for each query")
+    _check_rows(len(own), **others)
+
+
+def _check_rows(rows: int, **others: Tensor | None) -> None:
     for name, logits in others.items():
-        if logits is not None and (logits.dim() != 2 or len(logits) != len(own)):
-            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K], a row for each query")
+        if logits is not None and (logits.dim() != 2 or len(logits) != rows):
+            raise reject(name, tuple(logits.shape), f"a tensor of shape [{rows}, K], a row for each query")
+
+
+def _check_keys(own: Tensor, **others: Tensor | None) -> None:
+    # as _check, where there may be several positive keys
+    if own.dim() not in (1, 2):
+        raise reject("own", tuple(own.shape), "a tensor of shape [B] or [B, M], positive logits for each query")
+    _check_rows(len(own), **others)
 
 
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
@@ -101,7 +113,14 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
 
     Returns:
         ``[B]`` losses in nats.
+
+    Raises:
+        ArgumentError: shapes that do not fit, or a lift with several keys.
     """
+    _check_keys(own, negatives=negatives)
+    if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
+        accepted = f"a tensor of shape [{len(own)}]" if own.dim() == 1 else f"None with own of shape {list(own.shape)}"
+        raise reject("lift", tuple(lift.shape), accepted)
     rest = row_logsumexp(negatives)
     if own.dim() == 2:
         return (torch.logaddexp(own, rest[:, None]) - own).mean(1)
@@ -124,7 +143,13 @@ def f_micl(
 
     Returns:
         ``[B]`` losses.
+
+    Raises:
+        ArgumentError: shapes that do not fit.
     """
+    _check_keys(own, negatives=negatives)
+    if present.shape != negatives.shape:
+        raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
     first, second = own, torch.where(present, negatives, 0.0)
     if similarity == "log u":
         first, second = divergence.derivative(first), divergence.composition(second)
@@ -169,10 +194,12 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
         ``[B]``.
 
     Raises:
-        ArgumentError: shapes that do not fit.
+        ArgumentError: shapes that do not fit, or no background neighbour.
     """
     if members.dim() != 2:
         raise reject("members", tuple(members.shape), "a tensor of shape [B, P], a row for each query")
-    _check(members[:, 0], background=background)
+    _check_rows(len(members), background=background)
+    if not background.shape[1]:
+        raise reject("background", tuple(background.shape), "at least one background neighbour")
     log_ratio = row_logsumexp(members) - row_logsumexp(background)
     return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))

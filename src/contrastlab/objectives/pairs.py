@@ -166,7 +166,7 @@ class AlignUniform(_Pairwise):
                 raise reject(name, value, "a positive number")
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B, 2]``: squared distance to the positive, and log of the mean over the negatives; see :meth:`reduce`.
+        """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
 
         The second is :data:`ABSENT` for a query without negatives.
         """
@@ -174,16 +174,15 @@ class AlignUniform(_Pairwise):
         apart = 2 - 2 * scores.own / scores.highest
         others = -self.t * (2 - 2 * scores.negatives / scores.highest)
         count = scores.present.sum(1)
-        log_mean = row_logsumexp(others) - count.clamp(min=1).to(others.dtype).log()
-        log_mean = torch.where(count > 0, log_mean, ABSENT)
-        return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_mean], 1)
+        log_sum = torch.where(count > 0, row_logsumexp(others), ABSENT)
+        return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_sum, count.to(log_sum.dtype)], 1)
 
     def reduce(self, rows: Tensor) -> Tensor:
-        """Scalar loss of the ``[B, 2]`` rows of a whole batch; queries without negatives are aligned, not spread."""
-        there = rows[:, 1] > ABSENT / 2
+        """Scalar loss of the ``[B, 3]`` rows of a whole batch; queries without negatives are aligned, not spread."""
         # in float64, so that the logarithm is rounded once
-        count = there.sum().clamp(min=1).double().log().to(rows.dtype)
-        log_mean = torch.where(there.any(), torch.logsumexp(rows[:, 1], 0) - count, 0.0)
+        count = rows[:, 2].detach().double().sum()
+        log_mean = torch.logsumexp(rows[:, 1], 0) - count.clamp(min=1).log().to(rows.dtype)
+        log_mean = torch.where(count > 0, log_mean, 0.0)
         return self.align * rows[:, 0].mean() + self.uniform * log_mean
 
     @property

@@ -48,7 +48,11 @@ class InfoNCE(Objective):
         return self.positive_in_denominator
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses of ``scores``; ``offset`` is not used."""
+        """``[B]`` losses of ``scores``; ``offset`` is not used.
+
+        Raises:
+            ArgumentError: a lift with several positive keys, or either beside neighbours or without the positive.
+        """
         if scores.own.dim() == 2 or scores.lift is not None:
             if scores.neighbours is not None or not self.positive_in_denominator:
                 scores.require_one_positive("neighbours, or with the positive left out of the denominator")

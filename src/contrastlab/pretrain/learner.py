@@ -20,7 +20,6 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.settings import Settings
-from contrastlab.views import query_weights
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Learner(nn.Module):
         )
         setup = key.Setup(encoders, recipe.views.pairs, images, settings.dim, generator, recipe.k_means)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
-        self.weights = query_weights(recipe.views)
+        self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
         self.bind(self.network)
 
@@ -127,7 +126,7 @@ class Learner(nn.Module):
         """The same keys, told apart from a second kind of queries, one of each stream."""
         queries, part = self.keys.queries(self._forward, views), self.recipe.views
         return [
-            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])  # type: ignore[union-attr]
+            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])
             for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
         ]
 

@@ -437,7 +437,7 @@ class _Run:
         bound_by = bottleneck(self.waited, self.seconds - self.since)
         self.waited, self.since = 0.0, self.seconds
         bound = self.recipe.objective.bound(row["loss"] / len(self.recipe.views.pairs), self.terms)
-        if bound is not None and self.recipe.bounds_information:
+        if bound is not None and self.recipe.bounds_information and self.terms <= len(self.images):
             row["mi_bound"] = bound
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):

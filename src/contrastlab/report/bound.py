@@ -35,7 +35,9 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
     """
     lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
     for r in results:
-        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row]
+        # older runs have it for rings and caves, too, of which it holds for some scores only
+        known = methods.get(r.method).bounds_information
+        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row and known]
         if METRIC in r.metrics and bounds and not r.on:
             key = (r.dataset, r.profile, r.method, r.seed, r.setup)
             label = methods.get(r.method).label

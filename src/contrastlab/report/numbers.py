@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,11 @@ from contrastlab.results import Result
 def signed(value: float, digits: int = 2, *, sign: bool = False) -> str:
     """A number with a proper minus sign, and a plus where ``sign`` asks for one."""
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def decimals(values: Iterable[float | None]) -> int:
+    """With how many decimals printed numbers are shown: one, or two where one of them has two."""
+    return 1 if all(value is None or round(value, 1) == round(value, 6) for value in values) else 2
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,15 @@ class Estimate:
     sampling: float | None = None
 
     def text(self, sign: bool = False) -> str:
-        """``83.90 ± 0.41``; of one seed ``83.90 (± 0.71)`` with the sampling error, or the number alone."""
+        """``83.90 ± 0.41``; of one seed ``83.90 (± 0.71)`` with the sampling error, or the number alone.
+
+        Of two seeds both numbers, ``83.90 (83.70 to 84.10)``: their t interval is 12.7 times as wide.
+        """
         number = signed(self.mean, sign=sign)
+        if self.half_width is not None and self.seeds == 2:
+            apart = self.half_width / float(stats.t.ppf(0.975, 1))
+            low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
+            return f"{number} ({low} to {high})"
         if self.half_width is not None:
             return f"{number} ± {self.half_width:.2f}"
         return number if self.sampling is None else f"{number} (± {self.sampling:.2f})"

@@ -16,7 +16,7 @@ from contrastlab import escape, tasks
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.figure import dots, image
-from contrastlab.report.numbers import signed
+from contrastlab.report.numbers import decimals, signed
 from contrastlab.report.rows import PRETRAINED, Row, join
 from contrastlab.report.sentences import Sentences, agreement, effect, listed
 from contrastlab.tasks import Metric
@@ -110,6 +110,11 @@ class Report:
     def _seeds(self) -> set[int]:
         return {row.measured.seeds for row in self.rows if row.measured is not None and row.kind != "difference"}
 
+    @cached_property
+    def _decimals(self) -> int:
+        """Of the printed numbers, as the paper has them."""
+        return decimals(row.published for row in self.rows)
+
     @property
     def legend(self) -> Sentences:
         """How to read the cells: each meaning once."""
@@ -120,8 +125,10 @@ class Report:
             out.append(f"{count} seed{'s' * (count > 1)} a row.")
         elif self._seeds:
             out.append("The number of seeds stands behind each number in brackets.")
-        if any(row.measured and row.measured.half_width is not None for row in shown):
+        if any(row.measured and row.measured.half_width is not None and row.measured.seeds > 2 for row in shown):
             out.append("± is a 95 % Student t interval over seeds.")
+        if any(row.measured and row.measured.seeds == 2 for row in shown):
+            out.append("Of two seeds both numbers are in brackets: too few for an interval.")
         if any(row.measured and row.measured.half_width is None and row.measured.sampling is not None for row in shown):
             out.append(f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval.")
         if any(row.versus_random is not None for row in shown):
@@ -211,18 +218,19 @@ class Report:
     def _line(self, row: Row) -> dict[str, str]:
         assert row.measured is not None
         gain = self._gain(row)
-        digits = 1 if row.published_sd is None else 2
+        digits = self._decimals if row.published_sd is None else 2
         printed = "–" if row.published is None else signed(row.published, digits)
         if row.published_sd is not None:
             printed += f" (sd {row.published_sd:.2f})"
         seeds = f" [{row.measured.seeds}]" if len(self._seeds) > 1 else ""
+        gained = "–" if gain is None or gain.published is None else signed(gain.published, digits, sign=True)
         against = "–"
         if row.versus_random is not None:
             against = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
         return {
             "method": row.label,
             "published": printed,
-            "published gain": "–" if gain is None or gain.published is None else signed(gain.published, 1, sign=True),
+            "published gain": gained,
             "measured": row.measured.text() + seeds,
             "− published": "–" if not self.comparable or row.difference is None else signed(row.difference, sign=True),
             self._against: against,

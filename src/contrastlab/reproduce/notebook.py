@@ -1,7 +1,7 @@
 """What every notebook of a table asks for: parameters checked, the claim, the missing cells, the table and its check.
 
 nb = notebook.open("ring", 1, globals())
-nb.claim                      # the sentence and the printed table
+nb.claim                      # the sentence and the printed numbers of each table
 nb.kept()                     # the best that is stored
 table = nb.run()              # missing cells, in parallel, resumable
 table; table.figure(); table.summary
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from torch import nn
 
-from contrastlab import escape, files, papers, report, results, shipped
+from contrastlab import files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell
+from contrastlab.reproduce.claim import Claim, Claims
 from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
 from contrastlab.reproduce.where import Where, parse_devices
@@ -56,30 +56,6 @@ def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> 
 def project_root() -> Path:
     """The folder that holds ``pyproject.toml``, from here upwards; here, where there is none."""
     return next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a table says: a sentence and the printed numbers; shows itself in a notebook."""
-
-    plan: TablePlan
-
-    @property
-    def printed(self) -> pd.DataFrame:
-        """The printed numbers, as the paper lays them out."""
-        numbers = papers.published(self.plan.paper, self.plan.table)
-        return numbers.pivot_table(index="row", columns="column", values="value", sort=False)
-
-    def _repr_html_(self) -> str:
-        body = self.printed.to_html(border=0, na_rep="") if self._has_numbers else ""
-        return f"<p>{escape.html(self.plan.claim)}</p>{body}"
-
-    @property
-    def _has_numbers(self) -> bool:
-        return self.plan.table in papers.tables(self.plan.paper)
-
-    def __repr__(self) -> str:
-        return f"{self.plan.claim}\n\n{self.printed.to_string(na_rep='')}" if self._has_numbers else self.plan.claim
 
 
 @dataclass
@@ -170,9 +146,10 @@ class Notebook(Study):
         return self.plans[chosen]
 
     @property
-    def claim(self) -> Claim:
-        """What the first table says."""
-        return Claim(self.plan())
+    def claim(self) -> Claim | Claims:
+        """What the table says; of several tables, what each of them says."""
+        each = tuple(map(Claim, self.plans.values()))
+        return each[0] if len(each) == 1 else Claims(each)
 
     def rows(self, number: int | str | None = None) -> tuple[str, ...]:
         """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""

@@ -147,7 +147,7 @@ class Cell:
         choices: views, keys, negatives, positives, objective, by their names in :data:`CHOICES`.
         recipe: the method, ``None`` where it cannot exist.
         reason: why not.
-        tried: published methods of these kinds.
+        tried: methods of these kinds that a paper prints in a table.
     """
 
     choices: tuple[str, ...]
@@ -171,9 +171,10 @@ def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
 def grid() -> list[Cell]:
     """Every combination of :data:`CHOICES`, tried."""
     tried: dict[tuple[str, ...], list[str]] = {}
+    printed = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
     for name in methods.names():
         kinds = _kinds(get(name))
-        if kinds is not None:
+        if kinds is not None and name in printed:
             tried.setdefault(kinds, []).append(name)
     cells = []
     for choices in product(*CHOICES.values()):

@@ -14,7 +14,7 @@ from contrastlab import negatives, papers, ranks
 from contrastlab.errors import reject
 from contrastlab.papers import TablePlan
 from contrastlab.report import interval, machine
-from contrastlab.results import Result
+from contrastlab.results import Result, slug
 
 __all__ = ["epoch_cost", "pools", "printed_beside", "published", "sentences", "where_time_goes"]
 
@@ -99,8 +99,9 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
 
     Args:
         plan: of ring Table 1, whose rows are timed.
-        results: stored results of any task; other rows, data sets and profiles are left aside. Of a method run under
-            several configurations or on several machines the newest result decides which are read.
+        results: stored results of any task; other rows, data sets and profiles are left aside, and so are runs of a
+            method that were made with another table's settings. Today's settings go before older ones of this table;
+            of several that are left the newest result decides which configuration and machine are read.
         dataset: as it was run.
         profile: one of ``plan.profiles``.
 
@@ -116,7 +117,8 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
     printed = published()
-    timed = {name: _timed(chosen, name) for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}}
+    rows = [name for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}]
+    timed = {name: _timed(_of_table(plan, chosen, dataset, name, profile)) for name in rows}
     records = [_record(plan, name, timed, printed, f"({profile})") for name in timed]
     frame = pd.DataFrame.from_records(records, index="method")
     return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
@@ -150,8 +152,16 @@ def _record(
     }
 
 
-def _timed(results: Sequence[Result], method: str) -> list[Result]:
-    mine = sorted((r for r in results if r.method == method), key=lambda r: r.provenance.finished)
+def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: str, profile: str) -> list[Result]:
+    # a ring and its base are timed on the same work only if both were run as this table says, not as another one does
+    mine = [r for r in results if r.method == method]
+    today = {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
+    own = f"{plan.paper}/{slug(plan.table)}"
+    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == own]
+
+
+def _timed(results: Sequence[Result]) -> list[Result]:
+    mine = sorted(results, key=lambda r: r.provenance.finished)
     # of several tasks on one run each carries the run's curve: the last of a seed stands for all
     return list({r.seed: r for r in mine if _run(r) == _run(mine[-1])}.values())
 

@@ -154,7 +154,7 @@ def new(sizes: Sequence[int], room: int, noise: float, generator: torch.Generato
 
 
 def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
-    """Mean InfoNCE of both directions, nats, with the critic ``−scale·‖z − z′‖²``: ``[B, m]`` twice."""
+    """Mean InfoNCE of both directions, nats, with the critic ``−e^scale·‖z − z′‖²``: ``[B, m]`` twice."""
     scores = -scale.exp() * torch.cdist(first, second).square()
     target = torch.arange(len(first))
     return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2

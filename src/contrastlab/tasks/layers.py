@@ -17,7 +17,7 @@ from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.base import Described, Log, Measured, Metric, Setting
 from contrastlab.tasks.linear import correct, linear_lbfgs, probed
 from contrastlab.tasks.neighbours import take
-from contrastlab.tasks.representations import check_labels, frozen
+from contrastlab.tasks.representations import check_labels, frozen, standardised
 from contrastlab.views import Augmentation, Views
 
 NAMES = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
@@ -56,10 +56,12 @@ def mlp(
         lr: of Adam, with β of 0.5 and 0.999 (CMC, E.1).
         batch_size: rows a step.
         seed: of initial weights and order.
+
+    Raises:
+        ArgumentError: fewer than two training rows, or rows without one label each.
     """
     check_labels(train, labels)
-    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
-    x, unseen = (train - mean) / std, (test - mean) / std
+    x, unseen = standardised(train, test)
     network = two_layers(x.shape[1], hidden, classes, seed).to(x.device)
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, betas=_BETAS)
     order = torch.Generator().manual_seed(seed)

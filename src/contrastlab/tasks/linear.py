@@ -16,7 +16,7 @@ from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting
 from contrastlab.tasks.neighbours import take
-from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent
+from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent, standardised
 from contrastlab.views import Augmentation, Views
 
 
@@ -45,10 +45,12 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
 
     Returns:
         ``[M, C]``, a score for each class that occurs in ``labels``, or lies below one that does.
+
+    Raises:
+        ArgumentError: fewer than two training rows, or rows without one label each.
     """
     check_labels(train, labels)
-    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
-    x, y = (train - mean) / std, labels
+    (x, unseen), y = standardised(train, test), labels
     classes = int(labels.max()) + 1
     weight = torch.zeros(classes, x.shape[1] + 1, device=x.device, requires_grad=True)
     solver = torch.optim.LBFGS([weight], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe")
@@ -62,7 +64,7 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
     with torch.enable_grad():
         solver.step(closure)
     with torch.no_grad():
-        return F.linear((test - mean) / std, weight[:, :-1], weight[:, -1])
+        return F.linear(unseen, weight[:, :-1], weight[:, -1])
 
 
 def probed(probe: LinearProbe, shown: Augmentation) -> Augmentation:

@@ -48,22 +48,29 @@ def knn(
         test: ``[M, d]`` unit rows.
         test_labels: ``[M]``.
         k: neighbours that vote; all rows if there are fewer.
-        temperature: of the weights.
+        temperature: of the weights, above 0.
         chunk: as in :func:`nearest_neighbour`.
 
     Returns:
         Boolean ``[M]``; its mean is the accuracy.
+
+    Raises:
+        ArgumentError: a row without a label, no neighbour, or a temperature that is not positive.
     """
     check_labels(train, labels)
     if k < 1:
         raise reject("k", k, "at least 1")
+    if not temperature > 0:
+        raise reject("temperature", temperature, "a number above 0")
     classes = int(labels.max()) + 1
     right = []
     size = _rows(train, chunk)
     for rows, truth in zip(test.split(size), test_labels.split(size), strict=True):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
         votes = rows.new_zeros(len(rows), classes)
-        votes.scatter_add_(1, labels[nearest], ((similarity - 1) / temperature).exp())
+        # relative to the closest row, whose weight of 1 no temperature takes away
+        weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
+        votes.scatter_add_(1, labels[nearest], weights)
         right.append(votes.argmax(1) == truth)
     return torch.cat(right)
 

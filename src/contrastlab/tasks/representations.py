@@ -73,6 +73,18 @@ def encode(
     return torch.cat(rows), source.labels[order].to(device)
 
 
+def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations.
+
+    Raises:
+        ArgumentError: fewer than two rows to take them from.
+    """
+    if len(train) < 2:
+        raise reject("train", tuple(train.shape), "at least two rows: one has no standard deviation")
+    mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
+    return (train - mean) / std, (test - mean) / std
+
+
 def check_labels(train: Tensor, labels: Tensor) -> None:
     """Refuse rows without one label each, or with a label below 0."""
     if len(train) != len(labels):

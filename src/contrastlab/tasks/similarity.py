@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,6 +50,17 @@ def spearman(x: Tensor | NDArray[Any], y: Tensor | NDArray[Any]) -> float:
     return 100 * float(np.clip(ranks[0] @ ranks[1] / scale, -1, 1)) if scale else 0.0
 
 
+def _bootstrapped(x: NDArray[Any], y: NDArray[Any]) -> Measured:
+    value, half = bootstrap(lambda k: spearman(x[k], y[k]), len(x), draws=DRAWS)
+    return Measured(value, len(x), half)
+
+
+def _mean(each: Sequence[Measured]) -> Measured:
+    # of numbers taken on different pairs, whose errors are independent
+    half = math.sqrt(sum((m.half_width or 0.0) ** 2 for m in each)) / len(each)
+    return Measured(float(np.mean([m.value for m in each])), sum(m.items for m in each), half)
+
+
 def _metric(name: str, label: str) -> Metric:
     return Metric(name, label, "Spearman × 100", -100.0, 100.0, error="bootstrap", items="test pairs")
 
@@ -90,26 +102,25 @@ class Similarity(Described):
             raise NotApplicableError(f"{setting.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
         test = take(setting.data.test, self.test_pairs)
         cosines, gold = self.cosines(encoders, setting, test), test.scores.numpy()
-        measured, parts = {}, []
+        measured: dict[str, Measured] = {}
+        parts: list[Measured] = []
         for label, benchmark in enumerate(test.classes):
             rows = (test.labels == label).numpy()
             if rows.sum() < 2:
                 continue
             x, y = cosines[rows], gold[rows]
-            value, half = bootstrap(lambda k, x=x, y=y: spearman(x[k], y[k]), len(x), draws=DRAWS)  # type: ignore[misc]
-            measured[NAMES.get(benchmark, benchmark)] = Measured(value, len(x), half)
+            measured[NAMES.get(benchmark, benchmark)] = _bootstrapped(x, y)
             own = test.parts.numpy()[rows]
-            each = [spearman(x[own == part], y[own == part]) for part in np.unique(own) if (own == part).sum() > 1]
-            parts.append(float(np.mean(each)))
-        half = math.sqrt(sum((m.half_width or 0.0) ** 2 for m in measured.values())) / len(measured)
-        mean, dev = float(np.mean([m.value for m in measured.values()])), setting.data.train
+            inside = [own == part for part in np.unique(own)]
+            each = [_bootstrapped(x[part], y[part]) for part in inside if part.sum() > 1]
+            parts += [_mean(each)] if each else []
+        dev = setting.data.train
         develop = self.cosines(encoders, setting, dev)
-        value, width = bootstrap(lambda k: spearman(develop[k], dev.scores.numpy()[k]), len(dev), draws=DRAWS)
         out = {name: m for name, m in measured.items() if name in NAMES.values()}
-        return out | {
-            "sts": Measured(mean, len(test), half), "sts_parts": Measured(float(np.mean(parts)), len(test), half),
-            "sts_dev": Measured(value, len(dev), width),
-        }  # fmt: skip
+        if parts:
+            out["sts_parts"] = _mean(parts)
+        sts = replace(_mean(list(measured.values())), items=len(test))
+        return out | {"sts": sts, "sts_dev": _bootstrapped(develop, dev.scores.numpy())}
 
     def cosines(self, encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np.float64]:
         """``[N]`` cosines of the features of the two sentences of each pair."""

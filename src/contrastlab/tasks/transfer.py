@@ -58,7 +58,7 @@ class Transfer(Described):
     name: ClassVar[str] = "transfer"
     modality: ClassVar[str] = "any"
     tells_classes_apart: ClassVar[bool] = True
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("transfer", "transfer accuracy"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("transfer", "transfer accuracy", items="test items"),)
 
     @classmethod
     def of(cls, settings: Settings) -> Transfer:
@@ -66,7 +66,7 @@ class Transfer(Described):
         return cls(settings.linear, settings.transfer, settings.test_images)
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """``transfer``, percent of the target's test images.
+        """``transfer``, percent of the target's test items.
 
         Raises:
             NotApplicableError: the encoders read grey images and the target has colours, or it has sentences.

@@ -191,7 +191,8 @@ class Conditional:
     Args:
         value: nats.
         holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
-            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
+            candidates, the own and banned keys left out: the hypothesis under which the theorem says that ``value`` is
+            a bound.
         negatives: ``[B, K]`` their scores.
     """
 
@@ -219,6 +220,8 @@ def _holds(candidates: Candidates, scores: Tensor) -> Tensor:
     logits = candidates.logits
     if candidates.own is not None:
         logits = logits.scatter(1, candidates.own[:, None], -math.inf)
+    if candidates.banned is not None:
+        logits = logits.scatter(1, candidates.banned, -math.inf)
     log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
     return scores.amin(1) > log_c
 

@@ -5,7 +5,7 @@ Views are made by an :class:`Augmentation` of the modality at hand; this module 
 """
 
 from contrastlab.views.augmented import Augmented
-from contrastlab.views.base import Augmentation, query_weights
+from contrastlab.views.base import Augmentation, Views
 from contrastlab.views.channels import Channels
 from contrastlab.views.clips import Flow, Frames
 from contrastlab.views.dropout import Dropout
@@ -24,17 +24,4 @@ __all__ = [
     "Offset",
     "Split",
     "Views",
-    "query_weights",
 ]
-
-Views = (
-    Augmented
-    | Split
-    | Offset
-    | Jigsaw
-    | Channels
-    | Frames
-    | Flow
-    | Dropout
-)  # fmt: skip
-"""Every kind of views; a new one is a file here and a member of this union."""

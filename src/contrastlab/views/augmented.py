@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.base import Augmentation, random_views
+from contrastlab.views.base import Augmentation, Views, random_views
 
 
 @dataclass(frozen=True)
-class Augmented:
+class Augmented(Views):
     """Independent views of an item, all seen by one encoder.
 
     Attributes:
@@ -30,23 +30,9 @@ class Augmented:
         if not errors.is_integer(self.count):
             raise errors.reject("count", self.count, "an integer >= 1")
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
-        return ("view",)
-
-    @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The one stream against its own keys."""
-        return ((0, 0),)
-
     def single(self) -> Augmented:
         """One view of each item, as probes see it."""
         return Augmented(1)
-
-    def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder, for images with ``image_channels`` of them."""
-        return (image_channels,)
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """``count`` random views of each item, normalised.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from contrastlab import errors
+from contrastlab.choices import Part
 
 
 class Augmentation(Protocol):
@@ -32,23 +33,88 @@ def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | 
     return (augmentation.random(batch, rng, view=k) for k in range(count))
 
 
-def query_weights(views: Any) -> tuple[float, ...]:
-    """What the losses of the kinds of queries that views make are multiplied with; views of one kind have 1.
+class Views(Part):
+    """Base of the kinds of views: what is made of an item, which encoder sees it, and what is told apart from what."""
 
-    A second kind (:class:`contrastlab.views.Jigsaw`) lies behind the others in what ``make`` returns, one a stream.
-    """
-    weights: tuple[float, ...] = getattr(views, "query_weights", (1.0,))
-    return weights
+    @property
+    def count(self) -> int:
+        """Views of each item in a stream."""
+        raise NotImplementedError(f"{type(self).__name__} has no count, of its views of an item")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams, each of which has an encoder."""
+        return ("view",)
+
+    @property
+    def same_encoder(self) -> Mapping[int, int]:
+        """Streams that another stream's encoder sees, too: their numbers to that one's."""
+        return {}
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of the streams whose embeddings are told apart from whose keys: (query, key)."""
+        return ((0, 0),)
+
+    @property
+    def query_weights(self) -> tuple[float, ...]:
+        """What the losses of the kinds of queries are multiplied with; those of a second kind lie behind the others."""
+        return (1.0,)
+
+    def asks_as(self, query: int, key: int) -> int:
+        """The stream whose queries of a second kind are told apart from the keys of ``key``, beside ``query``'s."""
+        return key
+
+    @property
+    def pieces(self) -> int:
+        """Patches that a second head of the encoders reads; 0: they have none."""
+        return 0
+
+    @property
+    def further_scales(self) -> tuple[tuple[float, float], ...]:
+        """Areas of further crops, as fractions of the picture's."""
+        return ()
+
+    def window(self, size: int) -> int | None:
+        """Side of the square of the picture that views of ``size`` pixels are cut from; ``None``: crops are drawn."""
+        return None
+
+    @property
+    def bounds_information(self) -> bool:
+        """Of whatever views are compared."""
+        return True
+
+    def single(self) -> Views:
+        """The views as probes see them: one of each item and stream."""
+        raise NotImplementedError(f"{type(self).__name__} has no single, the views that probes see")
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder, for items with ``image_channels`` of them."""
+        return (image_channels,)
+
+    def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Random views of each item, normalised: those of the first stream, then those of the next.
+
+        Args:
+            batch: items of the modality of ``augmentation``.
+            augmentation: makes and normalises a view.
+            rng: source of the draws, on the batch's device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no make, which draws its views")
+
+    def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
+        """The evaluation's views of each item, a tensor a stream, without randomness."""
+        raise NotImplementedError(f"{type(self).__name__} has no plain, the views of an evaluation")
 
 
-def crop_options(views: Any, size: int) -> dict[str, Any]:
+def crop_options(views: Views, size: int) -> dict[str, Any]:
     """What :class:`contrastlab.data.loading.Crops` needs to know of views, beside an augmentation.
 
     Args:
         views: of a recipe.
         size: side of a view in pixels.
     """
-    window = getattr(views, "window", None)
+    window = views.window(size)
     if window is not None:
-        return {"count": 1, "window": window(size)}
-    return {"count": views.count, "further": getattr(views, "further_scales", ())}
+        return {"count": 1, "window": window}
+    return {"count": views.count, "further": views.further_scales}

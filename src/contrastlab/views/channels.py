@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import choices, colour, errors
-from contrastlab.views.base import Augmentation, random_views
+from contrastlab.views.base import Augmentation, Views, random_views
 
 LAYOUT: Mapping[str, int] = MappingProxyType({"rgb": 3, "label": 1, "depth": 1, "normal": 3, "flow": 2})
 """What a pixel of a scene is packed from, in this order, and how many numbers each is.
@@ -107,7 +107,7 @@ _TARGET = {**_READ, "label": _code}
 
 
 @dataclass(frozen=True)
-class Channels:
+class Channels(Views):
     """Channels of one crop of a scene, each seen by an encoder of its own (CMC, sections 3.3 and 4.3).
 
     Crop and flip are the same for all channels. L and ab are computed from RGB as :class:`Split` does it; depth is the

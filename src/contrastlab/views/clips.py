@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.base import Augmentation
+from contrastlab.views.base import Augmentation, Views
 
 _FRAME, _LATER, _FLOW = "frame", "later frame", "flow"
 
@@ -60,7 +60,7 @@ def _times(part: Frames | Flow, batch: Tensor, first: int, last: int, rng: torch
 
 
 @dataclass(frozen=True)
-class Frames:
+class Frames(Views):
     """A frame i_t and the frame k later, i_{t+k}, each against the other: the ventral stream (V).
 
     One crop and one flip serve both.
@@ -144,7 +144,7 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class Flow:
+class Flow(Views):
     """A frame i_t and the flow f_t around it, each against the other (D); with ``k``, i_{t+k} too (V+D).
 
     One crop and one flip serve all. With ``k`` the pairs are those of the core view i_t: (i_t, i_{t+k}) and (i_t, f_t).

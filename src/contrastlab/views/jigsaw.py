@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contrastlab import errors
 from contrastlab.views.augmented import Augmented
-from contrastlab.views.base import Augmentation
+from contrastlab.views.base import Augmentation, Views
 from contrastlab.views.split import Split
 
 GRID = 3
@@ -21,7 +21,7 @@ PUZZLE_SCALE = (0.6, 1.0)
 
 
 @dataclass(frozen=True)
-class Jigsaw:
+class Jigsaw(Views):
     """Views, and beside them nine patches of the item in a random order, which ask a second time (PIRL).
 
     A further crop of the item, without changes of colour, is cut into 3x3 cells; a patch is cut at random from each.

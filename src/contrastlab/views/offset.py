@@ -10,11 +10,11 @@ from torch import Tensor
 
 from contrastlab import errors
 from contrastlab.views.augmented import Augmented
-from contrastlab.views.base import Augmentation
+from contrastlab.views.base import Augmentation, Views
 
 
 @dataclass(frozen=True)
-class Offset:
+class Offset(Views):
     """Patches at (x, y) and (x + d, y + d) of a picture, both seen by one encoder (CMC, §4.4, Figure 5).
 
     (x, y) is uniform. The patches are as large as a view. They are cut from the picture as it is: neither resized,
@@ -44,18 +44,9 @@ class Offset:
         """Names of the encoders."""
         return ("patch",)
 
-    @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The one stream against its own keys."""
-        return ((0, 0),)
-
     def single(self) -> Augmented:
         """One augmented view of each item, as probes see it."""
         return Augmented(1)
-
-    def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of the encoder."""
-        return (image_channels,)
 
     def window(self, size: int) -> int:
         """Side of the square that holds both patches of ``size`` pixels."""

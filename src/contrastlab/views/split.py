@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from contrastlab import colour, errors
-from contrastlab.views.base import Augmentation, random_views
+from contrastlab.views.base import Augmentation, Views, random_views
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Views):
     """One channel and the two others of one augmented image, each part seen by an encoder of its own (CMC, §4.1, §4.4).
 
     Crop, flip and jitter happen in RGB; the float image is then converted (the released code rounds to
