@@ -819,7 +819,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.list:
         print(listing(lab))
         return 0
-    # as in reproduce.cell: matrix products of float32 on the tensor cores, like convolutions
+    # as in reproduce.cells: matrix products of float32 on the tensor cores, like convolutions
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

@@ -14,7 +14,7 @@ from contrastlab.errors import ArgumentError, NonFiniteLossError
 from contrastlab.negatives import Ball, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
 from contrastlab.theory import bounds, exact
-from contrastlab.theory.critics import Bilinear, Concatenated, Separable, evaluate, fit, mlp
+from contrastlab.theory.critics import Separable, evaluate, fit, mlp
 from contrastlab.theory.toys import JointGaussian
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
@@ -159,6 +159,17 @@ def test_the_hypothesis_is_watched():
     assert half.share == 0
 
 
+def test_the_hypothesis_does_not_depend_on_the_own_key():
+    positives, candidates = bank(keys=400)
+    region = Ball(outer=5, k=8)
+    as_it_is = bounds.vince(positives, candidates, region, torch.Generator().manual_seed(0))
+    raised = candidates.logits.clone()
+    raised[torch.arange(6), torch.arange(6)] += 10  # with it the mean of the exponentials is above every other score
+    high = bounds.vince(positives + 10, Candidates(raised, candidates.own), region, torch.Generator().manual_seed(0))
+    assert torch.equal(high.negatives, as_it_is.negatives)
+    assert high.share == as_it_is.share == 1
+
+
 def test_banned_keys_are_no_part_of_the_level():
     positives, candidates = bank(keys=400)
     logits = candidates.logits.clone()
@@ -197,7 +208,7 @@ def nets(dim: int = 2, out: int = 8):
     return mlp([dim, 16, out]), mlp([dim, 16, out])
 
 
-@pytest.mark.parametrize("kind", ["separable", "shared", "sphere", "bilinear", "concatenated"])
+@pytest.mark.parametrize("kind", ["separable", "shared", "sphere"])
 def test_critics_score_every_pair(kind):
     torch.manual_seed(0)
     g, h = nets()
@@ -205,8 +216,6 @@ def test_critics_score_every_pair(kind):
         "separable": lambda: Separable(g, h, temperature=0.5),
         "shared": lambda: Separable(g),
         "sphere": lambda: Separable(g, h, temperature=0.1, normalise=True),
-        "bilinear": lambda: Bilinear(g, h, dim=8),
-        "concatenated": lambda: Concatenated(mlp([4, 16, 1])),
     }[kind]()
     x, y = torch.randn(5, 2), torch.randn(7, 2)
     scores = critic(x, y)
@@ -222,17 +231,11 @@ def info_nce(scores: torch.Tensor) -> torch.Tensor:
     return bounds.info_nce(*bounds.pairs(scores))
 
 
-@pytest.mark.parametrize("kind", ["separable", "bilinear", "concatenated"])
-def test_fit_finds_most_of_a_gaussians_information_and_no_more(kind):
+def test_fit_finds_most_of_a_gaussians_information_and_no_more():
     torch.manual_seed(1)
     gaussian = JointGaussian.correlated(0.9)
     x, y = gaussian.sample(4000, torch.Generator().manual_seed(0))
-    g, h = mlp([1, 32, 8]), mlp([1, 32, 8])
-    critic = {
-        "separable": Separable(g, h),
-        "bilinear": Bilinear(g, h, dim=8),
-        "concatenated": Concatenated(mlp([2, 32, 32, 1])),
-    }[kind]
+    critic = Separable(mlp([1, 32, 8]), mlp([1, 32, 8]))
     found = fit(critic, info_nce, x, y, batch=64, epochs=20, patience=8, learning_rate=3e-3)
     assert 0.75 * gaussian.mutual_information < found.value < gaussian.mutual_information + 0.08
     assert found.held_out[found.best] == max(found.held_out)
@@ -251,12 +254,12 @@ def test_fit_stops_and_returns_to_the_best_epoch():
 
 
 def test_fit_is_decided_by_its_seed():
-    def run() -> tuple[float, ...]:
+    def run(seed: int) -> tuple[float, ...]:
         torch.manual_seed(3)
         x, y = JointGaussian.correlated(0.5).sample(400, torch.Generator().manual_seed(0))
-        return fit(Separable(mlp([1, 8, 4])), info_nce, x, y, batch=32, epochs=3, seed=4).train
+        return fit(Separable(mlp([1, 8, 4])), info_nce, x, y, batch=32, epochs=3, seed=seed).train
 
-    assert run() == run()
+    assert run(4) == run(4) != run(5)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +288,6 @@ def test_fit_names_the_epoch_in_which_a_bound_breaks():
     [
         (lambda: mlp([3]), r"sizes=\[3\]"),
         (lambda: Separable(mlp([1, 1]), temperature=0), r"temperature=0"),
-        (lambda: Bilinear(mlp([1, 1]), dim=0), r"dim=0"),
     ],
 )
 def test_critics_name_what_they_refuse(call, message):

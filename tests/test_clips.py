@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from contrastlab import data, methods, tasks
-from contrastlab.data import loading
+from contrastlab.data import limits, loading
 from contrastlab.data.clips import actions, flow, sets, sources, videos
 from contrastlab.data.clips.augment import ClipAugmentation
 from contrastlab.data.clips.sets import ClipSet
@@ -164,7 +164,7 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
     monkeypatch.setattr(flow, "tvl1", counted)
     with pytest.raises(KeyboardInterrupt):
         flow.cached_tvl1(frames, 5.0)
-    (path,) = flow.cache_folder().iterdir()
+    (path,) = (limits.cache_folder() / "flow").iterdir()
     assert path.suffix == ".safetensors"
     again = flow.cached_tvl1(frames, 5.0)
     assert torch.equal(again[:, :-1], direct)

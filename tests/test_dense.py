@@ -485,6 +485,18 @@ def test_voc_takes_the_best_object_and_difficult_ones_count_neither_way() -> Non
     assert scores.voc(hard, found(known), eleven=False, draws=5)["50"].value == pytest.approx(100)
 
 
+def test_voc_wants_more_than_half_in_common() -> None:
+    known = truth("voc07")
+    assert scores.overlaps(np.array([[0.0, 0, 10, 5]]), np.array([[0.0, 0, 10, 10]])) == 0.5
+
+    def ap(height: float) -> float:
+        mine = [{**d, "bbox": [*d["bbox"][:3], height * d["bbox"][3]]} for d in found(known)]
+        return scores.voc(known, mine, eleven=False, draws=5)["50"].value
+
+    assert ap(0.5) == 0
+    assert ap(0.55) == pytest.approx(100)
+
+
 def test_lvis_counts_only_what_was_looked_for() -> None:
     """Class 1 is annotated in both pictures, class 2 in the first. A wrong detection of class 2 is in the second."""
     extra = {"image_id": 2, "category_id": 2, "score": 0.99, "bbox": [70, 10, 30, 30]}

@@ -104,6 +104,22 @@ def test_a_fit_keeps_the_weights_that_are_best_on_held_out_rows() -> None:
         assert float(flow().log_prob(x[30:]).mean()) == pytest.approx(done.held_out[done.best], abs=1e-5)
 
 
+def test_a_fit_is_decided_by_its_seed() -> None:
+    def run(seed: int) -> tuple[float, ...]:
+        x = points(60, 3).float()
+        return fit(real_nvp(x, width=8), x[:40], x[40:], epochs=2, batch_size=8, seed=seed).held_out
+
+    assert run(4) == run(4) != run(5)
+
+
+def test_a_flow_starts_from_its_seed() -> None:
+    def start(seed: int) -> torch.Tensor:
+        return torch.cat([weight.flatten() for weight in real_nvp(points(9, 2), width=8, seed=seed).parameters()])
+
+    assert torch.equal(start(4), start(4))
+    assert not torch.equal(start(4), start(5))
+
+
 def test_wrong_arguments_are_named() -> None:
     for make in (
         lambda: real_nvp(points(9, 1)), lambda: real_nvp(points(9, 2), layers=0), lambda: real_nvp(points(1, 2)),

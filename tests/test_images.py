@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from contrastlab import data
-from contrastlab.data import ImageSet, Splits, StreamedImages
+from contrastlab.data import ImageSet, Splits, StreamedImages, limits
 from contrastlab.data.images import shapes, sources, tables
 from contrastlab.data.images.pictures import decode, square
 from contrastlab.data.images.subsets import balanced_subset, hold_out
@@ -382,7 +382,9 @@ def test_data_root_is_argument_else_environment_else_cache(monkeypatch: pytest.M
     assert data.data_root(tmp_path) == tmp_path
     assert data.data_root() == tmp_path / "env"
     monkeypatch.delenv("CONTRASTLAB_DATA")
-    assert data.data_root() == tmp_path / "cache" / "contrastlab"
+    assert data.data_root() == limits.cache_folder() == tmp_path / "cache" / "contrastlab"
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/made")
+    assert limits.cache_folder() == Path.home() / "made" / "contrastlab"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data.data_root() == Path.home() / ".cache" / "contrastlab"
 

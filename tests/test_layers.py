@@ -100,6 +100,14 @@ def test_a_layer_is_what_the_network_computes_there() -> None:
         encoders.layer_outputs(encoder, x, ("conv9",))
 
 
+def test_a_network_whose_layers_have_no_such_names_is_refused() -> None:
+    caffenet, boxed = encoders.build("caffenet", width=0.1), encoders.build("tiny")
+    boxed.backbone = nn.ModuleDict({"patches": boxed.backbone})  # as a transformer's: no sequence, other names
+    for encoder, name in ((caffenet, "CaffeNet"), (boxed, "ModuleDict")):
+        with pytest.raises(errors.NotApplicableError, match=f"^{name} names no layers that could be probed"):
+            encoders.named_layers(encoder)
+
+
 def test_a_view_of_another_size_is_refused() -> None:
     with pytest.raises(errors.ArgumentError, match="image_size='one with a map of 9 by 9 .*accepted is 64"):
         encoders.build("half_alexnet64").eval()(torch.randn(1, 3, 80, 80))

@@ -171,7 +171,7 @@ def test_duplicated_keys_are_kept_as_often_as_the_ranks_hold_them() -> None:
     (50_000, 10, 10, "outer", (500, 5000)),  # and u = 0.1, ranks 500 … 4999
     (65_536, 0, 100, "keys", (0, 65_536)),
     (4095, 1, 10, "keys", (40, 409)),
-    (100, 29, 58, "keys", (29, 58)),  # 100 · 0.29 is 28.999… in floating point
+    (1000, 32.3, 64.1, "keys", (323, 641)),  # 1000 · 32.3 / 100 is 322.999… in floating point
     (10, 0, 10, "keys", (0, 1)),
 ])  # fmt: skip
 def test_edges_are_ranks_rounded_down(keys, inner, outer, of, expected) -> None:

@@ -240,6 +240,14 @@ def test_offset_of_cmc_is_the_mean_exponential_of_the_first_batch_with_its_posit
     torch.testing.assert_close(stored, binary_nce(own, negatives, 1.5))
 
 
+def test_cmc_offset_is_the_mean_over_the_keys_that_are_there() -> None:
+    own, negatives = torch.tensor([0.5, -1.0]), torch.tensor([[1.0, ABSENT, 0.25], [2.0, -0.5, 0.75]])
+    present = [0.5, -1.0, 1.0, 0.25, 2.0, -0.5, 0.75]
+    expected = math.log(3 * math.fsum(math.exp(v) for v in present) / 7)
+    scores = Scores(own.double(), negatives.double())
+    assert BinaryNCE(kappa=None).offset(scores).item() == pytest.approx(expected, rel=1e-12)
+
+
 def test_cmc_offset_carries_no_gradient() -> None:
     own, negatives, _ = (t.requires_grad_() for t in draw(torch.float64, 0.07))
     assert not BinaryNCE(kappa=None).offset(Scores(own, negatives)).requires_grad

@@ -61,6 +61,11 @@ def test_annealed_neighbours_start_with_none_and_grow() -> None:
     assert [c.indices.shape[1] for c in chosen[1:]] == list(range(1, 9))
 
 
+def test_a_percentage_is_of_the_decimal_number() -> None:
+    # 1000 · 32.3 / 100 is 322.999… in floating point
+    assert Neighbours(32.3).select(Candidates(table(2, keys=1000)), NONE, draws(), 0, 1).indices.shape[1] == 323
+
+
 def test_one_adds_nothing() -> None:
     assert One().select(Candidates(table(0)), NONE, draws(), 0, 1) is None
 

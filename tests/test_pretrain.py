@@ -142,6 +142,18 @@ def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, 
     same(resumed, pretrain(recipe, settings, pictures(48), seed=3, log=quiet))
 
 
+def test_keys_are_clustered_anew_in_every_epoch_with_another_seed_of_the_run_s(pictures, tiny, monkeypatch) -> None:
+    recipe = methods.get("vince/la_nce").override(
+        {"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2}
+    )
+    seeds: list[int] = []
+    monkeypatch.setattr(Learner, "cluster", lambda self, seed: seeds.append(seed))
+    for seed in (3, 4):
+        pretrain(recipe, tiny.override(epochs=3), pictures(48), seed=seed, log=quiet)
+    assert len(seeds) == 2 * 2  # not before the first epoch
+    assert len(set(seeds)) == len(seeds)
+
+
 def test_ctrl_c_stops_after_the_step_in_hand_and_leaves_a_resumable_run(pictures, tiny, shrink, tmp_path) -> None:
     recipe, images = shrink(methods.get("ring/moco")), pictures(48)
     before = signal.getsignal(signal.SIGINT)

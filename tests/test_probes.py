@@ -355,6 +355,9 @@ def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:
     mean, half = tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=4000)
     assert mean == pytest.approx(float(values.mean()))
     assert half == pytest.approx(1.96 * float(values.std()) / 500**0.5, rel=0.08)
-    assert tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=50) == tasks.bootstrap(
-        lambda rows: float(values[rows].mean()), 500, draws=50
+    first, again, other = (
+        tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=50, seed=seed) for seed in (4, 4, 5)
     )
+    assert first == again
+    assert first[0] == other[0]
+    assert first[1] != other[1]

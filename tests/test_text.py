@@ -430,6 +430,8 @@ def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CorruptFileError, match="describes no transformer"):
         networks(text=about)
+    with pytest.raises(ArgumentError, match="head='moco_v3': accepted is 'linear' or 'mlp', with sentences"):
+        networks(head="moco_v3")
     with pytest.raises(ArgumentError, match="text.heads=3: .*divisor of text.width=16"):
         networks(text={**SMALL, "heads": 3})
 

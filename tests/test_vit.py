@@ -170,6 +170,17 @@ def test_a_run_leaves_positions_and_patches_alone_and_resumes(pictures, tmp_path
     assert not torch.equal(ends["backbone.blocks.0.mlp.fc1.weight"], start["backbone.blocks.0.mlp.fc1.weight"])
 
 
+def test_a_predictor_starts_from_the_seed_and_leaves_torch_s_own_draws_alone() -> None:
+    def start(seed: int) -> torch.Tensor:
+        made = V3.keys.network(nn.ModuleList(), None, 2, 8, torch.Generator().manual_seed(seed))
+        return torch.cat([parameter.flatten() for parameter in made.predictor.parameters()])
+
+    state = torch.random.get_rng_state()
+    assert torch.equal(start(0), start(0))
+    assert not torch.equal(start(0), start(1))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
 @pytest.mark.parametrize(("momentum", "width"), [(None, 4), (0.9, 0)])
 def test_a_predictor_needs_a_momentum_encoder_and_a_width(momentum, width) -> None:
     with pytest.raises(ArgumentError, match=f"^predictor={width}"):

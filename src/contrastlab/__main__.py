@@ -252,7 +252,7 @@ def _run(args: argparse.Namespace) -> None:
         paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
         references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
         out_dir=args.out, accelerator=args.accelerator,
-        devices=int(args.devices) if args.devices.lstrip("-").isdigit() else args.devices,
+        devices=reproduce.parse_devices(args.devices),
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip

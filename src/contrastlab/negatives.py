@@ -15,7 +15,6 @@ Sources: vince §4 and C.2; ring §3–4.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -76,8 +75,8 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     Raises:
         ArgumentError: if no rank is left.
     """
-    last = math.floor(keys * outer / 100 + 1e-9)
-    first = math.floor((keys if inner_of == "keys" else last) * inner / 100 + 1e-9)
+    last = schedules.rank(keys, outer)
+    first = schedules.rank(keys if inner_of == "keys" else last, inner)
     if first >= last:
         raise reject(
             "ring",

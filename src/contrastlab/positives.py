@@ -90,7 +90,7 @@ class Neighbours(Positives):
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
-        close = int(candidates.left("excluded") * schedules.at(self.inner, step, total) / 100 + 1e-9)
+        close = schedules.rank(candidates.left("excluded"), schedules.at(self.inner, step, total))
         if not close:
             return None
         drawn = picks(close, self.k, candidates.shape[0], draws, candidates.device)

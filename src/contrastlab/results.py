@@ -282,7 +282,7 @@ def find(
         root: such as ``results`` or ``runs``, or several; a folder that does not exist holds no results.
         table: first computed for this table, such as ``ring/table1``; ``None``, here and below, is any.
         dataset: of pre-training, as it was run.
-        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
+        profile: one of the ``profiles`` of a table.
         method: full name, such as ``ring/iring``.
         task: its name.
         seed: of the run.

@@ -158,3 +158,8 @@ def check_percent(name: str, percent: Percent) -> None:
     for value in bounds(percent):
         if not (math.isfinite(value) and 0 <= value <= 100):
             raise reject(name, percent, "percentages from 0 to 100")
+
+
+def rank(keys: int, percent: float) -> int:
+    """``percent`` of ``keys``, rounded down, as decimal numbers have it: 32.3 % of 1,000 keys are 323."""
+    return math.floor(keys * percent / 100 + 1e-9)

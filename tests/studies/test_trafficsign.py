@@ -40,7 +40,7 @@ def test_nearest_pixels_equal_their_loop(kind) -> None:
     for query, truth in zip(queries, test.labels.tolist(), strict=True):
         far = [distance(query, row, kind) for row in rows]
         expected.append(int(train.labels[far.index(min(far))]) == truth)
-    got = trafficsign.nearest_pixels(train, test, distance=kind, side=8, chunk=7)
+    got = trafficsign.nearest_pixels(train, test, distance=kind, side=8)
     assert got.tolist() == expected
     assert 0 < sum(expected) < len(expected)
 

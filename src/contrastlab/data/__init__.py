@@ -36,7 +36,7 @@ from contrastlab.data.images.sources import (
 )
 from contrastlab.data.images.tables import load_parquet
 from contrastlab.data.images.transfer import TARGETS, load_target
-from contrastlab.data.limits import own_path
+from contrastlab.data.limits import cache_folder, own_path
 from contrastlab.data.scenes.sources import NAMES as SCENES
 from contrastlab.data.scenes.sources import load_scenes
 from contrastlab.data.speech.sources import SPEECH, load_waves
@@ -153,8 +153,7 @@ def data_root(root: str | Path | None = None) -> Path:
     folder (``XDG_CACHE_HOME``, by default ``~/.cache``).
     """
     if root is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        root = os.environ.get("CONTRASTLAB_DATA") or cache / "contrastlab"
+        root = os.environ.get("CONTRASTLAB_DATA") or cache_folder()
     return own_path("data root", root)
 
 
@@ -189,9 +188,10 @@ def load(
     - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
     - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
     - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
-    - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.sources.load_parquet`
-    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``lsp``,
-      ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``)
+    - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.tables.load_parquet`
+    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd`` and
+      ``bccd_val``, ``lsp``, ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also
+      ``_keypoints``, ``_lvis``, ``_1200``)
     - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated_sources.load_own`
 
     Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie

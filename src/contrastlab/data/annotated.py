@@ -210,6 +210,3 @@ def draw(
         reason = str(error).partition("\n")[0]
         raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
     return torch.from_numpy(np.array(pixels, dtype=np.uint8))
-
-
-# By name --------------------------------------------------------------------------------------------------------------

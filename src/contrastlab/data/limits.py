@@ -108,3 +108,12 @@ def own_path(argument: str, path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise reject(argument, str(path), f"a path ({error})") from error
+
+
+def cache_folder() -> Path:
+    """``contrastlab`` in the user's cache folder: ``XDG_CACHE_HOME``, by default ``~/.cache``.
+
+    Raises:
+        ArgumentError: see :func:`own_path`.
+    """
+    return own_path("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contrastlab"

@@ -209,7 +209,7 @@ def build(
         in_channels: channels of its input.
         stem: ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no
             pooling); the small networks shrink their input twice as fast with ``"imagenet"``.
-        head: ``"linear"`` or ``"mlp"``.
+        head: see :class:`Encoder`.
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
         pieces: patches that a second head reads; 0 for none.

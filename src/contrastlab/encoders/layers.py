@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.encoders.encoder import Encoder
-from contrastlab.errors import reject
+from contrastlab.errors import NotApplicableError, reject
 
 
 def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
@@ -18,14 +19,19 @@ def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
 
     A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
     and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
+
+    Raises:
+        NotApplicableError: a backbone of another make, such as a transformer.
     """
     backbone = encoder.backbone
-    stages = {name: module for name, module in backbone.named_children() if name.startswith(("conv", "layer"))}
+    stages = {name: module for name, module in backbone.named_children() if re.fullmatch(r"(conv|layer)\d", name)}
     if any(name.startswith("layer") for name in stages):
         found = {"conv1": backbone.get_submodule("maxpool")}
         found |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
     elif stages:
         found = stages
+    elif not isinstance(backbone, nn.Sequential):
+        raise NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
     else:
         found = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
     return found | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
@@ -41,6 +47,7 @@ def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str
 
     Raises:
         ArgumentError: a layer that the encoder does not have.
+        NotApplicableError: see :func:`named_layers`.
     """
     layers, kept = named_layers(encoder), {}
     for name in names:

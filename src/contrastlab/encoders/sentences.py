@@ -113,9 +113,11 @@ def build(
 
     Raises:
         MissingExtraError: ``transformers`` is not installed.
-        ArgumentError: the library knows no such model.
+        ArgumentError: the library knows no such model, or there is no such head for sentences.
         CorruptFileError: the weights cannot be read.
     """
+    if head not in ("linear", "mlp"):
+        raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
     transformers = errors.import_extra("transformers", EXTRA)
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:

@@ -46,7 +46,6 @@ def by_percent(
     marks: Mapping[str, tuple[Study, str]] | None = None,
     *,
     title: str,
-    ylabel: str = "bound on I(X; Y) (nats)",
     scale: Literal["symlog", "log", "linear"] = "symlog",
 ) -> Figure:
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
@@ -55,7 +54,6 @@ def by_percent(
         exact: names of :data:`EXACT`.
         marks: label to rows of a reading and the column to draw, a marker for each row.
         title: of the panel.
-        ylabel: of the vertical axis.
         scale: ``symlog`` is logarithmic in both directions with 0 in the middle.
 
     Raises:
@@ -90,7 +88,7 @@ def by_percent(
     else:
         axes.set_yscale(scale)
     axes.set_xticks(order, [f"{p:.0f}" for p in percents])
-    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel=ylabel, title=title)
+    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel="bound on I(X; Y) (nats)", title=title)
     axes.set_xlabel("negatives: the p % of the sample closest to the positive (%); harder →")
     figure.legend(loc="outside lower center", ncols=2)
     plt.close(figure)  # or a notebook shows it twice

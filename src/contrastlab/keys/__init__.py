@@ -1,7 +1,8 @@
 """Where the embeddings to compare against live.
 
-:class:`Bank`, :class:`Queue`, :class:`InBatch` and :class:`Prototypes` are the choices (data); ``choice.state(setup)``
-makes the keys of one run, with all that must survive a restart in buffers. A kind of keys is one file of this folder.
+:class:`Bank`, :class:`Queue`, :class:`InBatch`, :class:`Prototypes`, :class:`Locations` and :class:`Pixels` are the
+choices (data); ``choice.state(setup)`` makes the keys of one run, with all that must survive a restart in buffers. A
+kind of keys is one file of this folder.
 
 Across processes every update is gathered first, in rank order: N processes hold, bit for bit, what one
 process with the same global batch holds.

@@ -149,7 +149,3 @@ class KeyQueue(nn.Module):
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.rows.index_copy_(0, slots[-size:], keys[-size:])
         self.pointer.copy_((self.pointer + len(keys)) % size)
-
-    def oldest_first(self) -> Tensor:
-        """``[K, d]`` keys in the order in which they leave."""
-        return self.rows.roll(-int(self.pointer), 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,12 +43,12 @@ from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import PATIENCE, Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
 from contrastlab.settings import Settings
+from contrastlab.tasks.base import Log as Log
 from contrastlab.views.base import crop_options
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-Log = Callable[[str], None]
 
 READ_EVERY = 50
 """Steps between looks at what a GPU has computed: each makes the host wait for it."""

@@ -1,4 +1,4 @@
-"""How the optimiser, the learning rate and the precision of a run come about."""
+"""How the learning rate and the precision of a run come about."""
 
 from __future__ import annotations
 

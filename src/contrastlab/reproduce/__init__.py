@@ -1,6 +1,6 @@
 """Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores."""
 
-from contrastlab.reproduce.cells import Cell, cell, first_process
+from contrastlab.reproduce.cells import Cell, first_process
 from contrastlab.reproduce.jobs import Cluster
 from contrastlab.reproduce.run import Run, embed, fingerprint, records
 from contrastlab.reproduce.tables import (
@@ -13,7 +13,7 @@ from contrastlab.reproduce.tables import (
     resolve_profile,
     table,
 )
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.where import Where, parse_devices
 
 __all__ = [
     "PROFILE_VARIABLE",
@@ -21,12 +21,12 @@ __all__ = [
     "Cluster",
     "Run",
     "Where",
-    "cell",
     "cells",
     "embed",
     "find_results",
     "fingerprint",
     "first_process",
+    "parse_devices",
     "parse_seeds",
     "parse_target",
     "records",

@@ -17,7 +17,7 @@ from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
-from contrastlab.errors import NotApplicableError, is_integer, reject
+from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
@@ -44,7 +44,7 @@ class Cell:
         column: the column.
         method: full name of the row.
         seed: of the run and of the task.
-        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
+        profile: one of ``plan.profiles``.
     """
 
     plan: TablePlan
@@ -203,7 +203,7 @@ class Cell:
             table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
             method=self.method, seed=self.seed, profile=self.profile, task=self.task.name,
             task_config=self.task.identity(), protocol=protocol, items=max(used),
-            settings=settings.model_dump(mode="json"), recipe=_plain(run.recipe.describe()),
+            settings=settings.model_dump(mode="json"), recipe=run.recipe.describe(),
             metrics={name: m.value for name, m in measured.items()},
             half_widths={name: m.half_width for name, m in measured.items() if m.half_width is not None},
             correct={name: results.pack(m.correct) for name, m in measured.items() if m.correct is not None},
@@ -248,44 +248,6 @@ def one_thread(profile: str) -> None:
     """The small profiles' networks are slower on two threads than on one, and their sums depend on the number."""
     if profile != "paper" and not torch.cuda.is_available():
         torch.set_num_threads(1)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def cell(
-    plan: TablePlan, dataset: str, method: str, seed: int, profile: str, *, column: str | None = None,
-    log: Log | None = None, wait: bool = True, **where: Any,
-) -> Result | Unavailable:  # fmt: skip
-    """One cell of a table: read, resumed or run, and stored.
-
-    Args:
-        plan: of the table.
-        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
-        method: a row of the table or a reference row, in full or short.
-        seed: of weights, order, augmentation, draws and task.
-        profile: ``smoke``, ``first``, ``laptop`` or ``paper``.
-        column: name of the column, where the data set fills several.
-        log: takes lines of progress.
-        wait: for another process that computes the same run.
-        where: fields of :class:`Where`.
-
-    Raises:
-        UnknownNameError: unknown data set, method, column or profile.
-        ArgumentError: ``seed`` is out of range.
-        MissingDataError: the data set is not there; the message says where it was looked for.
-        NonFiniteLossError: training diverged; nothing is stored.
-    """
-    if not is_integer(seed, least=0) or seed >= 2**32:
-        raise reject("seed", seed, "an integer from 0 to 2**32 - 1")
-    columns = plan.select(dataset, "all" if column is None else column)
-    name = next(iter(columns))
-    method = plan.resolve(method)
-    plan.settings(dataset, method, profile)  # checks the profile
-    return Cell(plan, name, columns[name], method, seed, profile).run(Where(**where), wait=wait, log=log or say)
 
 
 def say(line: str) -> None:

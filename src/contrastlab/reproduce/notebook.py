@@ -27,7 +27,7 @@ from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.claim import Claim, Claims
 from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.where import Where, parse_devices
 from contrastlab.results import Result
 
 PARAMETERS: Mapping[str, Any] = {
@@ -112,10 +112,9 @@ class Study:
     @property
     def where(self) -> dict[str, Any]:
         """The fields of :class:`contrastlab.reproduce.Where` that parameters decide."""
-        devices = self.parameters["devices"]
         return {
             "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also,
-            "devices": int(devices) if str(devices).lstrip("-").isdigit() else devices,
+            "devices": parse_devices(self.parameters["devices"]),
         }  # fmt: skip
 
     def results(self, **wanted: Any) -> list[Result]:
@@ -200,14 +199,13 @@ class Notebook(Study):
         filled = report.columns(plan, found, dataset, profile)
         return filled[0] if len(filled) == 1 else report.Several(filled)
 
-    def pretrained(self, row: str, number: int | str | None = None) -> tuple[Run, nn.ModuleList]:
+    def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
 
         Args:
-            row: of the table, or a reference row, in full or short.
-            number: of the table; by default the first.
+            row: of the first table, or a reference row, in full or short.
         """
-        plan, where = self.plan(number), Where(**self.where)
+        plan, where = self.plan(), Where(**self.where)
         name, column = next(iter(plan.select(self.dataset).items()))
         cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
         fabric = where.fabric(cell.settings.precision)

@@ -17,7 +17,7 @@ from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
-from contrastlab.reproduce.cells import Cell, data_hash, say
+from contrastlab.reproduce.cells import Cell, say
 from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 from contrastlab.views import Split
@@ -120,7 +120,7 @@ def table(
     Args:
         paper: short name, such as ``ring``.
         number: of the table.
-        dataset: see :func:`contrastlab.reproduce.cell`.
+        dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
         rows: ``"all"``, ``"ir,iring"`` or a list of rows; a recipe of your own is a row, too. It has the settings of
             its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
@@ -272,6 +272,6 @@ def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, p
 
 
 __all__ = [
-    "PROFILE_VARIABLE", "announce", "assemble", "cells", "choose_profile", "data_hash", "find_results", "parse_seeds",
+    "PROFILE_VARIABLE", "announce", "assemble", "cells", "choose_profile", "find_results", "parse_seeds",
     "parse_target", "references", "resolve_profile", "table",
 ]  # fmt: skip

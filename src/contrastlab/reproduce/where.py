@@ -24,6 +24,11 @@ PATIENCE = timedelta(days=30)
 """How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
 
 
+def parse_devices(devices: int | str) -> int | str:
+    """A number where the text is one, as a command line or papermill passes it; :class:`Where` judges what it is."""
+    return int(devices) if str(devices).lstrip("-").isdigit() else devices
+
+
 @dataclass(frozen=True)
 class Where:
     """Where cells are computed and kept; nothing of it changes a number beyond float32 rounding.

@@ -33,9 +33,7 @@ DISTANCES = ("euclidean", "correlation")
 """Between pixels; the second one does not see how bright a picture is, nor its contrast."""
 
 
-def nearest_pixels(
-    train: Source, test: Source, *, distance: str = "euclidean", side: int = 16, chunk: int = 2048
-) -> Tensor:
+def nearest_pixels(train: Source, test: Source, *, distance: str = "euclidean", side: int = 16) -> Tensor:
     """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
 
     Args:
@@ -43,7 +41,6 @@ def nearest_pixels(
         test: labelled images.
         distance: one of :data:`DISTANCES`.
         side: of the squares that are compared, in pixels.
-        chunk: test images at a time.
 
     Returns:
         Boolean, one for each test image.
@@ -64,7 +61,7 @@ def nearest_pixels(
     # ‖q − r‖² is ‖q‖² − 2 (q·r − ‖r‖²/2): the nearest row has the largest product with (q, 1)
     rows = torch.cat([rows, -rows.square().sum(1, keepdim=True) / 2], 1)
     queries = torch.cat([queries, torch.ones(len(queries), 1)], 1)
-    return tasks.nearest_neighbour(rows, train.labels, queries, test.labels, chunk=chunk)
+    return tasks.nearest_neighbour(rows, train.labels, queries, test.labels)
 
 
 def study(

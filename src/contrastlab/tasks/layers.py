@@ -14,7 +14,7 @@ from contrastlab import encoders as enc
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
-from contrastlab.tasks.base import Described, Measured, Metric, Setting
+from contrastlab.tasks.base import Described, Log, Measured, Metric, Setting
 from contrastlab.tasks.linear import correct, linear_lbfgs, probed
 from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import check_labels, frozen, standardised
@@ -25,8 +25,6 @@ NAMES = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 
 _BETAS = (0.5, 0.999)
 _MLP = "_mlp"
-
-Log = Callable[[str], None]
 
 
 def _seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
@@ -187,7 +185,7 @@ class Layers(Described):
         """The layers that are probed.
 
         Raises:
-            NotApplicableError: none of those asked for is there.
+            NotApplicableError: none of those asked for is there, or the encoders name none.
         """
         there = enc.named_layers(encoders[0])  # type: ignore[arg-type]
         chosen = tuple(name for name in self.layers.names or NAMES if name in there)

@@ -1,8 +1,4 @@
-"""Critics: networks that score every x of a batch against every y, and a helper that fits one.
-
-``Separable`` and ``Bilinear`` encode x and y apart and can score a batch against a bank; ``Concatenated`` scores every
-pair with one network, which costs B × M evaluations. vince appendix I compares the three as witness functions.
-"""
+"""A critic, which scores every x of a batch against every y, and a helper that fits one."""
 
 from __future__ import annotations
 
@@ -56,45 +52,6 @@ class Separable(nn.Module):
         if self.normalise:
             u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
         return u @ v.T / self.temperature  # type: ignore[no-any-return]
-
-
-class Bilinear(nn.Module):
-    """``f(x, y) = g(x)ᵀ W h(y)``, W learnt, the identity at first.
-
-    Args:
-        g: ``[B, p]`` → ``[B, d]``.
-        h: ``[M, q]`` → ``[M, d]``; ``None`` shares g.
-        dim: d.
-    """
-
-    def __init__(self, g: nn.Module, h: nn.Module | None = None, *, dim: int) -> None:
-        super().__init__()
-        if dim < 1:
-            raise reject("dim", dim, "an integer of at least 1")
-        self.g, self.h = g, g if h is None else h
-        self.weight = nn.Parameter(torch.eye(dim))
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """``[B, M]`` scores."""
-        return self.g(x) @ self.weight @ self.h(y).T  # type: ignore[no-any-return]
-
-
-class Concatenated(nn.Module):
-    """``f(x, y) = network([x, y])``, a network of every pair.
-
-    Args:
-        network: ``[…, p + q]`` → ``[…, 1]``, such as ``mlp([p + q, 128, 128, 1])``.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """``[B, M]`` scores."""
-        b, m = len(x), len(y)
-        both = torch.cat([x[:, None].expand(b, m, -1), y[None].expand(b, m, -1)], 2)
-        return self.network(both).squeeze(2)  # type: ignore[no-any-return]
 
 
 Bound = Callable[[Tensor], Tensor]

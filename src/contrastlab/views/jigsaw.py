@@ -16,6 +16,9 @@ from contrastlab.views.split import Split
 GRID = 3
 """Cells of the puzzle along a side."""
 
+PUZZLE_SCALE = (0.6, 1.0)
+"""Area of the crop that a puzzle is cut from, as a fraction of the picture's."""
+
 
 @dataclass(frozen=True)
 class Jigsaw(Views):
@@ -82,7 +85,7 @@ class Jigsaw(Views):
     @property
     def further_scales(self) -> tuple[tuple[float, float], ...]:
         """Area of the further crop, as a fraction of the picture's."""
-        return ((0.6, 1.0),)
+        return (PUZZLE_SCALE,)
 
     def asks_as(self, query: int, key: int) -> int:
         """The stream whose patches are told apart from the keys of stream ``key``, where ``query`` has that pair."""

@@ -6,7 +6,6 @@ Flow is in pixels of the frame, (x to the right, y down), from a frame to the ne
 from __future__ import annotations
 
 import hashlib
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import files
-from contrastlab.data.limits import own_path
+from contrastlab.data.limits import cache_folder
 from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
@@ -82,12 +81,6 @@ def tvl1(frames: Tensor) -> Tensor:
     return torch.stack(flows) if flows else torch.empty(0, 2, *frames.shape[2:])
 
 
-def cache_folder() -> Path:
-    """Where estimates are kept: ``contrastlab/flow`` in the user's cache folder (``XDG_CACHE_HOME``)."""
-    cache = own_path("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "contrastlab" / "flow"
-
-
 def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tensor:
     """Eight-bit TV-L1 flow of clips, estimated once and kept on disk.
 
@@ -97,7 +90,7 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     Args:
         clips: uint8 ``[N, T, 3, H, W]``.
         bound: see :func:`quantise`.
-        folder: of the files; by default :func:`cache_folder`.
+        folder: of the files; by default ``flow`` in :func:`contrastlab.data.limits.cache_folder`.
 
     Returns:
         uint8 ``[N, T, 2, H, W]``; of a last frame, rest.
@@ -108,7 +101,7 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
     """
     digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
     digest.update(clips.contiguous().numpy().data)
-    path = (folder or cache_folder()) / f"{digest.hexdigest()[:24]}.safetensors"
+    path = (folder or cache_folder() / "flow") / f"{digest.hexdigest()[:24]}.safetensors"
     shape = (*clips.shape[:2], 2, *clips.shape[3:])
     done, levels = 0, torch.full(shape, ZERO, dtype=torch.uint8)
     if path.exists():

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from contrastlab import files
 from contrastlab.data import limits
-from contrastlab.data.clips.flow import ZERO, cache_folder, quantise, tvl1
+from contrastlab.data.clips.flow import ZERO, quantise, tvl1
 from contrastlab.data.clips.sets import spread
 from contrastlab.data.images.pictures import opened
 from contrastlab.data.images.sets import check_labels
@@ -48,7 +48,7 @@ class VideoFiles:
         count: ``None``, or the number of frames, equally spaced over the whole video, that an item is in place of a
             window; these have no flow.
         flow: whether items have flow; without it those planes are at rest, and none is estimated.
-        cache: folder of the zip files; by default below :func:`contrastlab.data.clips.flow.cache_folder`.
+        cache: folder of the zip files; by default ``videos`` in :func:`contrastlab.data.limits.cache_folder`.
 
     Raises:
         ArgumentError: labels and paths do not match, a path leads out of the folder, or a window without frames.
@@ -157,7 +157,7 @@ class VideoFiles:
         except OSError as error:
             raise MissingDataError(f"{self.name}: {path} does not exist") from error
         made = f"{path.resolve()}\0{found.st_size}\0{found.st_mtime_ns}\0{HEIGHT}x{WIDTH}\0{self.bound}\0{_QUALITY}"
-        root = (self.cache or cache_folder().parent / "videos") / hashlib.sha256(made.encode()).hexdigest()[:24]
+        root = (self.cache or limits.cache_folder() / "videos") / hashlib.sha256(made.encode()).hexdigest()[:24]
         # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
         kept = [root.with_suffix(ending) for ending in ((".flow.zip",) if self.flow else (".flow.zip", ".zip"))]
         for candidate in kept:

@@ -19,11 +19,9 @@ from contrastlab.data.images import photometry, randaugment
 from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.randaugment import Space
 from contrastlab.data.images.sampling import ViewDraws, draw_device, sample_boxes, sample_jitter, uniform
+from contrastlab.views.jigsaw import PUZZLE_SCALE
 
 _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 stay in the second-level cache
-
-PUZZLE_SCALE = (0.6, 1.0)
-"""Area of the crop that a jigsaw is cut from, as a fraction of the image's."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -1,7 +1,7 @@
 """Colour operations and Gaussian blur on a batch, one parameter per image.
 
-Each function equals torchvision's functional operation of the same name on float images in [0, 1],
-including where it clamps. Grey images (one channel) have no saturation and no hue.
+All equal torchvision's functional operations on float images in [0, 1], including where they clamp. Grey images (one
+channel) have no saturation and no hue.
 """
 
 from __future__ import annotations
@@ -64,76 +64,6 @@ def _rotate_hue(images: Tensor, shift: Tensor) -> Tensor:
     return images
 
 
-def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by ``factor`` and clamp.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factor: ``[B]``, at least 0; 1 changes nothing.
-
-    Returns:
-        Images of the same shape in [0, 1].
-
-    Raises:
-        ArgumentError: for other shapes or an integer dtype.
-    """
-    _check(images, "factor", factor)
-    return (images * _column(factor)).clamp_(0, 1)
-
-
-def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the image's mean grey value: ``factor * x + (1 - factor) * mean``, clamped.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factor: ``[B]``, at least 0; 1 changes nothing, 0 is uniform grey.
-
-    Returns:
-        Images of the same shape in [0, 1].
-
-    Raises:
-        ArgumentError: for other shapes or an integer dtype.
-    """
-    _check(images, "factor", factor)
-    return _blend(images.clone(), factor, torch.zeros_like(factor), 1 - factor)
-
-
-def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the grey image: ``factor * x + (1 - factor) * luma(x)``, clamped; grey images are unchanged.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factor: ``[B]``, at least 0; 1 changes nothing, 0 removes all colour.
-
-    Returns:
-        Images of the same shape in [0, 1].
-
-    Raises:
-        ArgumentError: for other shapes or an integer dtype.
-    """
-    _check(images, "factor", factor)
-    if images.shape[1] == 1:
-        return images.clone()
-    return _blend(images.clone(), factor, 1 - factor, torch.zeros_like(factor))
-
-
-def adjust_hue(images: Tensor, factor: Tensor) -> Tensor:
-    """Turn the hue (of HSV) by ``factor`` of a full circle; grey images are unchanged.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factor: ``[B]`` in [-0.5, 0.5]; 0 changes nothing.
-
-    Returns:
-        Images of the same shape in [0, 1].
-
-    Raises:
-        ArgumentError: for other shapes or an integer dtype.
-    """
-    _check(images, "factor", factor)
-    return images.clone() if images.shape[1] == 1 else _rotate_hue(images.clone(), factor)
-
-
 def grayscale(images: Tensor, chosen: Tensor) -> Tensor:
     """Replace the chosen RGB images by their grey value in all three channels.
 
@@ -151,8 +81,8 @@ def grayscale(images: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(_column(chosen), _luma(images), images)
 
 
-def jitter(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
-    """Brightness, contrast, saturation and hue, in an order of its own for each image.
+def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
+    """Brightness, contrast, saturation and hue, in an order of its own for each image; in place, without checks.
 
     Exact for every order, without grouping images or asking the GPU how many there are: brightness,
     contrast and saturation are one kind of pass with different coefficients, so three such passes, one
@@ -166,20 +96,8 @@ def jitter(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) 
         hue: False skips the hue rotation (all ``factors[:, 3]`` must be 0).
 
     Returns:
-        Images of the same shape in [0, 1].
-
-    Raises:
-        ArgumentError: for other shapes or an integer dtype.
+        ``images``, in [0, 1].
     """
-    for name, value in (("factors", factors), ("order", order)):
-        if value.shape != (images.shape[0], 4):
-            raise errors.reject(f"{name}.shape", tuple(value.shape), f"({images.shape[0]}, 4)")
-    check_images(images, floating=True)
-    return jitter_(images.clone(), factors, order, hue=hue)
-
-
-def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
-    """As :func:`jitter`, in place and without checks."""
     colour = images.shape[1] == 3
     keep = factors.gather(1, order)
     rest = 1 - keep

@@ -1,4 +1,4 @@
-"""Readers: Hugging Face image parquet, torchvision's downloads, folders of image files, scikit-learn's digits."""
+"""Published sets, as parquet or torchvision's downloads; folders of image files; scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 """File name endings, in lower case, that count as images."""
 
 _RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are decoded once and kept
-
-
-# Parquet ------------------------------------------------------------------------------------------------------------
 
 
 # The published sets -------------------------------------------------------------------------------------------------
@@ -58,7 +55,7 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
         MissingDataError: it is in neither place, and may not or cannot be downloaded.
     """
     entry = PUBLISHED[name]
-    found = parquet_files(root / name)
+    found = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in found or "test" not in found:
         return _load_torchvision(name, entry, root, download)
     train_table, test_table = read_parquet(found["train"]), read_parquet(found["test"])

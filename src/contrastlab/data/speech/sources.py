@@ -2,7 +2,7 @@
 
 Published sets, below the data root, at 16,000 samples a second:
 
-- ``librispeech``: ``LibriSpeech/train-clean-100/<speaker>/<chapter>/*.flac``, tested on dev-clean's speakers
+- ``librispeech``: ``LibriSpeech/train-clean-100/<speaker>/<chapter>/*.flac``, 80/20 of each speaker's utterances
 - ``librispeech_speaker``: ``LibriSpeech/dev-clean``, 80/20 of each speaker's utterances
 - ``audiomnist``: ``AudioMNIST/data/<speaker>/<digit>_<speaker>_<take>.wav``, tested on the last 12 speakers
 - ``google_commands``: ``SpeechCommands/speech_commands_v0.01``, with its own lists

