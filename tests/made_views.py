@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from contrastlab.views import Views
+
 
 @dataclass(frozen=True)
 class Jitter:
@@ -27,7 +29,7 @@ class Jitter:
 
 
 @dataclass(frozen=True)
-class Sensors:
+class Sensors(Views):
     """A vector cut into ``number`` equal streams.
 
     Args:

@@ -27,7 +27,6 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from contrastlab.views import query_weights
 from torments.figures import Figures, Log, recipes
 
 IMAGES, BATCH, STEPS, DIM, FEATURES = 30, 8, 5, 8, 12
@@ -89,7 +88,7 @@ def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tens
         shapes: list[tuple[int, ...]] = [(c, 3, 4) for c in (1, *recipe.views.target_channels)]  # type: ignore[attr-defined]
     else:
         shapes = [(FEATURES,)] * (
-            (recipe.views.count + len(query_weights(recipe.views)) - 1) * len(recipe.views.streams)
+            (recipe.views.count + len(recipe.views.query_weights) - 1) * len(recipe.views.streams)
         )
     return [torch.randn(batch, *shape, generator=generator) for shape in shapes]
 
