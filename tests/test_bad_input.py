@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 import tomllib
 from functools import reduce
 from pathlib import Path
@@ -235,7 +237,8 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
         begun.append(cell)
         raise KeyboardInterrupt("stopped")
 
-    monkeypatch.setattr(jobs, "_STATE", {"where": None})
+    stopping = threading.Event()
+    monkeypatch.setattr(jobs, "_STATE", {"where": None, "stopping": stopping})
     monkeypatch.setattr(jobs.Cell, "run", stop)
     key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
     for words in (("stopped",), ()):
@@ -243,6 +246,12 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
             jobs._work([key], False)
         assert stopped.value.args == words
     assert len(begun) == 1
+    # of a pool that is ending it asks for nothing more: the queue may be locked by a worker that was killed
+    stopping.set()
+    jobs._STATE.pop("stopped")
+    monkeypatch.setattr(jobs.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        jobs._work([key], False)
 
 
 def test_the_table_has_rows_of_every_kind() -> None:

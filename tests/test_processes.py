@@ -241,7 +241,7 @@ def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
     for name in ("is_available", "device_count", "init"):
         monkeypatch.setattr(torch.cuda, name, asked)
     try:
-        jobs._begin(None, Numbers(), reproduce.Where(), ["4", "5"])
+        jobs._begin(None, Numbers(), reproduce.Where(), ["4", "5"], None)
     finally:
         signal.signal(signal.SIGINT, before)
     assert os.environ[jobs.VISIBLE] == "5"

@@ -140,7 +140,8 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
     for number in range(count):
         numbers.put(number)
     done: dict[Cell, Result | Unavailable] = {}
-    setting = (lines, numbers, where, visible_devices(where))
+    stopping = context.Event()
+    setting = (lines, numbers, where, visible_devices(where), stopping)
     with (
         _progress(lines, sum(map(len, groups)), count, log) as finished,
         ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=setting) as pool,
@@ -165,6 +166,7 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
             raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
         finally:
             if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
+                stopping.set()
                 for process in list((pool._processes or {}).values()):
                     with suppress(ProcessLookupError):
                         os.kill(process.pid or 0, signal.SIGTERM)
@@ -187,13 +189,13 @@ class _Stopped(ContrastLabError):
     """A worker was asked to stop, or its minutes are over: the first process is told as by Ctrl-C."""
 
 
-def _begin(lines: Any, numbers: Any, where: Where, devices: Sequence[str]) -> None:
+def _begin(lines: Any, numbers: Any, where: Where, devices: Sequence[str], stopping: Any) -> None:
     """Of each worker: its number, its device, and that it ends with the process it works for."""
     number = numbers.get()
     if devices:  # before anything asks CUDA, which reads this once
         os.environ[VISIBLE] = devices[number % len(devices)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
-    _STATE.update(lines=lines, number=number, where=where)
+    _STATE.update(lines=lines, number=number, where=where, stopping=stopping)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -218,6 +220,8 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
+        if _STATE["stopping"].is_set():
+            os._exit(0)  # the pool is ending: another worker may have been killed with its queue's lock in hand
         _STATE["stopped"] = True
         raise _Stopped(*stop.args) from None
 
