@@ -18,7 +18,8 @@ def test_a_run_counts_once_with_the_bound_of_its_last_epoch() -> None:
     run = result("ring/ir", 0, 60.0)
     with_bound = run.model_copy(update={"curve": curve})
     ring = result("ring/iring", 0, 61.0)  # stored before it was known to bound nothing
-    lines = bound.frame([with_bound, with_bound, ring, ring.model_copy(update={"curve": curve})])
+    theirs = with_bound.model_copy(update={"method": "mine/of_another_process"})
+    lines = bound.frame([with_bound, with_bound, ring, ring.model_copy(update={"curve": curve}), theirs])
     assert lines[["method", "bound", "accuracy"]].to_numpy().tolist() == [["ring/ir", 2.5, 60.0]]
     assert bound.frame([]).empty
     bound.scatter(bound.frame([])).canvas.draw()

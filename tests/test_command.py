@@ -34,21 +34,12 @@ def test_the_help_of_run_names_every_profile_that_a_table_has(capsys: pytest.Cap
     assert not [profile for profile in profiles if profile not in listed], listed
 
 
-@pytest.mark.slow
-def test_minutes_that_are_over_in_a_worker_end_as_in_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["--dataset", "digits", "--rows", "ir,moco", "--profile", "smoke", "--jobs", "2", "--max-minutes", "0"]
-    assert __main__.main(["run", "ring/table1", *words, "--no-references"]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("contrastlab: stopped at step ")
-
-
+@pytest.mark.parametrize(("rows", "jobs"), [("ir", "1"), pytest.param("ir,moco", "2", marks=pytest.mark.slow)])
 def test_a_run_says_how_to_choose_another_profile_and_once_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["--dataset", "digits", "--rows", "ir", "--profile", "smoke", "--jobs", "1", "--max-minutes", "0"]
+    words = ["--dataset", "digits", "--rows", rows, "--profile", "smoke", "--jobs", jobs, "--max-minutes", "0"]
     assert __main__.main(["run", "ring/table1", *words, "--no-references"]) == 130
     said = capsys.readouterr()
     last = said.err.splitlines()[-1]

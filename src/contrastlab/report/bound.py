@@ -35,13 +35,13 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
     """
     lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
     for r in results:
-        # older runs have it for rings and caves, too, of which it holds for some scores only
-        known = methods.get(r.method).bounds_information
-        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row and known]
-        if METRIC in r.metrics and bounds and not r.on:
+        bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row]
+        if METRIC not in r.metrics or not bounds or r.on or r.method not in methods.names():
+            continue  # a recipe of one's own is known in its own process only
+        recipe = methods.get(r.method)
+        if recipe.bounds_information:  # older runs have it for rings and caves, too, where it hangs on the scores
             key = (r.dataset, r.profile, r.method, r.seed, r.setup)
-            label = methods.get(r.method).label
-            lines.setdefault(key, (*key[:3], label, r.seed, bounds[-1], r.metrics[METRIC]))
+            lines.setdefault(key, (*key[:3], recipe.label, r.seed, bounds[-1], r.metrics[METRIC]))
     return pd.DataFrame(list(lines.values()), columns=_COLUMNS)
 
 

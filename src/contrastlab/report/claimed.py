@@ -80,11 +80,17 @@ def claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[Claim]:
                 yield Claim(plan, name, column, method, base, math.nan, "words", words)
 
 
+def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | None:
+    """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
+    high, low = (plan.published_value(column, row) for row in (method, base))
+    return None if high is None or low is None else high - low
+
+
 def _sign(plan: TablePlan, column: str, method: str, base: str, published: float) -> int:
     """Of a published difference; 0 where the numbers printed beside it say that it is none."""
-    high, low = (plan.published_value(column, row) for row in (method, base))
-    if high is not None and low is not None:
-        if published * (high - low) < 0:
+    apart = rows_apart(plan, column, method, base)
+    if apart is not None:
+        if published * apart < 0:
             return 0
         spreads = [plan.published_sd(column, row) for row in (method, base)]
         if all(spreads) and abs(published) < math.hypot(*(spread or 0.0 for spread in spreads)):

@@ -10,6 +10,7 @@ from typing import Literal
 from contrastlab import tasks
 from contrastlab.errors import reject
 from contrastlab.papers import REFERENCES, Column, TablePlan
+from contrastlab.report.claimed import rows_apart
 from contrastlab.report.numbers import Estimate, interval, signed
 from contrastlab.results import Result, slug
 from contrastlab.tasks import Metric
@@ -225,11 +226,9 @@ def _paired(
 ) -> Row:
     published, derived = plan.published_difference(printed, method)
     note = "published difference derived from the two rows" if derived == "derived" else ""
-    printed_rows = [plan.published_value(printed, name) for name in (method, base)]
-    if published is not None and None not in printed_rows:
-        apart = (printed_rows[0] or 0.0) - (printed_rows[1] or 0.0)
-        if published * apart < 0:
-            note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
+    apart = rows_apart(plan, printed, method, base)
+    if published is not None and apart is not None and published * apart < 0:
+        note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
     row = Row(
         method=f"{method} − {base}",
         label=f"{plan.label(method)} − {plan.label(base)}",
