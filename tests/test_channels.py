@@ -333,7 +333,7 @@ def test_adam_is_that_of_torch() -> None:
     slow = pretrain(replace(recipe, keys=None), settings, items, seed=1)
     state = Learner(recipe, settings, images=8, classes=3, seed=1, encoders=slow.encoders.train())
     optimiser = torch.optim.Adam(state.network.parameters(), lr=1e-3, betas=(0.5, 0.9))
-    from contrastlab.data.loading import generator
+    from contrastlab.seeds import generator
 
     order = torch.arange(8)[torch.randperm(8, generator=generator(1, "order", 0))]
     for step in range(2):

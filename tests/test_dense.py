@@ -14,7 +14,7 @@ from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 
-from contrastlab import data, encoders, errors, methods, papers, reproduce, tasks
+from contrastlab import checkpoint, data, encoders, errors, methods, papers, reproduce, tasks
 from contrastlab.data import Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.data.images.augmentations import augmentation
@@ -329,14 +329,14 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     losses = training.fit(whole, scenes.train, "masks", settings, seed=1)
     assert len(losses) == 5
     monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
-    keep = training.checkpoint
+    keep = checkpoint.save
 
-    def stop(made, learning, optimiser, losses, folder, origin) -> None:
-        keep(made, learning, optimiser, losses, folder, origin)
-        if len(losses) == 2:
+    def stop(state, path, origin) -> None:
+        keep(state, path, origin)
+        if len(state["losses"]) == 2:
             raise Stopped
 
-    monkeypatch.setattr(training, "checkpoint", stop)
+    monkeypatch.setattr(checkpoint, "save", stop)
     with pytest.raises(Stopped):
         training.fit(model(), scenes.train, "masks", settings, seed=1, folder=tmp_path)
     lines: list[str] = []
@@ -346,7 +346,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     assert lines == ["detector of masks: resumed at step 2"]
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
-    assert not (tmp_path / training.CHECKPOINT).exists()
+    assert not (tmp_path / checkpoint.FILE).exists()
     # the detector is an artefact: it is read, not trained
     again = model()
     assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses

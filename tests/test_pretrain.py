@@ -20,11 +20,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from contrastlab import files, methods, reproduce
+from contrastlab import checkpoint, files, methods, reproduce
 from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError, StorageError
 from contrastlab.keys import InBatch
-from contrastlab.pretrain import Speed, Trained, checkpoint, loop, pretrain, progress
+from contrastlab.pretrain import Speed, Trained, loop, pretrain, progress
 from contrastlab.pretrain.learner import Learner, Step
 from contrastlab.pretrain.progress import bottleneck
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
@@ -99,7 +99,7 @@ SCRIPT = """
 import sys, torch
 torch.set_num_threads(1)
 from contrastlab import files, methods, reproduce
-from contrastlab.pretrain import checkpoint
+from contrastlab import checkpoint
 from contrastlab.data import ImageSet
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import Settings

@@ -20,10 +20,10 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contrastlab import clusters, data, methods, ranks, reproduce, results, tasks
+from contrastlab import checkpoint, clusters, data, methods, ranks, reproduce, results, tasks
 from contrastlab.data import ImageSet, coco
 from contrastlab.errors import ArgumentError, DeviceError
-from contrastlab.pretrain import checkpoint, loop, pretrain, progress
+from contrastlab.pretrain import loop, pretrain, progress
 from contrastlab.reproduce import jobs, where
 from contrastlab.settings import Settings
 from contrastlab.tasks.dense import training
@@ -251,10 +251,10 @@ def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_pat
     class Reached(Exception):
         pass
 
-    def resumed(model, learning, optimiser, path, origin) -> None:
+    def resumed(model, optimiser, path, origin) -> None:
         raise Reached([p.device.type for group in optimiser.param_groups for p in group["params"]])
 
-    (tmp_path / training.CHECKPOINT).touch()
+    (tmp_path / checkpoint.FILE).touch()
     monkeypatch.setattr(training, "_resume", resumed)
     monkeypatch.setattr(training, "_origin", lambda *arguments: "")
     scenes = data.load("silhouettes", n_train=2, n_test=2)

@@ -20,9 +20,10 @@ from contrastlab import encoders, methods, tasks
 from contrastlab.data import Splits, StreamedImages, loading
 from contrastlab.data.images import augment, augmentations, sampling
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import Crops, Pictures, batches, derive, generator
+from contrastlab.data.loading import Crops, Pictures, batches
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.pretrain import Speed, pretrain
+from contrastlab.seeds import derive, generator
 from contrastlab.settings import LinearProbe
 from contrastlab.tasks import linear, representations
 from contrastlab.views import Augmented, Split

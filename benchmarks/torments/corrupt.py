@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from contrastlab import data, results, studies, tasks
+from contrastlab import checkpoint, data, results, studies, tasks
 from contrastlab.data.clips import flow
 from contrastlab.errors import ContrastLabError
-from contrastlab.pretrain import checkpoint, pretrain
+from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.schedule import cpu_fabric
 from contrastlab.reproduce.cells import data_hash
 from contrastlab.reproduce.run import Run
@@ -241,7 +241,7 @@ def _of_detection(folder: Path) -> list[Kept]:
             else:
                 _half_fitted(model(), train, how, seed, folders[state, seed])
     for kind, state, file in (("detector", "done", training.FILE), ("detector.json", "done", training.RECORD),
-                              ("detector's checkpoint", "half", training.CHECKPOINT)):  # fmt: skip
+                              ("detector's checkpoint", "half", checkpoint.FILE)):  # fmt: skip
         made.append(Kept(kind, folders[state, 0] / file, folders[state, 1] / file, fit(folders[state, 0], 0)))
     return made
 
@@ -264,20 +264,20 @@ class _Stop(Exception):
 
 
 def _half_fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> None:
-    every, keep = training._SAVE_EVERY, training.checkpoint
+    every, keep = training._SAVE_EVERY, checkpoint.save
 
-    def stop(*given: Any) -> None:
-        keep(*given)
-        if len(given[3]) == how.steps - 1:
+    def stop(state: dict[str, Any], *where: Any) -> None:
+        keep(state, *where)
+        if len(state["losses"]) == how.steps - 1:
             raise _Stop
 
-    training._SAVE_EVERY, training.checkpoint = -1.0, stop  # type: ignore[assignment]
+    training._SAVE_EVERY, checkpoint.save = -1.0, stop
     try:
         training.fit(model, train, "masks", how, seed=seed, folder=place)
     except _Stop:
         pass
     finally:
-        training._SAVE_EVERY, training.checkpoint = every, keep
+        training._SAVE_EVERY, checkpoint.save = every, keep
 
 
 def _of_clips(folder: Path) -> list[Kept]:
@@ -301,7 +301,7 @@ def _of_clips(folder: Path) -> list[Kept]:
         with torch.enable_grad():
             tuning._epoch()
         tuning._save()
-        return mine.folder / "split1" / action._STATE  # type: ignore[operator]
+        return mine.folder / "split1" / checkpoint.FILE  # type: ignore[operator]
 
     for seed in (0, 1):
         score(seed, "done")()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -16,20 +15,10 @@ from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.data.images.sampling import sample_boxes
 from contrastlab.errors import ContrastLabError, NotApplicableError
+from contrastlab.seeds import generator
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode, unless said otherwise."""
-
-
-def derive(seed: int, purpose: str, step: int = 0) -> int:
-    """A seed for one purpose at one step; different purposes and steps are independent."""
-    digest = hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
-
-
-def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator seeded by :func:`derive`."""
-    return torch.Generator(device=device).manual_seed(derive(seed, purpose, step))
 
 
 class Source(Protocol):

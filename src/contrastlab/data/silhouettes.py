@@ -23,8 +23,8 @@ from torch import Tensor
 from contrastlab import files
 from contrastlab.data import coco
 from contrastlab.data.images import shapes
-from contrastlab.data.loading import generator
 from contrastlab.errors import reject
+from contrastlab.seeds import generator
 
 SIDE = 96
 """Height and width of a picture in pixels, unless said otherwise."""

@@ -16,6 +16,7 @@ from contrastlab.keys import base, distributed
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
 from contrastlab.keys.momentum import momentum_update
 from contrastlab.keys.predictor import Predicting, normed_layers
+from contrastlab.seeds import fixed
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,7 @@ class InBatch(Keys):
         """The encoders, and the predictor where there is one."""
         if self.predictor is None:
             return super().network(encoders, views, classes, dim, generator)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        with fixed(int(torch.randint(2**31, (), generator=generator))):
             return Predicting(encoders, normed_layers(dim, self.predictor, dim))
 
     def state(self, setup: Setup) -> InBatchState:

@@ -14,6 +14,7 @@ from contrastlab import choices
 from contrastlab.choices import Choices, Need
 from contrastlab.errors import is_integer, reject
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
+from contrastlab.seeds import fixed
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ class Pixels(Keys):
         self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
     ) -> PredictionNetwork:
         """The encoder, and a decoder for each target."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        with fixed(int(torch.randint(2**31, (), generator=generator))):
             decoders = [encoders[0].decoder(c, self.width, skips=False) for c in views.target_channels]  # type: ignore[operator]
         return PredictionNetwork(encoders, nn.ModuleList(decoders))
 

@@ -19,6 +19,7 @@ from contrastlab.errors import reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
+from contrastlab.seeds import fixed
 from contrastlab.settings import Settings
 
 
@@ -64,8 +65,7 @@ class Learner(nn.Module):
         super().__init__()
         self.recipe = recipe
         if encoders is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with fixed(seed):
                 encoders = enc.build_for(
                     recipe.views, image_channels,
                     arch=settings.arch, stem=settings.stem, head=settings.head, dim=settings.dim,

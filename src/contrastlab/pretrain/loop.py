@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from contrastlab import keys, tasks
+from contrastlab import checkpoint, keys, tasks
 from contrastlab.data.loading import (
     WORKERS,
     Crops,
@@ -27,8 +27,6 @@ from contrastlab.data.loading import (
     Source,
     Videos,
     batches,
-    derive,
-    generator,
     place,
     subset_order,
 )
@@ -37,11 +35,11 @@ from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
-from contrastlab.pretrain import checkpoint
 from contrastlab.pretrain.learner import Learner
 from contrastlab.pretrain.optimisers import optimiser
 from contrastlab.pretrain.progress import PATIENCE, Journal, bar, bottleneck, interruptible, last
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
+from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Settings
 from contrastlab.tasks.base import Log as Log
 from contrastlab.views.base import crop_options
@@ -150,8 +148,7 @@ def pretrain(
         raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         encoders = modality(images).encoders(recipe.views, images, settings)
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
@@ -253,12 +250,7 @@ class _Run:
                 " folder, or resume=False"
             )
         self.learner.load_state_dict(state["learner"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        for parameter, moments in self.optimiser.state.items():
-            # files know no memory format, and a fused step takes moments to lie as their parameter does
-            for name, value in moments.items():
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    moments[name] = torch.empty_like(parameter).copy_(value)
+        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.sums.copy_(state["sums"])
         progress = state["progress"]
         self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
@@ -332,8 +324,7 @@ class _Run:
         if not self.has_dropout:
             yield
             return
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(derive(self.seed, f"dropout/{self.rank}", self.step))
+        with fixed(derive(self.seed, f"dropout/{self.rank}", self.step), self.device):
             yield
 
     @property

@@ -15,7 +15,6 @@ import torch
 
 from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
-from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Column, TablePlan
@@ -25,6 +24,7 @@ from contrastlab.report import Unavailable
 from contrastlab.reproduce.run import Run, fingerprint, on_device
 from contrastlab.reproduce.where import Where
 from contrastlab.results import Result, slug
+from contrastlab.seeds import derive
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, results, tasks
+from contrastlab.checkpoint import FILE as CHECKPOINT
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.export import FILE
@@ -27,7 +28,6 @@ from contrastlab.errors import CorruptFileError, reject
 from contrastlab.methods import Recipe
 from contrastlab.methods.description import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
-from contrastlab.pretrain.checkpoint import FILE as CHECKPOINT
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
 from contrastlab.settings import Settings

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from contrastlab import data, papers
 from contrastlab.data import ImageSet
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import generator
 from contrastlab.methods import get
 from contrastlab.pretrain import cpu_fabric
 from contrastlab.reproduce import Run
+from contrastlab.seeds import generator
 from contrastlab.settings import Settings
 from contrastlab.tasks import frozen
 

@@ -18,7 +18,6 @@ import torch
 
 from contrastlab import data, methods, papers, reproduce, tasks
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import derive
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
@@ -28,6 +27,7 @@ from contrastlab.positives import Joint, Many, Neighbours, One, SameCluster
 from contrastlab.pretrain import cpu_fabric, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.schedules import Linear
+from contrastlab.seeds import derive
 from contrastlab.settings import Settings
 from contrastlab.studies import Row, Study, measure
 from contrastlab.views import Augmented, Split

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import Source, batches, generator
+from contrastlab.data.loading import Source, batches
 from contrastlab.errors import reject
+from contrastlab.seeds import generator
 from contrastlab.settings import Settings
 from contrastlab.tasks import frozen, represent
 from contrastlab.theory import flows

@@ -17,12 +17,13 @@ from torch.nn import functional as F
 
 from contrastlab import tasks
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import batches, generator, subset_order
+from contrastlab.data.loading import batches, subset_order
 from contrastlab.errors import reject
 from contrastlab.methods import get
 from contrastlab.objectives import multi_key_info_nce
 from contrastlab.positives import Joint
 from contrastlab.reproduce import Run
+from contrastlab.seeds import generator
 from contrastlab.tasks.representations import Kind
 from contrastlab.theory import joint
 from contrastlab.views import Augmented

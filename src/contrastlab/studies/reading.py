@@ -16,6 +16,7 @@ from contrastlab import data, keys, methods, tasks
 from contrastlab.data.modalities import modality
 from contrastlab.data.text.sets import Texts
 from contrastlab.pretrain import pretrain
+from contrastlab.seeds import fixed
 from contrastlab.settings import Settings
 from contrastlab.views import Dropout
 
@@ -55,8 +56,7 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
     """
     recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
     kind = modality(source)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         before = kind.encoders(recipe.views, source, how)
     after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
     setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
@@ -77,8 +77,7 @@ def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
     """
     source, how = data.load("grammar").pretrain, settings(dropout=rate)
     kind = modality(source)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         nets = kind.encoders(Dropout(2), source, how).train()
         with torch.no_grad():
             first, second = keys.embed(nets, Dropout(2).make(texts, kind.augmentation(how)))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from contrastlab import data, papers, shipped
-from contrastlab.data.loading import derive
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import Run
 from contrastlab.reproduce.where import Where
+from contrastlab.seeds import derive
 from contrastlab.studies import Row, Study, measure, stored
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of

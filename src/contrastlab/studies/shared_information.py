@@ -25,8 +25,9 @@ from torch.nn import functional as F
 
 from contrastlab import data, methods, papers
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.loading import Crops, Pictures, batches, generator, subset_order
+from contrastlab.data.loading import Crops, Pictures, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject, unknown
+from contrastlab.seeds import fixed, generator
 from contrastlab.studies import Row, Study, measure
 from contrastlab.tasks import bootstrap
 from contrastlab.theory import bounds, critics
@@ -98,8 +99,7 @@ def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, floa
     order = torch.randperm(len(x), generator=generator(seed, "pairs for an estimate"))
     fit, scored = order[apart:], order[:apart]
     x, y = (_standardised(part, part[fit]) for part in (x, y))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         h = sizes.hidden
         critic = critics.Separable(
             *(critics.mlp([part.shape[1], h, h, h]) for part in (x, y)), temperature=math.sqrt(h)

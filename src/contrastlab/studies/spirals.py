@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.data.loading import generator
 from contrastlab.errors import reject
+from contrastlab.seeds import generator
 from contrastlab.studies import require_choices
 from contrastlab.studies.networks import Networks, symmetric
 from contrastlab.theory.toys import Handedness, shifted, spirals

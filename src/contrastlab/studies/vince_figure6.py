@@ -25,8 +25,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from contrastlab import studies
-from contrastlab.data.loading import generator
 from contrastlab.errors import reject, unknown
+from contrastlab.seeds import generator
 from contrastlab.studies import Row, Study, measure, spirals
 from contrastlab.studies.spirals import Encoders, Reading, points_of
 from contrastlab.theory.toys import shifted

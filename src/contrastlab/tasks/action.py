@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
-from contrastlab import files
+from contrastlab import checkpoint, files
 from contrastlab.data.images.geometry import resize_center
-from contrastlab.data.loading import Crops, Videos, batches, derive, generator
+from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
 from contrastlab.encoders.caffenet import CaffeNet
 from contrastlab.errors import CorruptFileError, NotApplicableError
+from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import ActionRecognition, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting, bootstrap
 from contrastlab.tasks.neighbours import take
@@ -39,8 +40,7 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
         seed: of the new weights.
     """
     backbone = copy.deepcopy(encoder.backbone)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         if isinstance(backbone, CaffeNet):
             fc6 = copy.deepcopy(backbone.fc6)
             for layer in fc6:
@@ -108,7 +108,7 @@ class Action(Described):
                 if folder is not None:
                     files.write_tensors(folder / _DONE, {"correct": known}, {"origin": tuning.origin})
             if folder is not None:
-                files.remove(folder / _STATE)
+                files.remove(folder / checkpoint.FILE)
             parts.append(known)
         correct = torch.cat(parts)
         fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
@@ -133,7 +133,7 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
     return 100 * float((right[counts > 0] / counts[counts > 0]).mean())
 
 
-_STATE, _DONE = "training.safetensors", "correct.safetensors"
+_DONE = "correct.safetensors"
 
 
 class _FineTuning:
@@ -157,47 +157,36 @@ class _FineTuning:
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
         self.origin = files.fingerprint(self.network.state_dict(), about)
 
-    def _read(self, name: str, device: torch.device | str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        if self.folder is None or not (self.folder / name).exists():
-            return None
-        tensors, values = files.read_tensors(self.folder / name, device)
-        if values.get("origin", self.origin) != self.origin:  # files of older versions say none
-            raise CorruptFileError(f"{self.folder / name} is of another training; delete {self.folder}")
-        return tensors, values
-
     def stored(self, items: int) -> Tensor | None:
         """Which of ``items`` test clips a finished network has right; ``None`` where none is stored.
 
         Raises:
             CorruptFileError: the file is damaged, or of another training.
         """
-        found = self._read(_DONE, "cpu")
-        if found is None:
+        if self.folder is None or not (self.folder / _DONE).exists():
             return None
-        if "correct" not in found[0] or len(found[0]["correct"]) != items:
-            raise CorruptFileError(f"{self.folder}/{_DONE} is of other clips; delete {self.folder}")
-        return found[0]["correct"].bool()
+        tensors, values = files.read_tensors(self.folder / _DONE)
+        checkpoint.check_origin(values, self.origin, self.folder / _DONE)
+        if "correct" not in tensors or len(tensors["correct"]) != items:
+            raise CorruptFileError(f"{self.folder / _DONE} is of other clips; delete {self.folder}")
+        return tensors["correct"].bool()
 
     def _resume(self) -> None:
-        found = self._read(_STATE, self.setting.device)
-        if found is None:
+        if self.folder is None or not (self.folder / checkpoint.FILE).exists():
             return
-        tensors, values = found
-        self.network.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
-        for name, parameter in self.network.named_parameters():
-            if f"sgd.{name}" in tensors:
-                self.optimiser.state[parameter]["momentum_buffer"] = tensors[f"sgd.{name}"]
-        self.epoch = int(values["epoch"])
+        state = checkpoint.load(self.folder / checkpoint.FILE, self.setting.device, self.origin)
+        self.network.load_state_dict(state["network"])
+        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
+        self.epoch = state["epoch"]
 
     def _save(self) -> None:
-        if self.folder is None:
-            return
-        tensors = {f"net.{name}": value for name, value in self.network.state_dict().items()}
-        for name, parameter in self.network.named_parameters():
-            buffer = self.optimiser.state[parameter].get("momentum_buffer")
-            if buffer is not None:
-                tensors[f"sgd.{name}"] = buffer
-        files.write_tensors(self.folder / _STATE, tensors, {"epoch": self.epoch, "origin": self.origin})
+        if self.folder is not None:
+            state = {
+                "network": self.network.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "epoch": self.epoch,
+            }
+            checkpoint.save(state, self.folder / checkpoint.FILE, self.origin)
 
     def _lr(self) -> float:
         return self.how.lr * self.how.gamma ** sum(self.epoch >= m for m in self.how.milestones)
@@ -219,8 +208,7 @@ class _FineTuning:
             draws = generator(self.seed, "views", step, device)
             views = self.setting.augmentation
             frames = views.normalise(views.random(clips, draws))
-            with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-                torch.manual_seed(derive(self.seed, "dropout", step))
+            with fixed(derive(self.seed, "dropout", step), device):
                 loss = F.cross_entropy(self.network(frames), labels[index])
             self.optimiser.zero_grad()
             loss.backward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import encoders as enc
-from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
+from contrastlab.data.loading import Source, batches, subset_order
 from contrastlab.errors import NotApplicableError
+from contrastlab.seeds import fixed
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.base import Described, Log, Measured, Metric, Setting
-from contrastlab.tasks.linear import correct, linear_lbfgs, probed
+from contrastlab.tasks.linear import Fitting, correct, linear_lbfgs, probed, side_by_side
 from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import check_labels, frozen, standardised
 from contrastlab.views import Augmentation, Views
@@ -27,17 +27,10 @@ _BETAS = (0.5, 0.999)
 _MLP = "_mlp"
 
 
-def _seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-
 def two_layers(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
     """A hidden layer with ReLU and an output layer, new from ``seed``."""
-    return _seeded(
-        seed, lambda: nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, classes))
-    )
+    with fixed(seed):
+        return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, classes))
 
 
 def mlp(
@@ -106,52 +99,33 @@ def by_sgd(
 
     Returns:
         Name of the layer, with ``_mlp`` behind it for a hidden layer, to scores.
+
+    Raises:
+        NotApplicableError: the training set is empty.
     """
     single, augmentation = views.single(), probed(probe, augmentation)
-    generator = torch.Generator(device=device).manual_seed(seed)
-    order = torch.Generator().manual_seed(seed)
-    chosen = subset_order(train.labels, probe.train_images, seed)
-    check_labels(chosen, train.labels[chosen])
-    known, size, classes = train.labels.to(device), min(probe.batch_size, len(chosen)), len(train.classes)
-    fits: dict[str, tuple[nn.Module, torch.optim.Optimizer, Any]] = {}
-    for epoch in range(probe.epochs):
-        shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = Crops(augmentation, single.count, seed, epoch * len(chosen)) if isinstance(train, Pictures) else None
-        for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
-            with frozen(encoders):
-                made = enc.pooled_layers(encoders, single.make(images, augmentation, generator), names, layers.values)
-            fits = fits or _classifiers(made, probe, layers, classes, seed, device)
-            for name, (network, optimiser, _) in fits.items():
-                optimiser.zero_grad()
-                F.cross_entropy(network(made[name.removesuffix(_MLP)]), known[index]).backward()
-                optimiser.step()
-        for _, _, schedule in fits.values():
-            schedule.step()
-        if log is not None:
-            log(f"probes of {len(names)} layers, epoch {epoch + 1}/{probe.epochs}")
-    if not fits:
-        raise NotApplicableError("layers: the training set is empty")
+
+    def read(shown: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        with frozen(encoders):
+            made = enc.pooled_layers(encoders, shown, names, layers.values)
+        return {**made, **({name + _MLP: made[name] for name in names} if layers.hidden else {})}
+
+    def begin(features: dict[str, Tensor]) -> dict[str, Fitting]:
+        inputs, classes = {name: features[name].shape[1] for name in names}, len(train.classes)
+        fits = {name: Fitting.linear(inputs[name], classes, probe, seed, device) for name in names}
+        for name in names if layers.hidden else ():
+            network = two_layers(inputs[name], layers.hidden, classes, seed).to(device)
+            adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
+            fits[name + _MLP] = Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
+        return fits
+
+    fitted = side_by_side(
+        read, begin, single, augmentation, train, probe, seed=seed, device=device, log=log,
+        name=f"probes of {len(names)} layers",
+    )  # fmt: skip
     features, _ = layer_features(encoders, single, augmentation, test, names, layers.values, device=device)
     with torch.no_grad():
-        return {name: network(features[name.removesuffix(_MLP)]) for name, (network, _, _) in fits.items()}
-
-
-def _classifiers(
-    made: Mapping[str, Tensor], probe: LinearProbe, layers: LayerProbe, classes: int, seed: int,
-    device: torch.device | str,
-) -> dict[str, tuple[nn.Module, torch.optim.Optimizer, Any]]:  # fmt: skip
-    fits: dict[str, tuple[nn.Module, torch.optim.Optimizer, Any]] = {}
-    steps = torch.optim.lr_scheduler.MultiStepLR
-    for name, features in made.items():
-        inputs = features.shape[1]
-        linear = _seeded(seed, lambda inputs=inputs: nn.Linear(inputs, classes)).to(device)  # type: ignore[misc]
-        sgd = torch.optim.SGD(linear.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
-        fits[name] = linear, sgd, steps(sgd, list(probe.milestones), probe.gamma)
-        if layers.hidden:
-            network = two_layers(inputs, layers.hidden, classes, seed).to(device)
-            adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
-            fits[name + _MLP] = network, adam, steps(adam, [])
-    return fits
+        return {name: network(features[name.removesuffix(_MLP)]) for name, network in fitted.items()}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from contrastlab.data.images.augmentations import augmentation as named
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
+from contrastlab.seeds import fixed
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks.base import Described, Measured, Metric, Setting
+from contrastlab.tasks.base import Described, Log, Measured, Metric, Setting
 from contrastlab.tasks.neighbours import take
 from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent, standardised
 from contrastlab.views import Augmentation, Views
@@ -75,9 +76,75 @@ def probed(probe: LinearProbe, shown: Augmentation) -> Augmentation:
     return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
 
 
+@dataclass
+class Fitting:
+    """A classifier on some features, while it is trained."""
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    @classmethod
+    def linear(cls, inputs: int, classes: int, probe: LinearProbe, seed: int, device: torch.device | str) -> Fitting:
+        """A new linear classifier, with SGD as ``probe`` says."""
+        with fixed(seed):
+            network = nn.Linear(inputs, classes).to(device)
+        sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
+        return cls(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
+
+
+def side_by_side(
+    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[dict[str, Tensor]], dict[str, Fitting]],
+    part: Views, augmentation: Augmentation, train: Source, probe: LinearProbe, *, seed: int,
+    device: torch.device | str, log: Log | None, name: str,
+) -> dict[str, nn.Module]:  # fmt: skip
+    """Classifiers on features of the same augmented images, each trained with an optimiser of its own.
+
+    Args:
+        read: views of a batch to frozen features ``[B, F]``, by the name of their classifier.
+        begin: the first features to new classifiers, by name.
+        part: the views of one image.
+        augmentation: of the training images.
+        train: labelled images.
+        probe: images, epochs and batch size.
+        seed: of order and augmentation.
+        device: where the encoders are.
+        log: called with one line per epoch.
+        name: of what is fitted, in these lines.
+
+    Raises:
+        NotApplicableError: the training set is empty.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    order = torch.Generator().manual_seed(seed)
+    chosen = subset_order(train.labels, probe.train_images, seed)
+    check_labels(chosen, train.labels[chosen])
+    if not len(chosen):
+        raise NotApplicableError(f"{name}: the training set is empty")
+    known, size = train.labels.to(device), min(probe.batch_size, len(chosen))
+    fits: dict[str, Fitting] = {}
+    for epoch in range(probe.epochs):
+        shuffled = chosen[torch.randperm(len(chosen), generator=order)]
+        crop = Crops(augmentation, part.count, seed, epoch * len(chosen)) if isinstance(train, Pictures) else None
+        for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
+            features = read(part.make(images, augmentation, generator))
+            fits = fits or begin(features)
+            losses = {key: F.cross_entropy(fit.network(features[key]), known[index]) for key, fit in fits.items()}
+            for key, fit in fits.items():
+                fit.optimiser.zero_grad()
+                losses[key].backward()
+                fit.optimiser.step()
+        for fit in fits.values():
+            fit.schedule.step()
+        if log is not None:
+            mean = sum(loss.item() for loss in losses.values()) / len(losses)
+            log(f"{name}, epoch {epoch + 1}/{probe.epochs}, loss {mean:.3f}")
+    return {key: fit.network for key, fit in fits.items()}
+
+
 def linear_sgd(
     encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
-    probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Callable[[str], None] | None = None,
+    probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Log | None = None,
 ) -> Tensor:  # fmt: skip
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
@@ -93,46 +160,27 @@ def linear_sgd(
         seed: of order, augmentation and initial weights.
         device: where the encoders are.
         log: called with one line per epoch.
+
+    Raises:
+        NotApplicableError: the training set is empty.
     """
     kind: Kind = "map" if probe.features == "map" else "pooled"
-    augmentation = probed(probe, augmentation)
-    single = part.single()
-    generator = torch.Generator(device=device).manual_seed(seed)
-    order = torch.Generator().manual_seed(seed)
-    chosen = subset_order(train.labels, probe.train_images, seed)
-    check_labels(chosen, train.labels[chosen])
-    classes = len(train.classes)
-    classifier: nn.Linear | None = None
-    known, size = train.labels.to(device), min(probe.batch_size, len(chosen))
-    for epoch in range(probe.epochs):
-        shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = None
-        if isinstance(train, Pictures):
-            crop = Crops(augmentation, single.count, seed, epoch * len(chosen))
-        for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
-            with frozen(encoders):
-                x = represent(encoders, single.make(images, augmentation, generator), kind).float()
-            if classifier is None:
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(seed)
-                    classifier = nn.Linear(x.shape[1], classes).to(device)
-                optimiser = torch.optim.SGD(
-                    classifier.parameters(), lr=probe.lr, momentum=probe.momentum, weight_decay=probe.weight_decay
-                )
-                schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, list(probe.milestones), probe.gamma)
-            loss = F.cross_entropy(classifier(x), known[index])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        schedule.step()
-        if log is not None:
-            log(f"linear probe, epoch {epoch + 1}/{probe.epochs}, loss {loss.item():.3f}")
-    if classifier is None:
-        raise NotApplicableError("linear probe: the training set is empty")
+    augmentation, single, name = probed(probe, augmentation), part.single(), "linear probe"
+
+    def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        with frozen(encoders):
+            return {name: represent(encoders, views, kind).float()}
+
+    def begin(features: dict[str, Tensor]) -> dict[str, Fitting]:
+        return {name: Fitting.linear(features[name].shape[1], len(train.classes), probe, seed, device)}
+
+    fitted = side_by_side(
+        read, begin, single, augmentation, train, probe, seed=seed, device=device, log=log, name=name
+    )  # fmt: skip
     scores = []
     with frozen(encoders):
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
-            scores.append(classifier(represent(encoders, single.plain(images, augmentation), kind).float()))
+            scores.append(fitted[name](represent(encoders, single.plain(images, augmentation), kind).float()))
     return torch.cat(scores)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.data.loading import batches, subset_order
+from contrastlab.seeds import fixed
 from contrastlab.settings import LinearProbe, SegmentationProbe, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting
 from contrastlab.tasks.fitting import fit
@@ -64,8 +65,7 @@ class OneView(Described):
 
     def _end_to_end(self, encoder: nn.Module, setting: Setting) -> Measured:
         train, test = setting.data.train, take(setting.data.test, self.test_images)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(setting.seed)
+        with fixed(setting.seed):
             model = copy.deepcopy(encoder).to(setting.device)
             classifier = nn.Linear(model.feature_dim, len(train.classes)).to(setting.device)  # type: ignore[arg-type]
         known = train.labels.to(setting.device)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from contrastlab.data.loading import Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
+from contrastlab.seeds import fixed
 from contrastlab.settings import SegmentationProbe, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting, bootstrap
 from contrastlab.tasks.fitting import fit
@@ -132,8 +133,7 @@ def segment(
         NotApplicableError: pictures without classes of pixels, or an encoder that names no blocks.
     """
     train, part = setting.data.train, Channels((view,))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(setting.seed)
+    with fixed(setting.seed):
         model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end).to(setting.device)
     model.train()
 

@@ -30,6 +30,7 @@ from zuko.flows import (  # type: ignore[import-untyped]
 from zuko.transforms import MonotonicAffineTransform  # type: ignore[import-untyped]
 
 from contrastlab.errors import NonFiniteLossError, reject
+from contrastlab.seeds import fixed
 from contrastlab.theory.fitting import Trace, early_stopping
 
 __all__ = [
@@ -88,8 +89,7 @@ def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: in
     place, scale = torch.arange(dim), x.std(0).clamp(min=1e-6)
     masks = [place % 2 == 0, place % 2 == 1, place < dim // 2, place >= dim // 2]
     zeros, ones = torch.zeros_like(scale), torch.ones_like(scale)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with fixed(seed):
         couplings = [
             GeneralCouplingTransform(dim, mask=masks[i % 4], univariate=_stretch, hidden_features=(width, width))
             for i in range(layers)

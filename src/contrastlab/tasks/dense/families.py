@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
-import torch
 from torch import nn
 
 from contrastlab.data.annotated import AnnotatedImages
-from contrastlab.data.loading import derive
 from contrastlab.errors import NotApplicableError
+from contrastlab.seeds import derive, fixed
 from contrastlab.settings import Detector, Settings
 from contrastlab.tasks.base import Described, Measured, Metric, Setting
 from contrastlab.tasks.dense import detectors, scores, training
@@ -39,8 +38,7 @@ def trained_detector(
     test = setting.data.test.take(settings.test_pictures)
     points = train.annotations.keypoints
     training.usable_pictures(train, kind)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(setting.seed, "detector"))
+    with fixed(derive(setting.seed, "detector")):
         model = detectors.build(
             kind, encoders, setting.views, setting.augmentation, settings, classes=len(train.classes),
             keypoints=len(points.names) if points else 0,

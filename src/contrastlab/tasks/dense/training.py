@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contrastlab import files
+from contrastlab import checkpoint, files
 from contrastlab.data.annotated import AnnotatedImages
-from contrastlab.data.loading import derive, generator
 from contrastlab.errors import CorruptFileError, MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
+from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log
 from contrastlab.tasks.dense.detectors import Kind
 
-FILE, RECORD, CHECKPOINT = "detector.safetensors", "detector.json", "checkpoint.safetensors"
+FILE, RECORD = "detector.safetensors", "detector.json"
 _SAVE_EVERY, _SPEAK_EVERY = 60.0, 10.0  # seconds
 _ALONE = "body.networks.0."
 
@@ -125,20 +125,20 @@ def fit(
     """
     usable = usable_pictures(data, kind)
     model.to(device).train()  # before there is a momentum, which lies where its parameter does
-    learning = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    learning = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(
-        [p for _, p in learning], lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        learning, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
     losses: list[float] = []
     origin = "" if folder is None else _origin(model, data, kind, settings, seed)
     if folder is not None and (folder / FILE).exists():
         restore(model, folder / FILE, origin)
         known = record(folder)
-        _same_origin(known, origin, folder / RECORD)
-        files.remove(folder / CHECKPOINT)  # of a process that was killed after its last file
+        checkpoint.check_origin(known, origin, folder / RECORD)
+        files.remove(folder / checkpoint.FILE)  # of a process that was killed after its last file
         return list(known["losses"])
-    if folder is not None and (folder / CHECKPOINT).exists():
-        losses = _resume(model, learning, optimiser, folder / CHECKPOINT, origin)
+    if folder is not None and (folder / checkpoint.FILE).exists():
+        losses = _resume(model, optimiser, folder / checkpoint.FILE, origin)
         log(f"detector of {kind}: resumed at step {len(losses)}")
     kind_of_points = data.annotations.keypoints
     points = kind_of_points.mirrored if kind_of_points else ()
@@ -160,8 +160,7 @@ def fit(
             targets.append({name: value.to(device) for name, value in target.items()})
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(settings, step)
-        with torch.random.fork_rng(devices=[] if torch.device(device).type == "cpu" else None):
-            torch.manual_seed(derive(seed, "detector step", step))
+        with fixed(derive(seed, "detector step", step), device):
             loss = sum(model(pictures, targets).values())
         if not math.isfinite(value := float(loss.detach())):
             raise NonFiniteLossError(f"detector of {kind}: the loss is {value} at step {step + 1}")
@@ -176,7 +175,8 @@ def fit(
                 f" eta {int(left // 60)}:{int(left % 60):02d}")  # fmt: skip
             spoke = now
         if folder is not None and now - saved > _SAVE_EVERY and step + 1 < settings.steps:
-            checkpoint(model, learning, optimiser, losses, folder, origin)
+            state = {"model": _tensors(model), "optimiser": optimiser.state_dict(), "losses": losses}
+            checkpoint.save(state, folder / checkpoint.FILE, origin)
             saved = time.monotonic()
     if folder is not None:
         about = {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings, "origin": origin}
@@ -190,36 +190,18 @@ def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detec
     return files.fingerprint(_tensors(model), about)
 
 
-def _same_origin(stored: Mapping[str, Any], origin: str, path: Path) -> None:
-    if stored.get("origin", origin) != origin:  # files of older versions say none
-        raise CorruptFileError(f"{path} is of another training; delete {path.parent} to start this one anew")
-
-
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor once, by name."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def checkpoint(model: nn.Module, learning: Any, optimiser: Any, losses: list[float], folder: Path, origin: str) -> None:
-    """Write the state of a training, whole or not at all."""
-    state = {f"model/{name}": tensor for name, tensor in _tensors(model).items()}
-    for name, parameter in learning:
-        momentum = optimiser.state.get(parameter, {}).get("momentum_buffer")
-        if momentum is not None:
-            state[f"momentum/{name}"] = momentum
-    files.write_tensors(folder / CHECKPOINT, state, {"losses": losses, "origin": origin})
-
-
-def _resume(model: nn.Module, learning: Any, optimiser: Any, path: Path, origin: str) -> list[float]:
-    tensors, values = files.read_tensors(path)
-    _same_origin(values, origin, path)
+def _resume(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path, origin: str) -> list[float]:
+    state = checkpoint.load(path, origin=origin)
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
-            tensor.copy_(tensors[f"model/{name}"])
-    for name, parameter in learning:
-        if f"momentum/{name}" in tensors:
-            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum/{name}"].to(parameter.device)
-    return list(values["losses"])
+            tensor.copy_(state["model"][name])
+    checkpoint.fill_optimiser(optimiser, state["optimiser"])
+    return list(state["losses"])
 
 
 def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
@@ -231,7 +213,7 @@ def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
     files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
     values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
     path = files.write_tensors(folder / FILE, tensors, values)
-    files.remove(folder / CHECKPOINT)
+    files.remove(folder / checkpoint.FILE)
     return path
 
 
@@ -261,7 +243,7 @@ def restore(model: nn.Module, path: Path, origin: str) -> None:
         CorruptFileError: the file is damaged, or of a training that began from something else.
     """
     tensors, values = files.read_tensors(path)
-    _same_origin(values, origin, path)
+    checkpoint.check_origin(values, origin, path)
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
             stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
