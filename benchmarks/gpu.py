@@ -819,9 +819,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.list:
         print(listing(lab))
         return 0
-    # as in reproduce.cells: matrix products of float32 on the tensor cores, like convolutions
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
     try:
         parts = chosen(args.parts)
         check(lab, parts, args.out)
@@ -833,8 +830,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("gpu.py: interrupted; run again to continue", file=sys.stderr)
         return 130
-    finally:
-        torch.set_float32_matmul_precision(before)
     left = {sheet.part: len(sheet.left) for sheet in sheets if sheet.left}
     print("all measured" if not left else "left: " + ", ".join(f"{part} {count}" for part, count in left.items()))
     return 1 if left else 0

@@ -23,7 +23,6 @@ rows: str = "all"  # all, or rows by name: "ir,iring"
 profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first | laptop | paper
 seeds: str = "0"  # such as "0,1,2"
 jobs: str = "auto"  # cells at a time; auto: one a core, or a GPU
-devices: str = "1"  # devices for one cell, or auto
 data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cache
 out_dir: str = "runs"  # new results and encoders, from the project's root
 

@@ -46,9 +46,14 @@ def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
         image_size=32, arch="tiny", stem="cifar", dim=32, epochs=8, batch_size=32, lr=0.1, schedule="plateau",
         patience=1, drops=2, milestones=(), knn_every=1,
     )  # fmt: skip
-    made = pretrain(methods.get("vince/ball").override(FEW), how, few.pretrain, few.test, fabric=fabric, log=quiet)
+    looked: list[int] = []
+    measure = tasks.nearest_neighbour
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "nearest_neighbour", lambda *given: looked.append(1) or measure(*given))
+        made = pretrain(methods.get("vince/ball").override(FEW), how, few.pretrain, few.test, fabric=fabric, log=quiet)
     weights = torch.cat([p.detach().flatten() for p in made.encoders.parameters()])
-    return {"weights": weights, "nn1": [row["nn1"] for row in made.history], "lr": [row["lr"] for row in made.history]}
+    curve = {name: [row[name] for row in made.history] for name in ("nn1", "lr")}
+    return {"weights": weights, "looked": len(looked), **curve}
 
 
 def small() -> tuple[Settings, ImageSet]:
@@ -116,6 +121,7 @@ def both() -> list[dict[str, Any]]:
 def test_a_learning_rate_that_hangs_on_accuracy_is_the_same_for_all_processes(both) -> None:
     one, two = (each["plateau"] for each in both)
     assert one["nn1"] == two["nn1"]
+    assert (one["looked"], two["looked"]) == (8, 0)  # encoding all images in every process would be thrown away
     assert one["lr"] == two["lr"]
     assert len(set(one["lr"])) > 1  # it dropped
     assert torch.equal(one["weights"], two["weights"])
@@ -189,6 +195,28 @@ def test_processes_train_the_same_cells_in_the_same_order_whatever_one_of_them_m
     order = ["ring/ir", "ring/moco", "ring/iring"]
     assert [(out / f"trained{rank}").read_text().split() for rank in (0, 1)] == [order, order]
     assert {result.method for result in results.find(out)} == {"ring/moco", "ring/iring"}
+
+
+ORPHAN = """
+import os, sys, time
+from contrastlab.reproduce import where
+if os.fork() == 0:
+    where.end_with_parent(0.05)
+    print(os.getpid(), flush=True)
+    time.sleep(20)
+    print("alone")
+    sys.stdout.flush()
+time.sleep(0.5)
+os._exit(2)
+"""
+
+
+def test_a_process_that_waits_for_the_first_one_ends_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline().strip().isdigit()
+        assert parent.wait() == 2
+        assert parent.stdout.read() == ""
 
 
 # -- devices -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from contrastlab.errors import (
     StorageError,
     UnknownNameError,
 )
+from contrastlab.pretrain import Speed
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Several, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
@@ -519,6 +521,32 @@ def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
     assert sum("jobs handed" in line for line in lines) == 1  # nothing was missing
 
 
+def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_again(few, tmp_path, monkeypatch) -> None:
+    submitit = pytest.importorskip("submitit")
+    asked: dict[str, Any] = {}
+
+    class Executor:
+        def __init__(self, **given: Any) -> None: ...
+
+        def update_parameters(self, **given: Any) -> None:
+            asked.update(given)
+
+        def submit(self, function: Any, *arguments: Any) -> None:
+            asked.update(function=function, arguments=arguments)
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
+    where = reproduce.Where(out_dir=tmp_path, accelerator="cpu", speed=Speed(workers=5))
+    chosen = tables.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    for options, cores in (({}, 6), ({"cpus_per_task": 3}, 3)):
+        cluster = reproduce.Cluster("slurm", {"timeout_min": 60, **options}, wait=False)
+        jobs.run(chosen, where, workers=1, cluster=cluster, log=lambda line: None)
+        assert asked["cpus_per_task"] == cores
+        assert asked["timeout_min"] == 60
+    again = asked["function"].checkpoint(*asked["arguments"])
+    assert (again.function, again.args) == (asked["function"], asked["arguments"])
+    assert again.args == ([jobs._key(cell) for cell in chosen], where)
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 
@@ -535,7 +563,10 @@ def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
         (["--workers", "-1"], "workers=-1"),
         (["--max-minutes", "-1"], "max_minutes=-1"),
         (["--cluster", "pbs"], "cluster='pbs': accepted is slurm, local or debug"),
-        (["--cluster", "slurm"], "cluster='slurm'"),
+        (["--cluster", "slurm"], "timeout_min=None: accepted is minutes of a job (--time)"),
+        (["--cluster", "slurm", "--time", "60"], "cluster='slurm'"),
+        (["--cluster", "debug", "--devices", "2"], "devices='2 on 1 machines': accepted is 1 on one machine"),
+        (["--strategy", "fsdp"], "strategy='fsdp': accepted is auto or ddp"),
         (["--seeds", "x"], "seeds='x'"),
         (["--rows", "irx"], "did you mean ir"),
         (["--profile", "smoek"], "did you mean smoke"),
@@ -603,9 +634,32 @@ def test_a_run_takes_its_folder_as_a_text(tmp_path) -> None:
     assert not two.finished
 
 
-def test_devices_that_are_not_there_are_named() -> None:
-    with pytest.raises(DeviceError, match="strategy='nix'"):
-        reproduce.Where(accelerator="cpu", strategy="nix").fabric()
+def test_devices_that_are_not_there_are_named(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    where = reproduce.Where(accelerator="cuda", devices=3)
+    with pytest.raises(DeviceError, match="devices=3.*cannot be had here: You requested gpu"):
+        where.fabric()
+
+
+INTERACTIVE = """
+import sys
+sys.ps1 = ">>> "
+from contrastlab import reproduce
+from contrastlab.errors import DeviceError
+print(reproduce.Where(accelerator="cpu").fabric().world_size)
+try:
+    reproduce.Where(accelerator="cpu", devices=2).fabric()
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_several_devices_for_one_cell_are_refused_in_a_notebook() -> None:
+    said = subprocess.run([sys.executable, "-c", INTERACTIVE], capture_output=True, text=True, check=True).stdout
+    alone, refused = said.splitlines()
+    assert alone == "1"
+    assert refused.startswith("devices=2: several devices for one cell need processes of their own")
 
 
 # -- what users bring ---------------------------------------------------------------------------------

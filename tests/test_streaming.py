@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -91,6 +93,38 @@ def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
     drawn = sampling.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
     assert torch.equal(run.boxes(9, 375, 500), drawn)
     assert derive(0, "crops", 0) != derive(0, "views/0", 0)
+
+
+class Loader:
+    """What the loader of a stream was asked for; it has nothing to give."""
+
+    asked: ClassVar[list[tuple[int, int | None]]] = []
+
+    def __init__(self, *_: object, num_workers: int, prefetch_factor: int | None, **others: object) -> None:
+        self.asked.append((num_workers, prefetch_factor))
+
+    def __iter__(self) -> Iterator[None]:
+        return iter(())
+
+
+def test_decoders_are_those_asked_for_and_read_ahead_what_memory_holds(files, monkeypatch) -> None:
+    monkeypatch.setattr(loading, "DataLoader", Loader)
+    monkeypatch.setattr(Loader, "asked", [])
+
+    def read(size: int = 8, **how: Any) -> None:
+        assert not list(batches(files, torch.arange(24), size, "cpu", drop_last=False, **how))
+
+    read()
+    with loading.decoders(5):
+        read()
+        read(workers=2)
+    read(workers=0)
+    read(workers=2, size=24, crop=crops(2))
+    monkeypatch.setattr(loading, "AHEAD", 3 * 2 * 24 * 2 * 3 * SIDE**2)  # three batches of each of two workers
+    read(workers=2, size=24, crop=crops(2))
+    monkeypatch.setattr(loading, "AHEAD", 1)
+    read(workers=2, size=24, crop=crops(2))
+    assert Loader.asked == [(loading.WORKERS, 4), (5, 4), (2, 4), (0, None), (2, 4), (2, 3), (2, 1)]
 
 
 def test_a_file_that_is_no_picture_is_named(files, tmp_path) -> None:

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--accelerator", default="auto", help="auto, cpu, cuda")
     run.add_argument("--devices", default="1", help="devices of each machine for one cell, or auto")
     run.add_argument("--num-nodes", type=int, default=1, help="machines for one cell")
-    run.add_argument("--strategy", default="auto", help="Fabric's: auto, ddp, fsdp, …")
+    run.add_argument("--strategy", default="auto", help="of several devices: auto or ddp")
     run.add_argument("--max-minutes", type=float, help="stop in good order after this time; run again to continue")
     run.add_argument("--fresh", action="store_true", help="ignore stored results, encoders and checkpoints")
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
@@ -69,7 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
     cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
     cluster.add_argument("--partition", help="of SLURM")
-    cluster.add_argument("--time", type=int, help="minutes of a job")
+    cluster.add_argument(
+        "--time", type=int, help="minutes of a job, which SLURM needs; what is cut off is queued again"
+    )
+    cluster.add_argument("--cpus", type=int, help="of a job; default: one for each of --workers, and one")
     cluster.add_argument("--gpus", type=int, help="of a job")
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
     show = commands.add_parser("show", help="print a table from stored results")
@@ -139,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
             print(
-                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less",
+                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less,"
+                " and so does a larger device for one job",
                 file=sys.stderr,
             )
             return 2
@@ -243,7 +247,8 @@ def _run(args: argparse.Namespace) -> None:
     paper, number = reproduce.parse_target(args.table)
     cluster = None
     if args.cluster is not None:
-        options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus}
+        options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
+                   "cpus_per_task": args.cpus}  # fmt: skip
         given = {key: value for key, value in options.items() if value is not None}
         cluster = reproduce.Cluster(args.cluster, given, wait=not args.no_wait)
     if args.picture is not None and args.picture.suffix not in (".png", ".svg", ".pdf"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -17,8 +19,23 @@ from contrastlab.data.images.sampling import sample_boxes
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
-WORKERS = min(8, os.cpu_count() or 1)
-"""Processes that decode, unless said otherwise."""
+WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+"""Processes that decode, unless said otherwise: one for each core of this process, which a cluster may give few."""
+
+AHEAD = 4 << 30
+"""Bytes of crops that all workers together read ahead, at most: containers have little shared memory."""
+
+_DECODERS: ContextVar[int] = ContextVar("decoders", default=WORKERS)
+
+
+@contextmanager
+def decoders(workers: int) -> Iterator[None]:
+    """Within, :func:`batches` has so many processes decode a streaming set, unless it is told otherwise."""
+    token = _DECODERS.set(workers)
+    try:
+        yield
+    finally:
+        _DECODERS.reset(token)
 
 
 class Source(Protocol):
@@ -133,7 +150,8 @@ def place(source: Source, device: torch.device | str) -> Source:
 
 def batches(
     source: Source, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
-    drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int = WORKERS, crop: Crops | None = None,
+    drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
+    crop: Crops | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
     """``(indices, images)`` of each batch, in ``order``.
 
@@ -149,7 +167,7 @@ def batches(
         rank: of this process; it takes its slice of each global batch of ``world × batch_size``.
         world: number of processes.
         start: number of batches to skip (a resumed epoch).
-        workers: processes of the streaming path; 0 decodes in this one.
+        workers: processes of the streaming path; 0 decodes in this one, ``None`` is what :func:`decoders` says.
         crop: of the streaming path: crops of whole :class:`Pictures`, or windows of whole :class:`Videos`, take the
             place of ``source[index]``.
 
@@ -166,10 +184,13 @@ def batches(
         for _, chosen in cut(epoch.to(pixels.device) for epoch in epochs):
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
+    workers = _DECODERS.get() if workers is None else workers
+    made = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
+    ahead = max(1, min(4, AHEAD // max(1, made * workers)))
     loader = DataLoader(
         _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals, collate_fn=_collate,
         batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
-        pin_memory=torch.device(device).type == "cuda", prefetch_factor=4 if workers else None,
+        pin_memory=torch.device(device).type == "cuda", prefetch_factor=ahead if workers else None,
     )  # fmt: skip
     for made in loader:
         if isinstance(made, Exception):

@@ -27,6 +27,7 @@ from contrastlab.data.loading import (
     Source,
     Videos,
     batches,
+    decoders,
     place,
     subset_order,
 )
@@ -379,7 +380,7 @@ class _Run:
         shown.close()
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
-        """One step; on a GPU the host waits for nothing in it."""
+        """One step; on a GPU the host waits for nothing in it, but for the operations that RandAugment draws."""
         device, local = self.device, self.settings.batch_size // self.world
         views = self.recipe.views.make(
             pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
@@ -433,8 +434,11 @@ class _Run:
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
             # of the first process: each has batch-norm statistics of its own, and the learning rate may hang on it
-            mine = torch.tensor([self.nearest_neighbour()], dtype=torch.float64, device=self.device)
-            row["nn1"] = float(keys.gather(mine)[0])
+            value = 0.0
+            if self.rank == 0:
+                with decoders(self.speed.workers * self.world):
+                    value = self.nearest_neighbour()
+            row["nn1"] = float(keys.gather(torch.tensor([value], dtype=torch.float64, device=self.device))[0])
         self.history.append(row)
         journal.write(self.history, self.settings.epochs, bound_by)
 

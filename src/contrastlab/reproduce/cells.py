@@ -15,9 +15,11 @@ import torch
 
 from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
+from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Column, TablePlan
+from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
@@ -170,8 +172,6 @@ class Cell:
         return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
     def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
-        # matrix products of float32 on the tensor cores where there are any; convolutions do so by default
-        torch.set_float32_matmul_precision("high")
         began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
         cuda = fabric.device.type == "cuda"
         if cuda:
@@ -188,7 +188,8 @@ class Cell:
         setting = self.setting(run, on, device=fabric.device, log=log)
         if not where.resume and setting.folder is not None:
             shutil.rmtree(setting.folder, ignore_errors=True)
-        measured = self.task.score(trained.encoders, setting)
+        with decoders((where.speed or Speed()).workers * fabric.world_size):  # this process scores for all
+            measured = self.task.score(trained.encoders, setting)
         used, settings = {m.items for m in measured.values()}, run.settings
         protocol = {
             **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,

@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 
 from contrastlab import papers
 from contrastlab.errors import ContrastLabError, DeviceError, import_extra, reject
+from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.cells import BusyError, Cell, one_thread
@@ -41,7 +42,8 @@ class Cluster:
 
     Args:
         name: ``slurm``; ``local`` (processes of this machine) and ``debug`` (this process) are for trying it out.
-        options: of submitit's executor, such as ``slurm_partition``, ``timeout_min``, ``gpus_per_node``.
+        options: of submitit's executor, such as ``slurm_partition``, ``gpus_per_node``, ``cpus_per_task`` (by default a
+            core for each process that decodes and one more); SLURM needs ``timeout_min``.
         wait: for the jobs to end; else they are left to run, and a later call collects what is stored.
     """
 
@@ -52,6 +54,8 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.name not in ("slurm", "local", "debug"):
             raise reject("cluster", self.name, "slurm, local or debug")
+        if self.name == "slurm" and "timeout_min" not in self.options:
+            raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
 
 
 def workers(jobs: int | str, where: Where, count: int) -> int:
@@ -93,6 +97,9 @@ def run(
         ContrastLabError: what the first failing cell says; the others are stopped in good order.
         KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
+    if cluster is not None and not where.alone:
+        asked = f"{where.devices} on {where.num_nodes} machines"
+        raise reject("devices", asked, "1 on one machine with a cluster: a job computes a cell on one device")
     if not where.alone:
         missing = _agreed(missing, where)
     if not missing:
@@ -275,13 +282,14 @@ def _submit(missing: Sequence[Cell], where: Where, cluster: Cluster, log: Log) -
     folder = Path(where.out_dir) / "cluster"
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
-        executor.update_parameters(**cluster.options)
+        cores = {"cpus_per_task": (where.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
+        executor.update_parameters(**{**cores, **cluster.options})
     except (RuntimeError, AssertionError, TypeError, NameError) as error:
         raise DeviceError(
             f"cluster={cluster.name!r} with {dict(cluster.options)!r} cannot be used here: {error}"
         ) from error
     groups = _groups(missing)
-    jobs = [executor.submit(_remote, [_key(cell) for cell in group], where) for group in groups]
+    jobs = [executor.submit(Job(), [_key(cell) for cell in group], where) for group in groups]
     log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
     if not cluster.wait:
         return {}
@@ -292,6 +300,14 @@ def _submit(missing: Sequence[Cell], where: Where, cluster: Cluster, log: Log) -
     return done
 
 
-def _remote(keys: Sequence[Key], where: Where) -> list[Result | Unavailable]:
-    one_thread(keys[0][-1])
-    return [_cell(key).run(where, wait=True, log=print) for key in keys]
+class Job:
+    """The cells of one run on a cluster; what its time limit cuts off is queued again and resumed."""
+
+    def __call__(self, keys: Sequence[Key], where: Where) -> list[Result | Unavailable]:
+        """Compute the cells."""
+        one_thread(keys[0][-1])
+        return [_cell(key).run(where, wait=True, log=print) for key in keys]
+
+    def checkpoint(self, keys: Sequence[Key], where: Where) -> Any:
+        """What submitit queues in place of a job that was cut off."""
+        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, keys, where)

@@ -27,12 +27,12 @@ from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.claim import Claim, Claims
 from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
-from contrastlab.reproduce.where import Where, parse_devices
+from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
 
 PARAMETERS: Mapping[str, Any] = {
     "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
-    "devices": "1", "data_root": "", "out_dir": "runs",
+    "data_root": "", "out_dir": "runs",
 }  # fmt: skip
 """Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
 
@@ -113,8 +113,7 @@ class Study:
     def where(self) -> dict[str, Any]:
         """The fields of :class:`contrastlab.reproduce.Where` that parameters decide."""
         return {
-            "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also,
-            "devices": parse_devices(self.parameters["devices"]),
+            "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also
         }  # fmt: skip
 
     def results(self, **wanted: Any) -> list[Result]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +44,7 @@ class Where:
         accelerator: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a device. Sums are float64, which MPS lacks.
         devices: devices of this machine for one cell.
         num_nodes: machines for one cell.
-        strategy: ``auto``, ``ddp``, …
+        strategy: ``auto`` or ``ddp``: banks, queues and momentum need whole weights in every process.
         resume: use stored results, encoders and checkpoints; ``False`` computes anew.
         max_minutes: stop in good order after this time.
         speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
@@ -68,6 +72,8 @@ class Where:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
             )
+        if self.strategy not in ("auto", "ddp"):
+            raise reject("strategy", self.strategy, "auto or ddp")
         if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 
@@ -80,16 +86,12 @@ class Where:
         """Launched, in a precision of :class:`contrastlab.settings.Settings`.
 
         Raises:
-            DeviceError: devices or strategy that this machine does not have.
+            DeviceError: devices that this machine does not have, or several of them in a notebook.
         """
         # seconds, which what trains nothing does without
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
-
-        def waits(fabric: Fabric) -> bool:
-            """Whether the processes of several devices are scripts of their own; those of a notebook are forked."""
-            launcher: Any = fabric.strategy.launcher
-            return isinstance(fabric.strategy, DDPStrategy) and not launcher.is_interactive_compatible
+        from lightning_fabric.utilities.exceptions import MisconfigurationException
 
         kind = "cpu" if self.accelerator == "auto" and not torch.cuda.is_available() else self.accelerator
         how = {
@@ -99,12 +101,39 @@ class Where:
         try:
             with warnings_only():
                 fabric = Fabric(strategy=self.strategy, **how)
-                if self.strategy in ("auto", "ddp") and waits(fabric):
+                launcher: Any = fabric.strategy.launcher
+                if launcher is not None and launcher.is_interactive_compatible:
+                    raise DeviceError(
+                        f"devices={self.devices!r}: several devices for one cell need processes of their own, which a"
+                        " notebook cannot start; accepted here is 1, or contrastlab run … --devices in a terminal"
+                    )
+                if isinstance(fabric.strategy, DDPStrategy):
                     fabric = Fabric(strategy=DDPStrategy(timeout=PATIENCE), **how)
                 fabric.launch()
-        except (ValueError, RuntimeError, ImportError) as error:
+        except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
             raise DeviceError(
                 f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
                 f" here: {error}"
             ) from error
+        if fabric.world_size > 1 and fabric.local_rank > 0:
+            end_with_parent()
         return fabric
+
+
+@cache
+def end_with_parent(every: float = 2.0) -> None:
+    """End this process when the one that started it has ended.
+
+    The first process scores alone while the others wait in a collective, where they see neither its end nor a signal.
+
+    Args:
+        every: seconds between two looks.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from contrastlab import checkpoint, files
 from contrastlab.data.annotated import AnnotatedImages
+from contrastlab.data.loading import WORKERS
 from contrastlab.errors import CorruptFileError, MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Detector
@@ -100,6 +103,31 @@ def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
     return chosen
 
 
+Example = tuple[Tensor, dict[str, Tensor]]
+
+
+def examples(
+    data: AnnotatedImages, usable: Sequence[int], kind: Kind, settings: Detector, seed: int, first: int = 0
+) -> Iterator[list[Example]]:
+    """Pictures and targets of the steps from ``first`` on, half of them mirrored; a step's are read during the last."""
+    shown = itertools.islice(order(data, usable, settings, seed), first * settings.batch_size, None)
+    points = data.annotations.keypoints.mirrored if data.annotations.keypoints else ()
+
+    def read(index: int, flip: bool) -> Example:
+        target = data.target(index, masks=kind == "masks", keypoints=kind == "keypoints")
+        return mirrored(data[index], target, points) if flip else (data[index], target)
+
+    with ThreadPoolExecutor(WORKERS) as readers:
+        coming: list[Future[Example]] = []
+        for step in range(first, settings.steps + 1):
+            ready = coming
+            if step < settings.steps:
+                flips = torch.rand(settings.batch_size, generator=generator(seed, "detector flip", step)) < 0.5
+                coming = [readers.submit(read, next(shown), flip) for flip in flips.tolist()]
+            if step > first:
+                yield [each.result() for each in ready]
+
+
 def fit(
     model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, *, seed: int,
     device: torch.device | str = "cpu", folder: Path | None = None, log: Log = lambda line: None,
@@ -140,24 +168,11 @@ def fit(
     if folder is not None and (folder / checkpoint.FILE).exists():
         losses = _resume(model, optimiser, folder / checkpoint.FILE, origin)
         log(f"detector of {kind}: resumed at step {len(losses)}")
-    kind_of_points = data.annotations.keypoints
-    points = kind_of_points.mirrored if kind_of_points else ()
-    shown = order(data, usable, settings, seed)
-    for _ in range(len(losses) * settings.batch_size):
-        next(shown)
     began = saved = spoke = time.monotonic()
     first = len(losses)
-    for step in range(first, settings.steps):
-        flip = torch.rand(settings.batch_size, generator=generator(seed, "detector flip", step)) < 0.5
-        pictures, targets = [], []
-        for chance in flip.tolist():
-            index = next(shown)
-            picture = data[index].float() / 255
-            target = data.target(index, masks=kind == "masks", keypoints=kind == "keypoints")
-            if chance:
-                picture, target = mirrored(picture, target, points)
-            pictures.append(picture.to(device))
-            targets.append({name: value.to(device) for name, value in target.items()})
+    for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
+        pictures = [picture.to(device).float() / 255 for picture, _ in read]
+        targets = [{name: value.to(device) for name, value in target.items()} for _, target in read]
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(settings, step)
         with fixed(derive(seed, "detector step", step), device):
