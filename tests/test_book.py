@@ -58,7 +58,7 @@ def test_a_larger_build_is_one_switch_away(page: Path) -> None:
     assert first
     assert first[0] <= 1
     switch = cells(page, "code")[first[0]].source
-    assert 'profile = os.environ.get("CONTRASTLAB_PROFILE", "smoke")' in switch
+    assert 'asked = os.environ.get("CONTRASTLAB_PROFILE")\nprofile = "laptop" if asked == "laptop"' in switch
     assert '"laptop": {' in switch
     assert "built with profile {profile}" in switch
     assert "make book PROFILE=laptop" in page.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -425,6 +426,15 @@ def test_alignment_and_uniformity_is_the_formula(t) -> None:
         assert objective.reduce(rows).item() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("objective", [FMICL("kl"), AlignUniform()])
+def test_distances_are_not_read_from_logits_of_an_unknown_temperature(objective) -> None:
+    scores = Scores(torch.zeros(3), torch.zeros(3, 4))
+    with pytest.raises(ArgumentError, match=f"highest=None: accepted is 1/τ with {type(objective).__name__}"):
+        objective(scores)
+    assert objective(dataclasses.replace(scores, highest=2.0)).isfinite().all()
+    assert FMICL("kl", similarity="cosine")(scores).isfinite().all()  # reads the scores themselves
+
+
 def test_spectral_is_the_formula_and_pearsons_up_to_one() -> None:
     x, y = unit(5, 6), unit(5, 7)
     logits = (x @ x.T / 0.3).fill_diagonal_(ABSENT)
@@ -467,8 +477,8 @@ def test_several_keys_are_the_mean_of_as_many_losses() -> None:
     expected = torch.stack([info_nce(own[:, m], negatives) for m in range(4)]).mean(0)
     torch.testing.assert_close(InfoNCE()(Scores(own, negatives)), expected)
     one = FMICL("js")
-    expected = torch.stack([one(Scores(own[:, m], negatives)) for m in range(4)]).mean(0)
-    torch.testing.assert_close(one(Scores(own, negatives)), expected)
+    expected = torch.stack([one(Scores(own[:, m], negatives, highest=1.0)) for m in range(4)]).mean(0)
+    torch.testing.assert_close(one(Scores(own, negatives, highest=1.0)), expected)
 
 
 @pytest.mark.parametrize("name", divergences.names())
@@ -510,8 +520,8 @@ def test_objectives_of_pairs_name_what_they_refuse(call, message) -> None:
 def test_several_keys_are_averaged_and_a_lift_is_refused(objective) -> None:
     own, negatives, _ = draw(torch.float64, 1.0)
     many = torch.stack([own, 0.5 * own], 1)
-    together = objective(Scores(many, negatives))
-    apart = [objective(Scores(many[:, m], negatives)) for m in (0, 1)]
+    together = objective(Scores(many, negatives, highest=1.0))
+    apart = [objective(Scores(many[:, m], negatives, highest=1.0)) for m in (0, 1)]
     assert torch.allclose(together, (apart[0] + apart[1]) / 2, rtol=0, atol=1e-12)
     with pytest.raises(ArgumentError, match=f"with {type(objective).__name__}"):
         objective(Scores(own, negatives, lift=torch.zeros(len(own), dtype=own.dtype)))
@@ -526,7 +536,7 @@ def test_without_negatives_several_keys_cost_nothing() -> None:
 @pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=lambda o: type(o).__name__)
 def test_a_mean_over_pairs_knows_no_neighbours(objective) -> None:
     own, negatives = torch.zeros(3), torch.zeros(3, 4)
-    assert objective(Scores(own, negatives)).isfinite().all()
+    assert objective(Scores(own, negatives, highest=1.0)).isfinite().all()
     with pytest.raises(ArgumentError, match=rf"neighbours=\(3, 2\): accepted is None with {type(objective).__name__}"):
         objective(Scores(own, negatives, torch.zeros(3, 2)))
 

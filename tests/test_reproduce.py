@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ from contrastlab.errors import (
     DeviceError,
     MissingDataError,
     NonFiniteLossError,
+    NotApplicableError,
     StorageError,
     UnknownNameError,
 )
@@ -70,7 +72,7 @@ def forbid_training(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("given", "seeds"),
     [("0,1", (0, 1)), (" 2 , 0,2 ", (2, 0)), (3, (3,)), ("7", (7,)), ([1], (1,)), ((0, 1, 1), (0, 1)),
-     (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,))],
+     (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,)), (np.int64(3), (3,)), (np.arange(2), (0, 1))],
 )  # fmt: skip
 def test_seeds_are_read_as_a_number_a_string_or_a_list(given, seeds) -> None:
     assert reproduce.parse_seeds(given) == seeds
@@ -369,6 +371,8 @@ def test_unknown_names_are_answered_with_near_ones(few, tmp_path) -> None:
         compute("ir", tmp_path, dataset="shape")
     with pytest.raises(UnknownNameError, match="did you mean.*smoke"):
         compute("ir", tmp_path, profile="smok")
+    with pytest.raises(UnknownNameError, match="argument of table 'outdir'; did you mean out_dir"):
+        reproduce.table("ring", 1, "shapes", profile="smoke", outdir=tmp_path)
     with pytest.raises(ArgumentError, match="methods="):
         reproduce.table("ring", 1, "shapes", rows=" , ", profile="smoke", out_dir=tmp_path)
     for target, near in (("ring/tabel1", "ring/table1"), ("rimg/table1", "ring/table1")):
@@ -547,6 +551,47 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
     assert again.args == ([jobs._key(cell) for cell in chosen], where)
 
 
+def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only(tmp_path) -> None:
+    own = data.load("shapes", n_train=80, n_test=20)
+    how = PLAN.settings("shapes", "ring/ir", "smoke").override(epochs=1)
+    made = reproduce.Run(methods.get("ring/ir").override(how.overrides), how, own, root=tmp_path)
+    assert len(made.train(log=lambda line: None).history) == 1
+    pictures = own.pretrain.items[:3]
+    assert reproduce.embed(made.folder, pictures).shape == (3, how.dim)
+    with pytest.raises(NotApplicableError, match="encoders of.*3.*channels; pictures of 1 have"):
+        reproduce.embed(made.folder, pictures[:, :1])
+    with pytest.raises(ArgumentError, match="images='ndarray': accepted is a uint8 tensor"):
+        reproduce.embed(made.folder, pictures.numpy())
+
+
+def test_pictures_fewer_than_a_batch_are_said_before_anything_runs(tmp_path) -> None:
+    where = reproduce.Where(out_dir=tmp_path, accelerator="cpu")
+    splits = data.load("shapes", n_train=40, n_test=20)
+    (cell,) = tables.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
+    with pytest.raises(NotApplicableError, match="profile smoke trains with batches of 64, and shapes has 40 images"):
+        cell.check((splits, splits))
+    (random,) = tables.cells(PLAN, "shapes", ["ours/random"], [0], "smoke")
+    random.check((splits, splits))  # trains on none
+    assert not any(where.out_dir.iterdir())
+
+
+def test_the_server_of_workers_never_hears_an_interrupt(monkeypatch) -> None:
+    seen: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    class Reached(Exception): ...
+
+    def begun() -> None:
+        seen.append(signal.getsignal(signal.SIGINT))
+        raise Reached
+
+    monkeypatch.setattr(jobs.forkserver, "ensure_running", begun)
+    with pytest.raises(Reached):
+        jobs._local([[], []], reproduce.Where(accelerator="cpu"), 2, lambda line: None)
+    assert seen == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 
@@ -574,6 +619,7 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
         (["--dataset", "digit"], "did you mean digits"),
         (["--picture", "x.gif"], "picture='x.gif'"),
         (["--out", "{file}/below"], "cannot make the folder"),
+        (["--out", "{file}"], "accepted is a folder"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(arguments, words, tmp_path, capsys, monkeypatch) -> None:
@@ -675,6 +721,10 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch) -
     stored = {result.method: result for result in results.find(tmp_path)}
     assert set(stored) == {"ring/moco", "mine/narrow"}
     assert stored["mine/narrow"].recipe["negatives"]["outer"] == 5
+    assert [row.label for row in made.rows if row.measured] == [
+        "MoCo",
+        "mine/narrow",
+    ]  # its recipe is labelled MoCoRing
     assert stored["mine/narrow"].settings == stored["ring/moco"].settings
     assert f"{stored['mine/narrow'].metrics['linear']:.2f}" in repr(made)
     with pytest.raises(UnknownNameError):

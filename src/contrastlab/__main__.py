@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from contrastlab import __version__, escape, shipped
 from contrastlab.errors import ContrastLabError, NotApplicableError, reject
@@ -28,7 +28,10 @@ FAULT = 70
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong on one line, as every other error is said."""
+    """Says what is wrong on one line, as every other error is said; a part of an option's name is no option."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"contrastlab: {escape.line(message)}; {self.prog} --help says what is accepted\n")
@@ -226,7 +229,7 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from contrastlab import papers, report, reproduce, results
+    from contrastlab import methods, papers, report, reproduce, results
 
     plan, folders = papers.plan(*reproduce.parse_target(args.table)), _folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
@@ -238,6 +241,9 @@ def _show(args: argparse.Namespace) -> None:
     for name in plan.select(dataset, args.columns):
         made = report.table(plan, found, dataset, profile, column=name)
         print(repr(made) if args.format == "text" else getattr(made, args.format)())
+    own = sorted({r.method for r in found} - set(methods.names()))
+    if own:
+        print(f"Stored beside it, of recipes that this table has not: {escape.line(', '.join(own))}", file=sys.stderr)
 
 
 def _run(args: argparse.Namespace) -> None:

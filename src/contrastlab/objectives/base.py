@@ -25,7 +25,8 @@ class Scores:
         neighbours: ``[B, P]`` of further positives, likewise; ``None`` if the positive is the only one.
         count: negatives K of one query, where that is less than the number of columns.
         lift: ``[B]`` added to ``own`` in the denominator only (JCL's variance term); ``None`` is 0.
-        highest: logit of a query with itself, 1/τ: similarities on the unit sphere are ``logit / highest``.
+        highest: logit of a query with itself, 1/τ: similarities on the unit sphere are ``logit / highest``; ``None``
+            is unknown, for objectives that need none.
 
     Raises:
         ArgumentError: shapes that do not belong together.
@@ -36,7 +37,7 @@ class Scores:
     neighbours: Tensor | None = None
     count: int | None = None
     lift: Tensor | None = None
-    highest: float = 1.0
+    highest: float | None = None
 
     def __post_init__(self) -> None:
         if self.own.dim() not in (1, 2):
@@ -56,6 +57,16 @@ class Scores:
     def present(self) -> Tensor:
         """``[B, K]`` whether a negative is there."""
         return self.negatives > ABSENT / 2
+
+    def require_highest(self, objective: str) -> float:
+        """The logit of a query with itself, for an objective that reads distances from logits.
+
+        Raises:
+            ArgumentError: naming ``objective``.
+        """
+        if self.highest is None:
+            raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
+        return self.highest
 
     def require_one_positive(self, objective: str) -> None:
         """Reject several positive keys or a lift, for an objective that knows one positive.

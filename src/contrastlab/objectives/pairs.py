@@ -115,12 +115,16 @@ class FMICL(_Pairwise):
         return high
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses; ``scores.highest`` must be 1/τ."""
+        """``[B]`` losses.
+
+        Raises:
+            ArgumentError: a Gaussian kernel, and scores that do not say what 1/τ is.
+        """
         scores.require_pairs("FMICL")
         if self.similarity == "cosine":
             similarity, shift = "score", 0.0
         else:
-            similarity, shift = "log u", math.log(self.mu) - scores.highest
+            similarity, shift = "log u", math.log(self.mu) - scores.require_highest("FMICL")
         return f_micl(
             scores.own + shift, scores.negatives + shift, scores.present, self.f, self.weight, similarity=similarity
         )
@@ -171,8 +175,9 @@ class AlignUniform(_Pairwise):
         The second is :data:`ABSENT` for a query without negatives.
         """
         scores.require_pairs("AlignUniform")
-        apart = 2 - 2 * scores.own / scores.highest
-        others = -self.t * (2 - 2 * scores.negatives / scores.highest)
+        highest = scores.require_highest("AlignUniform")
+        apart = 2 - 2 * scores.own / highest
+        others = -self.t * (2 - 2 * scores.negatives / highest)
         count = scores.present.sum(1)
         log_sum = torch.where(count > 0, row_logsumexp(others), ABSENT)
         return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_sum, count.to(log_sum.dtype)], 1)

@@ -234,10 +234,10 @@ class TablePlan(FrozenModel):
         return tuple(dict.fromkeys(self.resolve(name) for name in names))
 
     def label(self, method: str) -> str:
-        """The row's name as printed, or as its recipe has it where the print has none of its own."""
-        full = self.resolve(method)
-        printed = self.rows.get(full, REFERENCES.get(full, ""))
-        return printed if printed and " / " not in printed else recipes.get(full).label
+        """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
+        printed = self.rows.get(full := self.resolve(method), REFERENCES.get(full, ""))
+        label = recipes.get(full).label if not printed or " / " in printed else printed
+        return full if not printed and label in self.rows.values() else label
 
     def settings(
         self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None

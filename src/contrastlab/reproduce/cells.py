@@ -90,6 +90,12 @@ class Cell:
         own, on = splits
         self.recipe.views.channels(own.pretrain.channels)
         self.task.check(on)
+        settings, images = self.settings, len(own.pretrain)
+        if self.recipe.keys is not None and settings.batch_size > min(images, settings.train_images or images):
+            raise NotApplicableError(
+                f"profile {self.profile} trains with batches of {settings.batch_size}, and {self.column.data} has"
+                f" {images} images"
+            )
 
     def stored(self, where: Where, splits: tuple[Splits, Splits] | None = None) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""

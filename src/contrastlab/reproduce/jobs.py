@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,8 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["contrastlab.reproduce"])
+        with _deaf_to_interrupts():  # the server would begin to ignore them only when it has imported
+            forkserver.ensure_running()
     lines = context.SimpleQueue()
     numbers = context.SimpleQueue()
     for number in range(count):
@@ -178,6 +181,19 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
                     with suppress(ProcessLookupError):
                         os.kill(process.pid or 0, signal.SIGTERM)
     return done
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started within ignore Ctrl-C, which reaches every process of a terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def visible_devices(where: Where) -> list[str]:

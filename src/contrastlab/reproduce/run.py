@@ -24,12 +24,12 @@ from contrastlab.checkpoint import FILE as CHECKPOINT
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.export import FILE
-from contrastlab.errors import CorruptFileError, reject
+from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.methods.description import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
-from contrastlab.pretrain.schedule import precision
+from contrastlab.pretrain.schedule import cpu_fabric, precision
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -158,18 +158,19 @@ class Run:
         files.remove(self.folder / CHECKPOINT)
 
     def train(
-        self, fabric: Fabric, *, resume: bool = True, max_minutes: float | None = None, speed: Speed | None = None,
-        log: Log | None = None,
+        self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
+        speed: Speed | None = None, log: Log | None = None,
     ) -> Trained:  # fmt: skip
         """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
 
         Args:
-            fabric: device, precision, processes.
+            fabric: device, precision, processes; ``None`` is one CPU process.
             resume: use artefact and checkpoint; ``False`` computes anew.
             max_minutes: stop in good order after this time.
             speed: switches that change no number.
             log: takes lines of progress.
         """
+        fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.finished):
             record = self.record()
             files.remove(self.folder / CHECKPOINT)  # of a process that was killed after its last file
@@ -233,13 +234,21 @@ def embed(
         ArgumentError: pictures of another form, or a run of sounds, videos or sentences.
         NotApplicableError: pictures without the channels that the run's views need.
     """
+    form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
+    if not isinstance(images, Tensor):
+        raise reject("images", type(images).__name__, form)
     if images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
-        raise reject("images", (images.dtype, tuple(images.shape)), "uint8 of shape [N, C, H, W], N at least 1")
+        raise reject("images", (images.dtype, tuple(images.shape)), form)
     nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     views = build("views", record["recipe"]["views"], types_of("views"))
-    views.channels(images.shape[1])
+    needed = [net.in_channels for net in nets]
+    if list(views.channels(images.shape[1])) != needed:
+        raise NotApplicableError(
+            f"{folder}: encoders of {needed} channels; pictures of {images.shape[1]} have views of"
+            f" {list(views.channels(images.shape[1]))}"
+        )
     source = ImageSet("own", images, torch.full((len(images),), -1), ())
     augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]

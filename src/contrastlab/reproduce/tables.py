@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
         ArgumentError: not non-negative integers.
     """
     try:
-        asked = seeds.split(",") if isinstance(seeds, str) else [seeds] if isinstance(seeds, int) else list(seeds)
+        asked = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
         found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
     except (TypeError, ValueError):
         found = ()
@@ -105,7 +106,7 @@ def table(
     number: int | str,
     dataset: str,
     *,
-    rows: str | Iterable[str | Recipe] = "all",
+    rows: str | Recipe | Iterable[str | Recipe] = "all",
     columns: str = "all",
     profile: str = "auto",
     seeds: int | str | Iterable[int] = 0,
@@ -121,8 +122,8 @@ def table(
         paper: short name, such as ``ring``.
         number: of the table.
         dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
-        rows: ``"all"``, ``"ir,iring"`` or a list of rows; a recipe of your own is a row, too. It has the settings of
-            its kind of keys and views, and is computed in this process.
+        rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such rows. A recipe of your own has the
+            settings of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
         profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``pilot`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
@@ -141,8 +142,10 @@ def table(
         KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
     plan, own = papers.plan(paper, number), []
+    if strange := sorted(where.keys() - {each.name for each in fields(Where)}):
+        raise unknown("argument of table", strange[0], [each.name for each in fields(Where)])
     if not isinstance(rows, str):
-        rows = list(rows)
+        rows = [rows] if isinstance(rows, Recipe) else list(rows)
         own = [methods.add(row).name for row in rows if isinstance(row, Recipe)]
         plan = plan.with_rows(own)
     if own and cluster is not None:

@@ -74,6 +74,8 @@ class Where:
             )
         if self.strategy not in ("auto", "ddp"):
             raise reject("strategy", self.strategy, "auto or ddp")
+        if Path(self.out_dir).is_file():
+            raise reject("out_dir", str(self.out_dir), "a folder")
         if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 

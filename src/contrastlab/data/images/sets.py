@@ -20,6 +20,9 @@ from contrastlab.data.images.pictures import chw, cropped, decode, square
 from contrastlab.data.images.subsets import balanced_subset
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 
+LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
+"""Names of a table's column of labels, the first one there is."""
+
 
 def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
     """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
@@ -314,7 +317,8 @@ class UnlabelledSplits(Splits):
     def _refuse(self, part: str) -> NoReturn:
         raise NotApplicableError(
             f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed. "
-            "To give labels, sort the images into one subfolder a class (or add a label column)."
+            "To give labels, sort the images into one subfolder a class, or name a column of a table"
+            f" {', '.join(LABEL_COLUMNS)}."
         )
 
     @property

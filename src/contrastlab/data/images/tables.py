@@ -20,7 +20,7 @@ from torch import Tensor
 from contrastlab.data import limits
 from contrastlab.data.folders import files_below
 from contrastlab.data.images.pictures import STREAMED_SIDE, chw, decode, opened, square
-from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages, UnlabelledSplits
+from contrastlab.data.images.sets import LABEL_COLUMNS, ImageSet, Splits, StreamedImages, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, reject
 
@@ -83,9 +83,6 @@ class _Table:
     labels: Tensor
     classes: tuple[str, ...]
     encoding: str
-
-
-_LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 
 
 def _image_column(schema: Any) -> str | None:
@@ -158,7 +155,7 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> _Table:
                     f"{path} has the columns {', '.join(schema.names)}: accepted is a column of images, "
                     "a struct with the fields bytes and path"
                 )
-            label_column = next((name for name in _LABEL_COLUMNS if name in schema.names), None)
+            label_column = next((name for name in LABEL_COLUMNS if name in schema.names), None)
             if label_column:
                 _check_label_type(schema.field(label_column).type, f"{path}: column {label_column}")
             table = pq.read_table(path, columns=[image_column] + ([label_column] if label_column else []))
