@@ -268,8 +268,14 @@ def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
     assert found["mcnemar"] == pytest.approx(np.mean([p <= 0.05 for p in tests]))
 
 
-def test_the_stored_runs_have_lines_and_a_picture() -> None:
-    frame = claims.frame(STORED)
+@pytest.fixture(scope="module")
+def every() -> pd.DataFrame:
+    """The lines of all stored results, which take seconds."""
+    return claims.frame(STORED)
+
+
+def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
+    frame = every
     shown = frame[frame["gain"].notna()]
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
     axes = claims.forest(frame).axes[0]
@@ -284,7 +290,8 @@ def test_the_stored_runs_have_lines_and_a_picture() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_others_load_the_same_lines(tmp_path: Path, suffix: str, capsys) -> None:
+def test_others_load_the_same_lines(tmp_path: Path, suffix: str, every, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(claims, "frame", lambda stored: every if len(stored) == len(STORED) else pytest.fail("others"))
     assert (
         command.main(["claims", "--results", str(ROOT / "results"), "--out", str(tmp_path / f"claims.{suffix}")]) == 0
     )
@@ -293,7 +300,7 @@ def test_others_load_the_same_lines(tmp_path: Path, suffix: str, capsys) -> None
     assert "cmc Figure 4, " in printed
     path = tmp_path / f"claims.{suffix}"
     loaded = pd.read_csv(path, keep_default_na=False, na_values=[""]) if suffix == "csv" else pd.read_parquet(path)
-    expected = claims.frame(STORED)
+    expected = every
     assert list(loaded.columns) == list(expected.columns)
     assert loaded["gain"].to_numpy(float) == pytest.approx(expected["gain"].to_numpy(float), nan_ok=True)
     assert loaded["claim"].tolist() == expected["claim"].tolist()

@@ -123,6 +123,8 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     metric = tasks.metric(column.metric)
     where = (column.data, column.on, profile, column.task)
     here = [r for r in results if (r.dataset, r.on, r.profile, r.task) == where and metric.name in r.metrics]
+    if not here:
+        return None
     expected = plan.setup(column, method, profile)
     apart = any(each.settings for each in plan.columns.values())
     own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}" and not apart]

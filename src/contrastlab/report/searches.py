@@ -169,7 +169,7 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     Raises:
         MissingDataError: a search that a profile names is not stored.
     """
-    out = []
+    out, setups = [], {}
     for result in stored:
         if result.profile not in ("laptop", "tuned"):
             continue
@@ -181,11 +181,14 @@ def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
                 out.append(f"{name}: search {path.stem} chose otherwise: {', '.join(differ)}")
         paper, _, number = result.table.partition("/")
         plan = papers.plan(paper, number.removeprefix("table"))
-        columns = plan.select(result.dataset).values()
         search = plan.search(result.dataset, result.method, result.profile)
         if not search:
             continue
-        if result.setup not in {plan.setup(column, result.method, result.profile) for column in columns}:
+        key = (plan.name, result.dataset, result.method, result.profile)
+        if key not in setups:  # of every seed and column alike
+            columns = plan.select(result.dataset).values()
+            setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
+        if result.setup not in setups[key]:
             out.append(f"{name}: its settings are not those of the profile today")
         elif methods.get(result.method).keys is not None:  # else nothing is trained, by whatever settings
             path = Path(folder) / f"{search}.json"
