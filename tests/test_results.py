@@ -265,6 +265,18 @@ def test_an_altered_metric_is_noticed_and_older_files_have_no_checksum(tmp_path:
     assert results.read(path) == (make(),)
 
 
+def test_all_damaged_files_of_a_folder_are_named_at_once(tmp_path: Path) -> None:
+    paths = [results.save(make(seed=seed), tmp_path) for seed in range(3)]
+    for path in paths[:2]:
+        path.write_text(path.read_text()[:50])
+    with pytest.raises(CorruptFileError, match="^2 damaged results: ") as error:
+        results.find(tmp_path)
+    assert [str(path) in str(error.value) for path in paths] == [True, True, False]
+    paths[0].unlink()
+    with pytest.raises(CorruptFileError, match=f"^{paths[1]} is not a stored result"):
+        results.find(tmp_path)
+
+
 def test_a_result_under_the_name_of_another_seed_is_refused(tmp_path: Path) -> None:
     zero, one = (results.save(make(seed=seed), tmp_path) for seed in (0, 1))
     zero.write_bytes(one.read_bytes())

@@ -289,17 +289,27 @@ def find(
 
     Raises:
         ArgumentError: ``root`` is a file.
-        CorruptFileError: a file that should be a result is not one.
+        CorruptFileError: files that should be results are none; the message names each.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     known: dict[tuple[str | int, ...], Result] = {}
+    damaged: list[CorruptFileError] = []
     folders = [root] if isinstance(root, str | Path) else root
     for base in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
         if base.exists() and not base.is_dir():
             raise reject("root", str(base), "a folder")
         inner = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
         for path in (*sorted(base.glob(f"cells/{inner}")), *sorted(base.glob(f"*_*/{inner}"))):
-            for r in read(path):
+            try:
+                found = read(path)
+            except CorruptFileError as error:
+                damaged.append(error)
+                continue
+            for r in found:
                 if all(value is None or getattr(r, key) == value for key, value in wanted.items()):
                     known.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+    if len(damaged) > 1:
+        raise CorruptFileError(f"{len(damaged)} damaged results: " + " ".join(map(str, damaged)))
+    if damaged:
+        raise damaged[0]
     return list(known.values())
