@@ -30,6 +30,13 @@ def test_runs_of_another_table_count_where_the_protocol_is_shared() -> None:
     assert report.evidence(entry("vince/table1"), mine) == ()
 
 
+def test_data_of_the_paper_say_more_than_more_rows_of_other_data() -> None:
+    mine = [r for r in STORED if r.task == "transfer" and r.profile == "laptop"]
+    few = [r for r in mine if r.dataset == "shapes" or r.method == "ring/ir"]
+    best = report.best_first(report.evidence(entry("ring/table3"), few))
+    assert [(each.dataset, each.rows, each.printed) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
+
+
 def test_every_published_table_has_a_line_and_studies_are_named() -> None:
     page = report.matrix([], {"vince/table3": {"paper": "<11> studies"}})
     assert [re.sub("<[^>]+>", "", name) for name in re.findall(r'<th scope="row">(.*?)</th>', page)] == [

@@ -26,6 +26,7 @@ class Stored:
         rows: published rows with a number.
         of: published rows.
         seeds: most seeds of a row.
+        printed: whether the paper prints numbers for this pre-training data set.
     """
 
     dataset: str
@@ -33,14 +34,15 @@ class Stored:
     rows: int
     of: int
     seeds: int
+    printed: bool = False
 
     def __str__(self) -> str:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """How much it says: the profile first, then rows, then seeds."""
-        return PROFILES.index(self.profile), self.rows, self.seeds
+    def rank(self) -> tuple[int, bool, int, int]:
+        """How much it says: the profile first, then whether the data are the paper's, then rows, then seeds."""
+        return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
 
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
@@ -67,8 +69,13 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
         if result.table == entry.name or result.setup in setups[key]:
             of_rows = found.setdefault((result.dataset, result.profile), {})
             of_rows.setdefault(result.method, set()).add(result.seed)
+    printed = {
+        column.data
+        for name, column in plan.columns.items()
+        if any(plan.published_value(name, row) is not None for row in plan.rows)
+    }
     return tuple(
-        Stored(dataset, profile, len(rows), len(plan.methods), max(len(seeds) for seeds in rows.values()))
+        Stored(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())
     )
 
