@@ -28,9 +28,9 @@ from typing import Any
 
 import torch
 
-from contrastlab import data, files, report, results
+from contrastlab import checkpoint, data, files, report, results
 from contrastlab.keys.bank import BankState
-from contrastlab.pretrain import checkpoint, loop
+from contrastlab.pretrain import loop
 from contrastlab.reproduce import run as run_module
 from contrastlab.tasks import TASKS, action
 from contrastlab.tasks.dense import training
@@ -89,7 +89,6 @@ class Events:
         torch.nn.modules.module.register_module_forward_pre_hook(self.event)
         for place, name, phase in (
             (data, "load", "loading"), (run_module, "pretrain", "training"), (checkpoint, "save", "saving"),
-            (training, "checkpoint", "saving"), (action._FineTuning, "_save", "saving"),
             (BankState, "cluster", "clustering"), (run_module.Run, "store", "storing"), (results, "save", "storing"),
             (training, "store", "storing"), (results, "find", "collecting"),
         ):  # fmt: skip
