@@ -711,7 +711,7 @@ def test_several_devices_for_one_cell_are_refused_in_a_notebook() -> None:
 # -- what users bring ---------------------------------------------------------------------------------
 
 
-def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch) -> None:
+def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(methods, "_RECIPES", dict(methods._RECIPES))  # other tests count what is known
     mine = replace(methods.get("ring/mocoring"), name="mine/narrow", negatives=negatives.Ring(inner=1, outer=5))
     made = reproduce.table(
@@ -727,6 +727,10 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch) -
     ]  # its recipe is labelled MoCoRing
     assert stored["mine/narrow"].settings == stored["ring/moco"].settings
     assert f"{stored['mine/narrow'].metrics['linear']:.2f}" in repr(made)
+    del methods._RECIPES["mine/narrow"]  # as in another process, which shows what is stored
+    shown = ["show", "ring/table1", "--dataset", "shapes", "--profile", "smoke", "--results", str(tmp_path)]
+    assert command.main(shown) == 0
+    assert "Also stored, by recipes that are not registered here: mine/narrow" in capsys.readouterr().err
     with pytest.raises(UnknownNameError):
         papers.plan("ring", 1).resolve("mine/narrow")  # the plan itself has the printed rows only
     changed = replace(mine, temperature=0.2)

@@ -145,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
             print(
-                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less,"
-                " and so does a larger device for one job",
+                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less;"
+                " a job that is alone needs a device with more",
                 file=sys.stderr,
             )
             return 2
@@ -243,7 +243,7 @@ def _show(args: argparse.Namespace) -> None:
         print(repr(made) if args.format == "text" else getattr(made, args.format)())
     own = sorted({r.method for r in found} - set(methods.names()))
     if own:
-        print(f"Stored beside it, of recipes that this table has not: {escape.line(', '.join(own))}", file=sys.stderr)
+        print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
 
 
 def _run(args: argparse.Namespace) -> None:
