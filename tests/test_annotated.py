@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from contrastbook.made import shapes, silhouettes
 from contrastlab import data
-from contrastlab.data import annotated, coco, silhouettes
-from contrastlab.data.images import shapes
+from contrastlab.data import annotated, coco
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 

@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contrastbook.made import actions
 from contrastlab import data, methods, tasks
 from contrastlab.data import limits, loading
-from contrastlab.data.clips import actions, flow, sets, sources, videos
+from contrastlab.data.clips import flow, sets, sources, videos
 from contrastlab.data.clips.augment import ClipAugmentation
 from contrastlab.data.clips.sets import ClipSet
 from contrastlab.data.clips.videos import VideoFiles

@@ -23,9 +23,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from contrastbook.made import shapes
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages, limits
-from contrastlab.data.images import shapes, sources, tables
+from contrastlab.data.images import sources, tables
 from contrastlab.data.images.pictures import decode, square
 from contrastlab.data.images.subsets import balanced_subset, hold_out
 from contrastlab.errors import (

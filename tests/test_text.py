@@ -22,10 +22,11 @@ from scipy.stats import spearmanr
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root
 from contrastlab.data.modalities import modality
-from contrastlab.data.text import grammar, minilm, sources, tokens
+from contrastlab.data.text import minilm, sources, tokens
 from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
 from contrastlab.data.text.tokens import PADDING
 from contrastlab.errors import (

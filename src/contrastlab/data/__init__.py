@@ -12,18 +12,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 
-import torch
-
 from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
-from contrastlab.data.clips import actions
-from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.clips.sets import ClipSplits
 from contrastlab.data.clips.sources import VIDEOS, load_videos
-from contrastlab.data.images import shapes
 from contrastlab.data.images.div2k import load_div2k
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import (
@@ -56,8 +53,6 @@ __all__ = [
     "modality_of",
     "names",
 ]
-
-_GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
 
 
 @dataclass(frozen=True)
@@ -110,15 +105,13 @@ _PICTURES = {
 }
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
-    **dict.fromkeys(_GENERATED, Source("image", lambda asked: _load_shapes(asked))),
     **{name: _whole("image", read) for name, read in _PICTURES.items()},
-    "clips": Source("clip", lambda asked: _load_clips(asked)),
     **dict.fromkeys(VIDEOS, _whole("clip", lambda asked: load_videos(asked.name, asked.root))),
     **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, a.n_train, a.n_test, a.seed))),
     **dict.fromkeys(TEXTS, _whole("sentence", lambda asked: TEXTS[asked.name](asked.root))),
     **dict.fromkeys(SPEECH, _whole("waveform", lambda asked: SPEECH[asked.name](asked.root))),
 })  # fmt: skip
-"""Name of a data set to its source."""
+"""Name of a data set to its source, of the package's own; see :func:`names`."""
 
 OWN: Mapping[str, Source] = MappingProxyType({
     "folder": _whole("image", lambda asked: load_folder(asked.name, asked.path)),
@@ -131,13 +124,23 @@ OWN: Mapping[str, Source] = MappingProxyType({
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
-    return tuple(sorted(SOURCES))
+    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top.
+
+    They are those of :data:`SOURCES`, and of the mappings like it that installed packages register in the entry point
+    group ``contrastlab.data``.
+    """
+    return tuple(sorted(_sources()))
+
+
+@cache
+def _sources() -> Mapping[str, Source]:
+    added = [entry.load() for entry in entry_points(group="contrastlab.data")]
+    return {name: source for sources in (*added, SOURCES) for name, source in sources.items()}
 
 
 def _source(name: str) -> Source | None:
     kind, _, location = name.partition(":")
-    return OWN.get(kind) if location else SOURCES.get(name)
+    return OWN.get(kind) if location else _sources().get(name)
 
 
 def modality_of(name: str) -> str:
@@ -164,7 +167,7 @@ def load(
     """Loads a data set by name.
 
     - ``shapes``: generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
-    - ``plain_shapes``: the same, larger and all in warm colours on cold ones, see ``shapes.PLAIN``
+    - ``plain_shapes``: the same, larger and all in warm colours on cold ones, see ``contrastbook.made.shapes.PLAIN``
     - ``digits``: bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
     - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
     - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
@@ -179,7 +182,7 @@ def load(
     - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
-    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
+    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastbook.made.rooms`;
       ``rooms_validation`` scores on others, to choose settings by
     - ``camvid``: street frames with classes of pixels
     - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
@@ -275,38 +278,3 @@ def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -
             raise reject("n_test", n_test, f"at most the {len(splits.test)} test images of {splits.name}")
         splits = replace(splits, test=splits.test.take(n_test, seed))
     return splits
-
-
-def _check_counts(n_train: int, n_test: int) -> None:
-    for argument, value, most in (
-        ("n_train", n_train, shapes.TEST_OFFSET),
-        ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
-    ):
-        if value > most:
-            raise reject(argument, value, f"at most {most}: the generator counts no further")
-
-
-def _load_shapes(asked: Request) -> Splits:
-    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 10_000, asked.n_test or 2_000
-    _check_counts(n_train, n_test)
-    train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
-    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
-
-
-@lru_cache(maxsize=4)
-def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet:
-    images, labels, factors = shapes.render(torch.arange(start, start + count), seed, _GENERATED[name])
-    return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)
-
-
-def _load_clips(asked: Request) -> ClipSplits:
-    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 1_000, asked.n_test or 400
-    _check_counts(n_train, n_test)
-    train, test = _clips(name, "train", 0, n_train, seed), _clips(name, "test", shapes.TEST_OFFSET, n_test, seed)
-    return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
-
-
-@lru_cache(maxsize=4)
-def _clips(name: str, part: str, start: int, count: int, seed: int) -> ClipSet:
-    clips, labels, factors = actions.render(torch.arange(start, start + count), seed)
-    return ClipSet(f"{name}/{part}", clips, labels, actions.ACTIONS, actions.BOUND, factors)

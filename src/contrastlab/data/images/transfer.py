@@ -1,6 +1,6 @@
-"""Data that encoders are transferred to: the sets of ring Table 3 as they are published, small copies, and a stand-in.
+"""Data that encoders are transferred to: the sets of ring Table 3 as they are published, and small copies.
 
-A published set is streamed from its files; a copy or the stand-in lies in memory.
+A published set is streamed from its files; a copy lies in memory.
 
 The file is long because every set has a layout of its own.
 """
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import coco, limits
-from contrastlab.data.images import shapes
 from contrastlab.data.images.pictures import chw, decode
 from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
 from contrastlab.data.images.sources import scan
@@ -232,7 +231,7 @@ def _signs(name: str, root: Path) -> Splits:
     return _held_out(name, pool, hold_out_tracks(pool.labels, tracks, name=name, classes=pool.classes), note)
 
 
-# Small copies, and a stand-in -----------------------------------------------------------------------------------------
+# Small copies ---------------------------------------------------------------------------------------------------------
 
 
 def _parquet(note: str, name: str, folder: Path) -> Splits:
@@ -283,15 +282,6 @@ def _coco200(name: str, folder: Path) -> Splits:
     splits = _coco(name, folder, annotations="")
     note = f"{splits.note}; 200 pictures of 320 px in all, crops of {_CROP_SIDE} px"
     return _given(name, [_resident(splits.train), _resident(splits.test)], note)
-
-
-def _recoloured(name: str, folder: Path) -> Splits:
-    parts = []
-    for split, start, count in (("train", 0, 2000), ("test", shapes.TEST_OFFSET, 1000)):
-        images, labels, factors = shapes.render(torch.arange(start, start + count), 1)
-        parts.append(ImageSet(f"{name}/{split}", 255 - images[:, :, 4:-4, 4:-4], labels, shapes.CLASSES, factors))
-    note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
-    return _given(name, parts, note)
 
 
 # By name --------------------------------------------------------------------------------------------------------------
@@ -367,7 +357,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             "TinyImageNet", partial(_parquet, "200 classes of ImageNet at 32 px"), "tinyimagenet32",
             _MADE["tinyimagenet32"],
         ),
-        "shapes_recoloured": Target("shapes", _recoloured),
     }
 )  # fmt: skip
 """Name to data set. None of them is downloaded: several are gigabytes, and a table asks for all."""

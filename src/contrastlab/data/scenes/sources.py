@@ -1,4 +1,4 @@
-"""Scenes by name: generated rooms, CamVid, NYU-Depth-V2."""
+"""Scenes by name: CamVid, NYU-Depth-V2."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from torch import Tensor
 
 from contrastlab.data.images.pictures import decode, opened
 from contrastlab.data.images.sets import Splits
-from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
-NAMES = ("rooms", "rooms_validation", "camvid", "nyu_depth_v2")
+NAMES = ("camvid", "nyu_depth_v2")
 
 CAMVID_CLASSES = (
     "sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist",
@@ -28,13 +27,9 @@ NYU_FILE = "nyu_depth_v2_labeled.mat"
 NYU_INTRINSICS = (518.85790117450188, 519.46961112127485, 325.58244941119034, 253.73616633400465)
 """Focal lengths and centre of the colour camera in pixels, to which depth is registered (the authors' toolbox)."""
 
-_SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}
-
 
 def load_scenes(name: str, root: Path, n_train: int | None, n_test: int | None, seed: int) -> Splits:
     """The splits of one of :data:`NAMES`; see :func:`contrastlab.data.load`."""
-    if name.startswith("rooms"):
-        return load_rooms(name, n_train, n_test, seed)
     splits = load_camvid(root) if name == "camvid" else load_nyu(root)
     cut: dict[str, Any] = {}
     for argument, value, parts in (("n_train", n_train, ("pretrain", "train")), ("n_test", n_test, ("test",))):
@@ -43,30 +38,6 @@ def load_scenes(name: str, root: Path, n_train: int | None, n_test: int | None, 
             raise reject(argument, value, f"at most the {len(whole)} scenes of {splits.name}")
         cut |= {part: getattr(splits, part).take(value, seed) for part in parts}
     return Splits(name=name, note=splits.note, **cut)
-
-
-# -- generated ------------------------------------------------------------------------------------------------------
-
-
-def load_rooms(name: str, n_train: int | None, n_test: int | None, seed: int) -> Splits:
-    """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them.
-
-    ``rooms_validation`` scores on rooms of its own, so that settings are chosen without those of ``rooms``.
-    """
-    sizes = {**_SIZES, **({} if n_train is None else {"pretrain": n_train, "train": min(n_train, _SIZES["train"])})}
-    test = "validation" if name == "rooms_validation" else "test"
-    sizes[test] = sizes[test] if n_test is None else n_test
-    parts = {part: _rooms(split, sizes[split], seed) for part, split in
-             (("pretrain", "pretrain"), ("train", "train"), ("test", test))}  # fmt: skip
-    return Splits(name=name, note=f"generated rooms, version {rooms.VERSION}, seed {seed}", **parts)
-
-
-@lru_cache(maxsize=8)
-def _rooms(split: str, count: int, seed: int) -> SceneSet:
-    first = rooms.SPLITS.index(split) * rooms.PART
-    scenes, kinds = rooms.render(torch.arange(first, first + count), seed)
-    origin = f"rooms version {rooms.VERSION}, seed {seed}, from {first}"
-    return SceneSet(f"rooms/{split}", scenes, kinds, rooms.KINDS, rooms.CLASSES, origin)
 
 
 # -- CamVid ---------------------------------------------------------------------------------------------------------

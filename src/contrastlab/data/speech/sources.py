@@ -1,4 +1,4 @@
-"""Speech by name: the sets of ring Table 5c as they are published, spoken digits, a user's own, made voices.
+"""Speech by name: the sets of ring Table 5c as they are published, spoken digits, a user's own.
 
 Published sets, below the data root, at 16,000 samples a second:
 
@@ -8,20 +8,17 @@ Published sets, below the data root, at 16,000 samples a second:
 - ``google_commands``: ``SpeechCommands/speech_commands_v0.01``, with its own lists
 - ``fluent_action``, ``fluent_object``, ``fluent_location``: ``fluent_speech_commands_dataset/data/*_data.csv``
 - ``fsdd``, ``fsdd_speaker``, ``fsdd_unseen``: ``fsdd/*.parquet``, 8,000 samples a second
-- ``voices`` and ``voices_<task>``: generated, 8,000 samples a second
 - ``waves:<folder>``: sound files, a folder a class
 """
 
 from __future__ import annotations
 
 import csv
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +26,6 @@ from contrastlab.data.folders import files_below
 from contrastlab.data.images.sets import Splits, UnlabelledSplits
 from contrastlab.data.images.subsets import hold_out
 from contrastlab.data.limits import own_path
-from contrastlab.data.speech import voices
 from contrastlab.data.speech.sets import WaveFiles, WaveSet, fitted, read_wave
 from contrastlab.errors import CorruptFileError, MissingDataError
 
@@ -178,49 +174,6 @@ def _fsdd(name: str, root: Path, task: str) -> Splits:
     return Splits(name, train, train, pool.subset(test.nonzero()[:, 0]), note)
 
 
-# Generated ----------------------------------------------------------------------------------------------------------
-
-TASKS = ("speaker", "digit", "command", "action", "object", "location")
-"""What is asked of the made voices, in the order of ring Table 5c."""
-
-MADE_LENGTH, TAKES = 8192, 3
-
-
-@lru_cache(maxsize=1)
-def _corpus() -> tuple[Tensor, list[dict[str, int]]]:
-    # a digit, a word, or a command of action, object and place; every voice says it several times
-    waves, labels = [], []
-    rng = np.random.default_rng(0)
-    said = [(word, {"digit": k}) for k, word in enumerate(voices.DIGITS)]
-    kinds = (voices.ACTIONS, voices.OBJECTS, voices.PLACES)
-    for k, word in enumerate(itertools.chain(*kinds)):
-        said.append((word, {"command": k}))
-    for a, o, p in itertools.product(*(range(len(kind)) for kind in kinds)):
-        word = voices.ACTIONS[a] + voices.OBJECTS[o] + voices.PLACES[p]
-        said.append((word, {"action": a, "object": o, "location": p}))
-    for speaker, voice in enumerate(voices.voices()):
-        for word, about in said:
-            for take in range(TAKES):
-                waves.append(fitted(voices.say(word, voice, rng), MADE_LENGTH))
-                labels.append({"speaker": speaker, "take": take, **about})
-    return torch.stack(waves), labels
-
-
-def _voices(name: str, root: Path, task: str) -> Splits:
-    waves, about = _corpus()
-    rows = [k for k, labels in enumerate(about) if task in labels]
-    labels = torch.tensor([about[k][task] for k in rows])
-    classes = {
-        "speaker": tuple(f"voice {k}" for k in range(voices.VOICES)), "digit": voices.DIGITS,
-        "command": (*voices.ACTIONS, *voices.OBJECTS, *voices.PLACES), "action": voices.ACTIONS,
-        "object": voices.OBJECTS, "location": voices.PLACES,
-    }[task]  # fmt: skip
-    pool = WaveSet(name, waves[torch.tensor(rows)], labels, classes, voices.RATE)
-    heard = torch.tensor([about[k]["take"] > 0 for k in rows])
-    train, test = pool.subset(heard.nonzero()[:, 0]), pool.subset((~heard).nonzero()[:, 0])
-    return Splits(name, train, train, test, f"made voices, {task}; one of {TAKES} takes of all is the test")
-
-
 # A user's own -------------------------------------------------------------------------------------------------------
 
 
@@ -258,8 +211,6 @@ _READERS: dict[str, Callable[[str, Path], Splits]] = {
     "fsdd": partial(_fsdd, task="digit"),
     "fsdd_speaker": partial(_fsdd, task="speaker"),
     "fsdd_unseen": partial(_fsdd, task="unseen"),
-    "voices": partial(_voices, task="speaker"),
-    **{f"voices_{task}": partial(_voices, task=task) for task in TASKS},
 }
 SPEECH: Mapping[str, Callable[[Path], Splits]] = MappingProxyType(
     {name: partial(reader, name) for name, reader in _READERS.items()}
