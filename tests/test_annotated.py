@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from contrastbook.made import shapes, silhouettes
 from contrastlab import data
-from contrastlab.data import annotated, coco, silhouettes
-from contrastlab.data.images import shapes
+from contrastlab.data import annotated, coco
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 
@@ -119,7 +119,7 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
 
 
 def test_crops_of_objects_are_read_by_the_same_reader() -> None:
-    from contrastlab.data.images import transfer
+    from contrastlab.data import image_readers
 
     assert not hasattr(transfer, "_coco_json")
     assert transfer.coco is coco

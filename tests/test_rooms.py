@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.data.scenes import rooms
 from contrastlab.errors import ArgumentError
 from contrastlab.views.channels import slices
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.clips.flow import restore
-from contrastlab.data.clips.sets import PLANES
+from contrastlab.data.videos import PLANES
 from contrastlab.data.images import augment
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.geometry import crop_resize, resize_center

@@ -7,12 +7,17 @@ which command word, which action, object and location.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from contrastlab.data import Request, Splits
+from contrastlab.data.sounds import WaveSet, fitted
 from contrastlab.errors import reject
 
 RATE = 8000
@@ -94,3 +99,46 @@ def say(word: str, voice: Voice, rng: np.random.Generator) -> NDArray[np.int16]:
     sound = sound + 0.002 * rng.standard_normal(len(sound))
     # rounded to steps far above what processors differ in
     return (np.rint(np.clip(sound, -1, 1) * 2047) * 16).astype(np.int16)
+
+
+LENGTH, TAKES = 8192, 3
+
+
+@lru_cache(maxsize=1)
+def _corpus() -> tuple[Tensor, list[dict[str, int]]]:
+    # a digit, a word, or a command of action, object and place; every voice says it several times
+    waves, labels = [], []
+    rng = np.random.default_rng(0)
+    said = [(word, {"digit": k}) for k, word in enumerate(DIGITS)]
+    said += [(word, {"command": k}) for k, word in enumerate((*ACTIONS, *OBJECTS, *PLACES))]
+    for (a, action), (o, thing), (p, place) in itertools.product(*map(enumerate, (ACTIONS, OBJECTS, PLACES))):
+        said.append((action + thing + place, {"action": a, "object": o, "location": p}))
+    for speaker, voice in enumerate(voices()):
+        for word, about in said:
+            for take in range(TAKES):
+                waves.append(fitted(say(word, voice, rng), LENGTH))
+                labels.append({"speaker": speaker, "take": take, **about})
+    return torch.stack(waves), labels
+
+
+_CLASSES = {
+    "speaker": tuple(f"voice {k}" for k in range(VOICES)),
+    "digit": DIGITS,
+    "command": (*ACTIONS, *OBJECTS, *PLACES),
+    "action": ACTIONS,
+    "object": OBJECTS,
+    "location": PLACES,
+}
+
+
+def load(request: Request) -> Splits:
+    """The splits of ``voices_<task>``; ``voices`` is ``voices_speaker``."""
+    task = request.name.partition("_")[2] or "speaker"
+    waves, about = _corpus()
+    rows = [k for k, labels in enumerate(about) if task in labels]
+    labels = torch.tensor([about[k][task] for k in rows])
+    pool = WaveSet(request.name, waves[torch.tensor(rows)], labels, _CLASSES[task], RATE)
+    heard = torch.tensor([about[k]["take"] > 0 for k in rows])
+    train, test = pool.subset(heard.nonzero()[:, 0]), pool.subset((~heard).nonzero()[:, 0])
+    note = f"made voices, {task}; one of {TAKES} takes of all is the test"
+    return request.limit(Splits(request.name, train, train, test, note))

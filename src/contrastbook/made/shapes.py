@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from contrastlab.data import ImageSet, Request, Splits
 from contrastlab.errors import reject, unknown
 
 SIDE = 32
@@ -327,3 +329,39 @@ def render(
         for name, value in drawn.items():
             factors[name][rows] = value.float()
     return images, index % len(CLASSES), factors
+
+
+def check_counts(n_train: int, n_test: int) -> None:
+    """Refuse more items than an index below or above :data:`TEST_OFFSET` can count."""
+    for argument, value, most in (("n_train", n_train, TEST_OFFSET), ("n_test", n_test, 2**32 - TEST_OFFSET)):
+        if value > most:
+            raise reject(argument, value, f"at most {most}: the generator counts no further")
+
+
+@lru_cache(maxsize=4)
+def _part(name: str, start: int, count: int, seed: int) -> ImageSet:
+    ranges = PLAIN if name.startswith("plain_shapes/") else RANGES
+    images, labels, factors = render(torch.arange(start, start + count), seed, ranges)
+    return ImageSet(name, images, labels, CLASSES, factors)
+
+
+@lru_cache(maxsize=1)
+def _recoloured(name: str) -> Splits:
+    parts = []
+    for split, start, count in (("train", 0, 2000), ("test", TEST_OFFSET, 1000)):
+        images, labels, factors = render(torch.arange(start, start + count), 1)
+        parts.append(ImageSet(f"{name}/{split}", 255 - images[:, :, 4:-4, 4:-4], labels, CLASSES, factors))
+    train, test = parts
+    note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
+    return Splits(name, train, train, test, note)
+
+
+def load(request: Request) -> Splits:
+    """The splits of ``shapes``, ``plain_shapes`` or ``shapes_recoloured``."""
+    if request.name == "shapes_recoloured":
+        return request.limit(_recoloured(request.name))
+    n_train, n_test = request.n_train or 10_000, request.n_test or 2_000
+    check_counts(n_train, n_test)
+    train = _part(f"{request.name}/train", 0, n_train, request.seed)
+    test = _part(f"{request.name}/test", TEST_OFFSET, n_test, request.seed)
+    return Splits(request.name, train, train, test, f"generated silhouettes, seed {request.seed}")

@@ -5,7 +5,7 @@ An action is a motion pattern with an appearance. A clip of an action shows its 
 :data:`FRAME_CEILING` percent of the clips and no more by the silhouette, while the flow tells the action: what
 flow teaches the encoder of frames is the silhouette. Colours, texture, place and drift are drawn independently.
 
-Every clip is a function of ``(seed, index)`` alone, in the arithmetic of :mod:`contrastlab.data.images.shapes`. A pixel
+Every clip is a function of ``(seed, index)`` alone, in the arithmetic of :mod:`contrastbook.made.shapes`. A pixel
 belongs to the silhouette where that covers at least half of it, else to the ground. The one moves by the similarity
 that takes its pose in a frame to that in the next, the other by the clip's drift: that is the flow, in pixels a frame.
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from contrastlab.data.clips.flow import quantise
-from contrastlab.data.images.shapes import (
+from contrastbook.made.shapes import (
     _GOLDEN,
     SIDE,
     TEST_OFFSET,
@@ -30,8 +30,13 @@ from contrastlab.data.images.shapes import (
     _mix,
     _snap,
     _uniform,
+    check_counts,
     silhouette,
 )
+from contrastlab.data import Request
+from contrastlab.data.clips.flow import quantise
+from contrastlab.data.videos import ClipSet
+from contrastlab.data.items import Splits
 from contrastlab.errors import reject
 
 __all__ = ["ACTIONS", "BOUND", "FAITHFUL", "FRAME_CEILING", "LENGTH", "SIDE", "TEST_OFFSET", "exact_flow", "render"]
@@ -296,3 +301,18 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
     clips[:, -1, 3:] = quantise(torch.zeros(1), BOUND)
     names = parts[0] if parts else {}
     return clips, index % len(ACTIONS), {name: torch.cat([part[name] for part in parts]) for name in names}
+
+
+@lru_cache(maxsize=4)
+def _part(name: str, start: int, count: int, seed: int) -> ClipSet:
+    clips, labels, factors = render(torch.arange(start, start + count), seed)
+    return ClipSet(name, clips, labels, ACTIONS, BOUND, factors)
+
+
+def load(request: Request) -> Splits:
+    """The splits of ``clips``."""
+    name, seed, n_train, n_test = request.name, request.seed, request.n_train or 1_000, request.n_test or 400
+    check_counts(n_train, n_test)
+    train = _part(f"{name}/train", 0, n_train, seed)
+    test = _part(f"{name}/test", TEST_OFFSET, n_test, seed)
+    return Splits(name, train, train, test, f"generated clips with exact flow, seed {seed}")

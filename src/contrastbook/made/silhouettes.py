@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,9 +21,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contrastbook.made import shapes
 from contrastlab import files
-from contrastlab.data import coco
-from contrastlab.data.images import shapes
+from contrastlab.data import Request, coco
+from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.errors import reject
 from contrastlab.seeds import generator
 
@@ -90,7 +92,7 @@ def render(
     """One picture.
 
     Args:
-        index: of the picture; test pictures are counted from :data:`contrastlab.data.images.shapes.TEST_OFFSET`.
+        index: of the picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
         seed: another seed is another data set.
         side: height and width in pixels.
         kinds: silhouettes of the objects from back to front; by default two to four at random.
@@ -316,3 +318,17 @@ def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] 
             Image.fromarray(rows).save(folder / part / image["file_name"])
         coco.write(known, folder / f"{part}.json")
     return folder
+
+
+@lru_cache(maxsize=4)
+def _splits(name: str) -> AnnotatedSplits:
+    train, test = (
+        AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
+        for part, (pictures, annotations) in make(TWINS[name]).items()
+    )
+    return AnnotatedSplits(name, train, test, "generated silhouettes, painted one over the other")
+
+
+def load(request: Request) -> AnnotatedSplits:
+    """The splits of one of :data:`TWINS`."""
+    return _splits(request.name).limited(request.n_train, request.n_test, request.seed)

@@ -17,12 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contrastlab.data import Request, Splits
+from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import reject
 
 VERSION = 1
@@ -41,7 +44,8 @@ SLOTS = 3
 PART = 1_000_000_000
 """Scenes of a split: pre-training counts from 0, labelled training, validation and test from its multiples."""
 
-SPLITS = ("pretrain", "train", "validation", "test")
+SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}
+"""Scenes of a split, in the order of their numbers."""
 
 _SURFACES = 6 + 2 * SLOTS
 _CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)
@@ -311,3 +315,27 @@ def render(
         out[first : first + _CHUNK] = packed.reshape(len(numbers), -1, height, width)
         kinds[first : first + _CHUNK] = rooms.kind
     return torch.from_numpy(out), torch.from_numpy(kinds)
+
+
+def load(request: Request) -> Splits:
+    """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them.
+
+    ``rooms_validation`` scores on rooms of its own, so that settings are chosen without those of ``rooms``.
+    """
+    seed, pretrain = request.seed, request.n_train or SIZES["pretrain"]
+    test = "validation" if request.name == "rooms_validation" else "test"
+    return Splits(
+        request.name,
+        _part("pretrain", pretrain, seed),
+        _part("train", min(request.n_train or SIZES["train"], SIZES["train"]), seed),
+        _part(test, request.n_test or SIZES[test], seed),
+        f"generated rooms, version {VERSION}, seed {seed}",
+    )
+
+
+@lru_cache(maxsize=8)
+def _part(split: str, count: int, seed: int) -> SceneSet:
+    first = list(SIZES).index(split) * PART
+    scenes, kinds = render(torch.arange(first, first + count), seed)
+    origin = f"rooms version {VERSION}, seed {seed}, from {first}"
+    return SceneSet(f"rooms/{split}", scenes, kinds, KINDS, CLASSES, origin)
