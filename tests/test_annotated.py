@@ -118,13 +118,6 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
     assert [image["file_name"] for image in found.images.values()] == ["val2017/000000000007.jpg", "000000000003.jpg"]
 
 
-def test_crops_of_objects_are_read_by_the_same_reader() -> None:
-    from contrastlab.data import image_readers
-
-    assert not hasattr(transfer, "_coco_json")
-    assert transfer.coco is coco
-
-
 @pytest.mark.parametrize("name", ["bccd", "bccd_val", "coco200_persons", "coco200_things", "lsp"])
 def test_a_copy_that_is_not_there_is_named(name, tmp_path) -> None:
     with pytest.raises(MissingDataError, match=f"{tmp_path}.*CONTRASTLAB_DATA"):

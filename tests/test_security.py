@@ -27,8 +27,7 @@ from contrastbook import evidence
 from contrastbook.figures import atlas, found, scenes, senses, thumbnails, widgets
 from contrastbook.studies import Study
 from contrastlab import __main__, data, doctor, encoders, escape, report, results
-from contrastlab.data import limits
-from contrastlab.data import videos
+from contrastlab.data import limits, videos
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
 from contrastlab.report import Unavailable
 from contrastlab.reproduce import notebook
@@ -384,7 +383,7 @@ def test_every_reader_of_pictures_looks_at_their_size_first() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Image.open", "PIL.Image.open"):
                 places.append(path.relative_to(ROOT / "src" / "contrastlab").as_posix())
-    assert places == ["data/images/pictures.py"]
+    assert places == ["data/pictures.py"]
 
 
 def test_the_limit_of_a_picture_is_below_that_of_pillow() -> None:

@@ -35,8 +35,8 @@ from contrastbook.made.shapes import (
 )
 from contrastlab.data import Request
 from contrastlab.data.clips.flow import quantise
-from contrastlab.data.videos import ClipSet
 from contrastlab.data.items import Splits
+from contrastlab.data.videos import ClipSet
 from contrastlab.errors import reject
 
 __all__ = ["ACTIONS", "BOUND", "FAITHFUL", "FRAME_CEILING", "LENGTH", "SIDE", "TEST_OFFSET", "exact_flow", "render"]

@@ -24,17 +24,18 @@ from types import MappingProxyType
 from typing import Any
 
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
-from contrastlab.data.image_readers import PUBLISHED, load_digits, load_folder, load_published
+from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published
 from contrastlab.data.items import Splits
 from contrastlab.data.limits import cache_folder, own_path
 from contrastlab.data.parquet import load_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages
 from contrastlab.data.sentences import load_sentences
 from contrastlab.data.sounds import load_waves
-from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
+from contrastlab.errors import ArgumentError, ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
 
 __all__ = [
     "OWN",
+    "PUBLISHED",
     "SOURCES",
     "ImageSet",
     "Request",
@@ -77,25 +78,28 @@ class Source:
         modality: see :mod:`contrastlab.data.modalities`.
         read: makes the splits, cut to the sizes of the request.
         get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
+        folder: of the files, below the data root.
     """
 
     modality: str
     read: Callable[[Request], Splits]
     get: str = ""
+    folder: str = ""
 
 
-def _whole(modality: str, read: Callable[[Request], Splits], get: str = "") -> Source:
-    return Source(modality, lambda request: request.limit(read(request)), get)
+def _whole(modality: str, read: Callable[[Request], Splits], get: str = "", folder: str = "") -> Source:
+    return Source(modality, lambda request: request.limit(read(request)), get, folder)
 
 
-_ROWS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
 )
+"""Name of a published data set to its row: who reads it, where it lies, how to get it, what to note of it."""
 
 
 @lru_cache(maxsize=32)
 def _read_row(name: str, root: Path) -> Splits:
-    row = dict(_ROWS[name])
+    row = dict(PUBLISHED[name])
     folder, get = row.pop("folder"), row.pop("get")
     for needed in row.pop("needs", [folder]):
         if not (root / needed).exists():
@@ -107,14 +111,17 @@ def _read_row(name: str, root: Path) -> Splits:
 
 
 def _row(request: Request) -> Splits:
-    return _read_row(request.name, request.root)
+    try:
+        return _read_row(request.name, request.root)
+    except ArgumentError as error:  # what a file says is no argument of the user's
+        raise ValueError(str(error)) from error
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
     "digits": _whole("image", lambda request: load_digits()),
-    **dict.fromkeys(PUBLISHED, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
+    **dict.fromkeys(TORCHVISION, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
     **dict.fromkeys(ANNOTATED, _whole("image", lambda request: load_annotated(request.name, request.root))),
-    **{name: _whole(row["modality"], _row, row["get"]) for name, row in _ROWS.items()},
+    **{name: _whole(row["modality"], _row, row["get"], row["folder"]) for name, row in PUBLISHED.items()},
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
@@ -228,7 +235,7 @@ def load(
     if source is None:
         raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)
-    with _errors_named(request, source.get):
+    with _errors_named(request, source):
         return source.read(request)
 
 
@@ -239,9 +246,9 @@ _UNREADABLE = (
 
 
 @contextmanager
-def _errors_named(request: Request, get: str) -> Iterator[None]:
+def _errors_named(request: Request, source: Source) -> Iterator[None]:
     """What a reader raises on missing or damaged files, as an error that names the data set."""
-    how = f" {get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if get else ""
+    how = f" {source.get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if source.get else ""
     how = how.replace("<root>", str(request.root))
     try:
         yield
@@ -254,9 +261,10 @@ def _errors_named(request: Request, get: str) -> Iterator[None]:
     except PermissionError as error:
         raise unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
     except _UNREADABLE as error:
-        if not get and isinstance(error, (TypeError, RuntimeError)):
+        if not source.get and isinstance(error, (TypeError, RuntimeError)):
             raise  # a fault of a generator is no damaged file
-        raise CorruptFileError(f"{request.name}: its files cannot be read: {_describe(error)}") from error
+        where = f"a file under {request.root / source.folder}" if source.get else "one of its files"
+        raise CorruptFileError(f"{request.name}: {where} cannot be read: {_describe(error)}") from error
 
 
 def _describe(error: Exception) -> str:

@@ -201,7 +201,7 @@ def unlabelled(name: str, folder: Path, note: str) -> Splits:
 
 
 @dataclass(frozen=True)
-class Published:
+class _Torchvision:
     """A set that lies under the data root as parquet or in torchvision's layout."""
 
     title: str
@@ -209,18 +209,18 @@ class Published:
     folder: str
 
 
-PUBLISHED: Mapping[str, Published] = MappingProxyType({
-    "cifar10": Published("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
-    "cifar100": Published("CIFAR-100", "CIFAR100", "cifar-100-python"),
-    "fashionmnist": Published("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
-    "mnist": Published("MNIST", "MNIST", "MNIST/raw"),
-    "stl10": Published("STL-10", "STL10", "stl10_binary"),
+TORCHVISION: Mapping[str, _Torchvision] = MappingProxyType({
+    "cifar10": _Torchvision("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
+    "cifar100": _Torchvision("CIFAR-100", "CIFAR100", "cifar-100-python"),
+    "fashionmnist": _Torchvision("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
+    "mnist": _Torchvision("MNIST", "MNIST", "MNIST/raw"),
+    "stl10": _Torchvision("STL-10", "STL10", "stl10_binary"),
 })  # fmt: skip
 
 
 def load_published(name: str, root: Path, download: bool) -> Splits:
-    """Splits of one of :data:`PUBLISHED`, from ``<root>/<name>/*.parquet`` or else through torchvision."""
-    entry = PUBLISHED[name]
+    """Splits of one of :data:`TORCHVISION`, from ``<root>/<name>/*.parquet`` or else through torchvision."""
+    entry = TORCHVISION[name]
     by_split = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in by_split or "test" not in by_split:
         return _load_torchvision(name, entry, root, download)
@@ -236,7 +236,7 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
     return Splits(name, pretrain, train, test, f"{entry.title}, parquet{lossy}")
 
 
-def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -> Splits:
+def _load_torchvision(name: str, entry: _Torchvision, root: Path, download: bool) -> Splits:
     import torchvision.datasets
 
     factory = getattr(torchvision.datasets, entry.torchvision)
@@ -267,7 +267,9 @@ def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -
                 "Put it there by hand, or set CONTRASTLAB_DATA (or root=) to the folder that has it."
             ) from error
     classes = tuple(read[0].classes)
-    whole, test = (ImageSet(f"{name}/{s}", *_tensors(part), classes) for s, part in zip(("train", "test"), read, strict=True))
+    whole, test = (
+        ImageSet(f"{name}/{s}", *_tensors(part), classes) for s, part in zip(("train", "test"), read, strict=True)
+    )
     note = f"{entry.title}, the distributed files read by torchvision"
     known = whole.labels >= 0
     if bool(known.all()):
@@ -347,7 +349,8 @@ def torchvision_files(
         note: see :class:`contrastlab.data.Splits`.
         kind: name of the class in ``torchvision.datasets``.
         up: how many folders above ``folder`` the root is that torchvision expects.
-        train: its splits to train on; ``test`` those to test on.
+        train: its splits to train on.
+        test: its splits to test on.
         boxes: file below ``folder`` of lines ``<image> <left> <top> <right> <bottom>``, counted from 1, ends inside.
     """
     import torchvision.datasets

@@ -138,7 +138,7 @@ class Items(ItemSet):
         """The same set with all its tensors on ``device``."""
         moved: dict[str, Any] = {"items": self.items.to(device), "labels": self.labels.to(device)}
         if "factors" in self.by_item:
-            moved["factors"] = {name: values.to(device) for name, values in getattr(self, "factors").items()}
+            moved["factors"] = {name: values.to(device) for name, values in self.factors.items()}
         return replace(self, **moved)
 
 
@@ -230,7 +230,9 @@ def hold_out(
     Args:
         labels: int64 ``[N]``; items with label −1 enter neither part.
         fraction: share of each class that is held out, rounded, but at least one item and never all.
-        name: of the data set, for the error; so are ``classes`` and ``item``, what a label belongs to.
+        name: of the data set, for the error.
+        classes: their names, for the error.
+        item: what a label belongs to, for the error.
 
     Returns:
         Indices kept and indices held out, both ascending.
@@ -373,6 +375,4 @@ class UnlabelledSplits(Splits):
 
     def to(self, device: torch.device | str) -> Splits:
         """The same items on ``device``; files stay files."""
-        return type(self)(
-            self.name, self.pretrain.to(device) if self.pretrain.resident else self.pretrain, self.note
-        )
+        return type(self)(self.name, self.pretrain.to(device) if self.pretrain.resident else self.pretrain, self.note)

@@ -172,7 +172,10 @@ def sound_files(
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(files))
     if not paths:
         raise FileNotFoundError(2, "no sound", str(folder / files))
-    words = [re.findall(label, path)[0] for path in paths]
+    matches = [re.search(label, path) for path in paths]
+    words = [match[1] for match in matches if match]
+    if None in matches:
+        raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
     classes = sorted(set(words), key=int if all(word.isdecimal() for word in words) else str)
     if test_list:
         listed = set((folder / test_list).read_text(encoding="utf-8").split())
