@@ -26,9 +26,9 @@ from torch.utils.data import DataLoader
 from contrastbook.made import shapes
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages, limits
-from contrastlab.data.images import sources, tables
-from contrastlab.data.images.pictures import decode, square
-from contrastlab.data.images.subsets import balanced_subset, hold_out
+from contrastlab.data import image_readers, parquet
+from contrastlab.data.pictures import decode, square
+from contrastlab.data.items import balanced_subset, hold_out
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,

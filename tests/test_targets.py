@@ -21,7 +21,8 @@ from scipy.io import savemat
 
 from contrastlab import data
 from contrastlab.data import StreamedImages
-from contrastlab.data.images.transfer import TARGETS, hold_out_tracks, scale_box
+from contrastlab.data.image_readers import scale_box
+from contrastlab.data.items import hold_out_groups
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 

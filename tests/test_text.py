@@ -26,8 +26,8 @@ from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root
 from contrastlab.data.modalities import modality
-from contrastlab.data.text import minilm, sources, tokens
-from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
+from contrastlab.data.text import minilm, tokens
+from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
 from contrastlab.data.text.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
@@ -149,12 +149,12 @@ def written(folder: Path, content: bytes) -> str:
 def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> None:
     name = written(tmp_path, "\ufeffOne.\n\n  Two, ünd more.  \r\n \nThree.".encode())
     made = data.load(name)
-    assert list(made.pretrain.texts) == ["One.", "Two, ünd more.", "Three."]
+    assert list(made.pretrain.items) == ["One.", "Two, ünd more.", "Three."]
     assert made.note == "mine.txt: 3 lines that are not blank"
     assert not made.labelled
     with pytest.raises(NotApplicableError, match="sentences alone"):
         _ = made.test
-    assert list(data.load(name, n_train=2, seed=1).pretrain.texts) != list(made.pretrain.texts)
+    assert list(data.load(name, n_train=2, seed=1).pretrain.items) != list(made.pretrain.items)
     assert papers.plan("fmicl", 9).select(name)  # and a table takes them
 
 
@@ -243,7 +243,7 @@ def test_wikisplit_gives_each_sentence_once(tmp_path) -> None:
     folder = tmp_path / "wikisplit"
     folder.mkdir()
     (folder / "tune.tsv").write_text("A and b .\tA . <::::> B .\nC .\tA . <::::> D .\n")
-    assert list(data.load("wikisplit", tmp_path).pretrain.texts) == ["A and b .", "A .", "B .", "C .", "D ."]
+    assert list(data.load("wikisplit", tmp_path).pretrain.items) == ["A and b .", "A .", "B .", "C .", "D ."]
     (folder / "tune.tsv").write_text("no tab\n")
     with pytest.raises(CorruptFileError, match="without a tab"):
         data.load("wikisplit", tmp_path)
@@ -339,7 +339,7 @@ def test_an_embedding_does_not_depend_on_the_rest_of_the_batch(pooling) -> None:
 def test_dropout_views_differ_and_are_equal_without_dropout(rate) -> None:
     nets = networks(text={**SMALL, "dropout": rate}).train()
     view = modality(sentences(1)).augmentation(settings())
-    made = Dropout(2).make(sentences(6).texts, view)
+    made = Dropout(2).make(sentences(6).items, view)
     assert len(made) == 2
     assert torch.equal(made[0], made[1])
     torch.manual_seed(1)
@@ -459,7 +459,7 @@ def test_a_trained_encoder_of_sentences_comes_back_as_it_was(tmp_path) -> None:
     (kind,) = (modality(sentences(1)),)
     encoders.save(nets, tmp_path, ("view",), kind.build(settings()))
     (again,) = encoders.load(tmp_path)
-    numbers = kind.augmentation(settings()).plain(sentences(5).texts)
+    numbers = kind.augmentation(settings()).plain(sentences(5).items)
     with torch.no_grad():
         assert torch.equal(nets[0](numbers), again(numbers))
 

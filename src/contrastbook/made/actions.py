@@ -25,7 +25,8 @@ from contrastbook.made import shapes
 from contrastbook.made.shapes import SIDE, TEST_OFFSET, snap
 from contrastlab.data import Request
 from contrastlab.data.clips.flow import quantise
-from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.items import Splits
+from contrastlab.data.videos import ClipSet
 
 LENGTH = 16
 """Frames of a clip."""
@@ -200,9 +201,9 @@ def _part(name: str, start: int, count: int, seed: int) -> ClipSet:
     return ClipSet(name, clips, labels, ACTIONS, BOUND, factors)
 
 
-def load(request: Request) -> ClipSplits:
+def load(request: Request) -> Splits:
     """The splits of ``clips``."""
     name, seed, n_train, n_test = request.name, request.seed, request.n_train or 1_000, request.n_test or 400
     shapes.check_counts(n_train, n_test)
     train, test = _part(f"{name}/train", 0, n_train, seed), _part(f"{name}/test", TEST_OFFSET, n_test, seed)
-    return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
+    return Splits(name, train, train, test, f"generated clips with exact flow, seed {seed}")

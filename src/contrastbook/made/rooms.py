@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import Request, Splits
-from contrastlab.data.scenes.sets import SceneSet
+from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import reject
 
 VERSION = 1

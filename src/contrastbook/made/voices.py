@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import Request, Splits
-from contrastlab.data.speech.sets import WaveSet, fitted
+from contrastlab.data.sounds import WaveSet, fitted
 from contrastlab.errors import reject
 
 RATE = 8000

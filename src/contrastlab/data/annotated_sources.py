@@ -13,7 +13,7 @@ import numpy as np
 
 from contrastlab.data import coco, voc
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.pictures import decode
 from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 
