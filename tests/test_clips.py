@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from contrastbook.made import actions
+from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
 from contrastlab.data import limits, loading, videos
 from contrastlab.data.clips import flow
@@ -55,9 +55,9 @@ def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
 
 def test_the_share_of_clips_that_show_their_actions_silhouette_is_the_stated_ceiling() -> None:
     index = torch.arange(4000)
-    key = actions._mix(actions._mix(torch.tensor(0) + actions._GOLDEN))
-    draws = actions._uniform(actions._draw(actions._mix(key + index)[:, None], torch.arange(2)))
-    shown = torch.where(draws[:, 0] < actions.FAITHFUL, index % 8, (8 * draws[:, 1]).long())
+    keys = shapes.mix(shapes.mix(shapes.seed_key(0)) + index)
+    draws = shapes.draw_factors(keys, {"faithful": (0.0, 1.0), "other": (0.0, 8.0)})
+    shown = torch.where(draws["faithful"] < actions.FAITHFUL, index % 8, draws["other"].long())
     assert shown[:64].tolist() == actions.render(index[:64])[2]["silhouette"].tolist()
     share = float((shown == index % 8).double().mean())
     assert abs(100 * share - actions.FRAME_CEILING) < 3 * 100 * math.sqrt(0.22 * 0.78 / 4000)
@@ -87,7 +87,7 @@ def test_the_flow_leads_to_the_same_pixel_of_the_next_frame(action, monkeypatch)
 
 def test_the_flow_of_a_similarity_is_that_of_its_points() -> None:
     # a sprite that turns by a quarter about (2, 0) and doubles: (3, 0) goes to (2, 2); the ground drifts
-    pose = actions._Pose(*(torch.tensor([row], dtype=torch.float64) for row in (
+    pose = actions.Pose(*(torch.tensor([row], dtype=torch.float64) for row in (
         [2.0, 2.0], [0.0, 0.0], [0.3, 0.3 + math.pi / 2], [5.0, 10.0],
     )))  # fmt: skip
     owner = torch.zeros(1, 2, 32, 32, dtype=torch.bool)

@@ -391,7 +391,7 @@ def test_all_six_tasks_exist_and_the_sounds_of_a_test_are_never_pre_trained_on()
 
 
 def test_a_voice_is_its_pitch_and_a_word_its_formants() -> None:
-    low, high = voices.voices()[0], voices.voices()[-1]
+    low, high = voices.VOICES[0], voices.VOICES[-1]
 
     def pitch(voice: voices.Voice) -> float:
         sound = voices.say("papapapa", voice, np.random.default_rng(0)).astype(float)

@@ -17,7 +17,7 @@ texture teaches texture and nothing of the shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -33,26 +33,16 @@ SIDE = 32
 TEST_OFFSET = 2_000_000_000
 """Index of the first test image; training images are counted from 0, so the two never meet."""
 
-_CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
+Ranges = Mapping[str, tuple[float, float]]
+"""Factors by name, each with the interval that it is drawn from, uniformly and independently."""
 
-RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "x": (-5.0, 5.0),
-        "y": (-5.0, 5.0),
-        "scale": (6.5, 9.0),
-        "rotation": (0.0, 2 * math.pi),
-        "foreground_hue": (0.0, 1.0),
-        "background_hue": (0.0, 1.0),
-        "texture": (0.0, 0.06),
-        "texture_angle": (0.0, math.pi),
-        "texture_period": (3.0, 8.0),
-        "texture_phase": (0.0, 1.0),
-        "light": (0.0, 0.4),
-        "light_angle": (0.0, 2 * math.pi),
-        "noise": (0.0, 0.03),
-    }
-)
-"""Each nuisance factor and the interval it is drawn from, uniformly and independently.
+RANGES: Ranges = MappingProxyType({
+    "x": (-5.0, 5.0), "y": (-5.0, 5.0), "scale": (6.5, 9.0), "rotation": (0.0, 2 * math.pi),
+    "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
+    "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
+    "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
+})  # fmt: skip
+"""The nuisance factors of ``shapes``.
 
 ``x``, ``y``: centroid from the middle of the image, pixels. ``scale``: radius of the disc of the same area, pixels.
 ``rotation``, ``*_angle``: radians, from the x axis towards +y (down). ``*_hue``: fraction of the colour circle.
@@ -60,19 +50,12 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
 image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
 """
 
-PLAIN: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        **RANGES,
-        "x": (-4.0, 4.0),
-        "y": (-4.0, 4.0),
-        "scale": (8.0, 10.0),
-        "foreground_hue": (0.0, 1 / 6),
-        "background_hue": (1 / 2, 2 / 3),
-        "texture": (0.0, 0.03),
-        "light": (0.0, 0.2),
-        "noise": (0.0, 0.02),
-    }
-)
+PLAIN: Ranges = MappingProxyType({
+    **RANGES,
+    "x": (-4.0, 4.0), "y": (-4.0, 4.0), "scale": (8.0, 10.0),
+    "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
+    "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
+})  # fmt: skip
 """The intervals of ``plain_shapes``: large warm shapes on cold grounds. Any two pictures have nearly the same colours.
 
 All crops of a picture of ``shapes`` share its pair of colours, which tells it from most others before anything of
@@ -82,16 +65,15 @@ CPU are enough. The price: the nearest neighbour in pixels is right more often, 
 
 _SATURATION = 0.85
 _FOREGROUND_VALUE, _BACKGROUND_VALUE = 0.95, 0.45
+_CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
+
+
+# Random numbers by counting -------------------------------------------------------------------------------------------
 
 _GOLDEN = -0x61C8864680B583EB  # 2⁶⁴/φ as a signed 64-bit number
 
 
-def _snap(x: Tensor) -> Tensor:
-    """``x`` on a grid of 2⁻³⁰: hides the last bits, in which mathematics libraries differ."""
-    return torch.round(x * 2.0**30) * 2.0**-30
-
-
-def _mix(z: Tensor) -> Tensor:
+def mix(z: Tensor) -> Tensor:
     """SplitMix64's finaliser (Steele, Lea & Flood 2014) on int64, whose products wrap modulo 2⁶⁴."""
     # `>>` of a signed integer copies the sign bit; the masks make it the logical shift the hash wants.
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
@@ -99,28 +81,46 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
 
 
+def seed_key(seed: int) -> Tensor:
+    """The key of a data set; ``mix(seed_key(seed) + index)`` is that of an item."""
+    return mix(torch.tensor(seed) + _GOLDEN)
+
+
 def _draw(key: Tensor, counter: Tensor) -> Tensor:
-    """Random int64 of the broadcast shape of ``key`` and ``counter``; counter 0 is never the key itself."""
-    return _mix(key + (counter + 1) * _GOLDEN)
+    # int64 of the broadcast shape; counter 0 is never the key itself
+    return mix(key + (counter + 1) * _GOLDEN)
 
 
-# Signed distances in units of the shape's own size, negative inside; p is the pair (x, y) of pixel coordinates.
+def draw_factors(keys: Tensor, ranges: Ranges) -> dict[str, Tensor]:
+    """The factors of the items with these keys ``[n]``: float64 ``[n]`` by name."""
+    bits = _draw(keys[:, None], torch.arange(len(ranges)))
+    uniform = ((bits >> 11) & 0x1FFFFFFFFFFFFF).double() * 2.0**-53
+    return {name: low + (high - low) * uniform[:, k] for k, (name, (low, high)) in enumerate(ranges.items())}
+
+
+def draw_noise(keys: Tensor, factors: Mapping[str, Tensor], *size: int) -> Tensor:
+    """Uniform noise ``[n, *size[:-2], 3, H, W]`` with the standard deviations ``factors["noise"]``."""
+    ones = [1] * len(size)
+    # one hash a pixel; its three 21-bit lanes are the noise of the three channels
+    bits = _draw(keys.view(-1, *ones), len(factors) + torch.arange(math.prod(size)).view(size))
+    lanes = torch.stack([(bits >> shift) & 0x1FFFFF for shift in (0, 21, 42)], -3)
+    return factors["noise"].view(-1, 1, *ones) * ((lanes.double() + 0.5) * 2.0**-20 - 1) * math.sqrt(3)
+
+
+# Silhouettes ----------------------------------------------------------------------------------------------------------
+# Signed distances in units of the shape's own size, negative inside; x and y are pixel coordinates.
 # Half-planes, boxes and discs joined by min (union) and max (intersection): exact beside an edge, which is all that
-# anti-aliasing reads. _SIZES below brings every silhouette to the area of the unit disc, _CENTROIDS to its centroid.
+# anti-aliasing reads.
 
 
-def _plane(x: Tensor, y: Tensor, turns: float, offset: float) -> Tensor:
-    angle = 2 * math.pi * turns
-    c, s = (round(f(angle) * 2**30) / 2**30 for f in (math.cos, math.sin))
-    return c * x + s * y - offset
-
-
-def _polygon(x: Tensor, y: Tensor, sides: int) -> Tensor:
-    """Regular polygon of inradius 1, one side facing +y."""
-    d = _plane(x, y, 0.25, 1.0)
-    for k in range(1, sides):
-        d = torch.maximum(d, _plane(x, y, 0.25 + k / sides, 1.0))
-    return d
+def _planes(x: Tensor, y: Tensor, sides: int) -> Tensor:
+    """Distances to the sides of a regular polygon of inradius 1, one side facing +y, in the first axis."""
+    distances = []
+    for k in range(sides):
+        angle = 2 * math.pi * (0.25 + k / sides)
+        c, s = (round(f(angle) * 2**30) / 2**30 for f in (math.cos, math.sin))
+        distances.append(c * x + s * y - 1.0)
+    return torch.stack(distances)
 
 
 def _box(x: Tensor, y: Tensor, cx: float, cy: float, w: float, h: float) -> Tensor:
@@ -131,44 +131,6 @@ def _circle(x: Tensor, y: Tensor, cx: float, cy: float, r: float) -> Tensor:
     return ((x - cx) * (x - cx) + (y - cy) * (y - cy)).sqrt() - r
 
 
-def _disc(x: Tensor, y: Tensor) -> Tensor:
-    return _circle(x, y, 0, 0, 1)
-
-
-def _square(x: Tensor, y: Tensor) -> Tensor:
-    return _box(x, y, 0, 0, 1, 1)
-
-
-def _triangle(x: Tensor, y: Tensor) -> Tensor:
-    return _polygon(x, y, 3)
-
-
-def _hexagon(x: Tensor, y: Tensor) -> Tensor:
-    return _polygon(x, y, 6)
-
-
-def _star(x: Tensor, y: Tensor) -> Tensor:
-    """Pentagram: the points inside at least four of five half-planes, so the second largest distance."""
-    first = second = torch.full_like(x, -math.inf)
-    for k in range(5):
-        d = _plane(x, y, 0.25 + k / 5, 1.0)
-        second = torch.maximum(second, torch.minimum(first, d))
-        first = torch.maximum(first, d)
-    return second
-
-
-def _cross(x: Tensor, y: Tensor) -> Tensor:
-    return torch.minimum(_box(x, y, 0, 0, 1, 0.32), _box(x, y, 0, 0, 0.32, 1))
-
-
-def _ring(x: Tensor, y: Tensor) -> Tensor:
-    return _circle(x, y, 0, 0, 0.78).abs() - 0.22
-
-
-def _crescent(x: Tensor, y: Tensor) -> Tensor:
-    return torch.maximum(_circle(x, y, 0, 0, 1), -_circle(x, y, 0.5, 0, 0.8))
-
-
 def _heart(x: Tensor, y: Tensor) -> Tensor:
     """A square on its corner with a disc on each of its two upper sides."""
     h = math.sqrt(0.5)
@@ -177,43 +139,32 @@ def _heart(x: Tensor, y: Tensor) -> Tensor:
     return torch.minimum(square, lobes)
 
 
-def _ell(x: Tensor, y: Tensor) -> Tensor:
-    return torch.minimum(_box(x, y, -0.65, 0, 0.35, 1), _box(x, y, 0, 0.65, 1, 0.35))
-
-
-_DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
-    {
-        "disc": _disc,
-        "square": _square,
-        "triangle": _triangle,
-        "star": _star,
-        "cross": _cross,
-        "ring": _ring,
-        "crescent": _crescent,
-        "heart": _heart,
-        "hexagon": _hexagon,
-        "ell": _ell,
-    }
-)
+_DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "disc": lambda x, y: _circle(x, y, 0, 0, 1),
+    "square": lambda x, y: _box(x, y, 0, 0, 1, 1),
+    "triangle": lambda x, y: _planes(x, y, 3).amax(0),
+    # a pentagram: the points inside at least four of five half-planes
+    "star": lambda x, y: _planes(x, y, 5).sort(0).values[-2],
+    "cross": lambda x, y: torch.minimum(_box(x, y, 0, 0, 1, 0.32), _box(x, y, 0, 0, 0.32, 1)),
+    "ring": lambda x, y: _circle(x, y, 0, 0, 0.78).abs() - 0.22,
+    "crescent": lambda x, y: torch.maximum(_circle(x, y, 0, 0, 1), -_circle(x, y, 0.5, 0, 0.8)),
+    "heart": _heart,
+    "hexagon": lambda x, y: _planes(x, y, 6).amax(0),
+    "ell": lambda x, y: torch.minimum(_box(x, y, -0.65, 0, 0.35, 1), _box(x, y, 0, 0.65, 1, 0.35)),
+}
 CLASSES: tuple[str, ...] = tuple(_DISTANCES)
 """Names of the silhouettes; item ``i`` has class ``i % 10``."""
 
-# (units per radius of the disc of equal area, centroid x, centroid y), measured on a grid of 0.002 units and
-# within 0.003 pixels of exact. A more exact value would change the bytes that are rendered.
-_FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
-    {
-        "disc": (1.0, 0.0, 0.0),
-        "square": (0.886227, 0.0, 0.0),
-        "triangle": (0.777561, 0.0, 0.0),
-        "star": (0.516953, 0.0, 0.0),
-        "cross": (1.208691, 0.0, 0.0),
-        "ring": (1.206932, 0.0, 0.0),
-        "crescent": (1.433124, -0.386013, 0.0),
-        "heart": (0.663144, 0.0, -0.442722),
-        "hexagon": (0.952311, 0.0, 0.0),
-        "ell": (1.166189, -0.256061, 0.256061),
-    }
-)
+FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType({
+    "disc": (1.0, 0.0, 0.0), "square": (0.886227, 0.0, 0.0), "triangle": (0.777561, 0.0, 0.0),
+    "star": (0.516953, 0.0, 0.0), "cross": (1.208691, 0.0, 0.0), "ring": (1.206932, 0.0, 0.0),
+    "crescent": (1.433124, -0.386013, 0.0), "heart": (0.663144, 0.0, -0.442722), "hexagon": (0.952311, 0.0, 0.0),
+    "ell": (1.166189, -0.256061, 0.256061),
+})  # fmt: skip
+"""Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
+
+Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact value would change the rendered bytes.
+"""
 
 
 def silhouette(name: str, x: Tensor, y: Tensor) -> Tensor:
@@ -226,22 +177,45 @@ def silhouette(name: str, x: Tensor, y: Tensor) -> Tensor:
 
     Returns:
         Distances in the same unit and of the same shape, exact beside an edge and only a lower bound away from it.
-
-    Raises:
-        UnknownNameError: no silhouette has that name.
     """
     if name not in _DISTANCES:
         raise unknown("silhouette", name, CLASSES)
-    size, cx, cy = _FRAMES[name]
+    size, cx, cy = FRAMES[name]
     return _DISTANCES[name](x / size + cx, y / size + cy) * size
 
 
-def _uniform(bits: Tensor) -> Tensor:
-    """Float64 in [0, 1) from the upper 53 bits."""
-    return ((bits >> 11) & 0x1FFFFFFFFFFFFF).double() * 2.0**-53
+# Pixels ---------------------------------------------------------------------------------------------------------------
 
 
-def _colour(hue: Tensor, value: float) -> Tensor:
+def snap(x: Tensor) -> Tensor:
+    """``x`` on a grid of 2⁻³⁰: hides the last bits, in which mathematics libraries differ."""
+    return torch.round(x * 2.0**30) * 2.0**-30
+
+
+def grid() -> tuple[Tensor, Tensor]:
+    """Coordinates (x, y) of the pixels from the middle of the image, broadcast to ``[H, W]``."""
+    axis = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
+    return axis[None, :], axis[:, None]
+
+
+def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+    """How much of each pixel a silhouette covers, with one pixel of ramp across the edge.
+
+    Args:
+        kinds: ``[n]`` index into ``names``.
+        names: of silhouettes.
+        u: ``[n, …]`` coordinates as for :func:`silhouette`; and ``v``.
+        v: see ``u``.
+        scale: radius of the disc of equal area in pixels, broadcast to ``u`` in all axes but the first.
+    """
+    alpha = torch.empty_like(u)
+    for k, name in enumerate(names):
+        rows = kinds == k
+        alpha[rows] = (0.5 - silhouette(name, u[rows], v[rows]) * scale[rows]).clamp(0, 1)
+    return alpha
+
+
+def colour(hue: Tensor, value: float) -> Tensor:
     """RGB ``[n, 3, 1, 1]`` of hues ``[n]`` at the module's saturation: the piecewise linear HSV formula."""
     thirds = torch.tensor([0.0, 2 / 3, 1 / 3], dtype=torch.float64)
     turn = hue[:, None] + thirds
@@ -249,53 +223,53 @@ def _colour(hue: Tensor, value: float) -> Tensor:
     return (value * (1 - _SATURATION + _SATURATION * ramp))[:, :, None, None]
 
 
-def _direction(angle: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Coordinate ``[n, H, W]`` along each of the ``angle`` ``[n]``."""
-    return _snap(angle.cos())[:, None, None] * x + _snap(angle.sin())[:, None, None] * y
+def along(angle: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The coordinate along directions ``angle``, which broadcast with ``x`` and ``y``."""
+    return snap(angle.cos()) * x + snap(angle.sin()) * y
 
 
-def _render_chunk(
-    index: Tensor, key: Tensor, ranges: Mapping[str, tuple[float, float]]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    image_key = _mix(key + index)
-    draws = _uniform(_draw(image_key[:, None], torch.arange(len(RANGES))))
-    intervals = [(name, *ranges[name]) for name in RANGES]  # a factor's number is its place in RANGES
-    factors = {name: low + (high - low) * draws[:, k] for k, (name, low, high) in enumerate(intervals)}
+def to_bytes(pixels: Tensor) -> Tensor:
+    """Colours in [0, 1] as uint8."""
+    return (pixels.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def _render_chunk(index: Tensor, key: Tensor, ranges: Ranges) -> tuple[Tensor, dict[str, Tensor]]:
+    keys = mix(key + index)
+    factors = draw_factors(keys, ranges)
     f = {name: value[:, None, None] for name, value in factors.items()}
-
-    axis = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
-    y, x = axis[:, None], axis[None, :]
-
-    # Alpha: the shape's own frame is the image's, moved, turned and scaled; one pixel of ramp across the edge.
+    x, y = grid()
     dx, dy = x - f["x"], y - f["y"]
-    cos, sin = (_snap(factors["rotation"].cos())[:, None, None], _snap(factors["rotation"].sin())[:, None, None])
+    cos, sin = snap(f["rotation"].cos()), snap(f["rotation"].sin())
     u, v = (cos * dx + sin * dy) / f["scale"], (cos * dy - sin * dx) / f["scale"]
-    alpha = torch.empty_like(u)
-    labels = index % len(CLASSES)
-    for k, name in enumerate(CLASSES):
-        rows = (labels == k).nonzero().flatten()
-        if len(rows):
-            alpha[rows] = (0.5 - silhouette(name, u[rows], v[rows]) * f["scale"][rows]).clamp(0, 1)
-
-    # Stripes as a triangle wave in [-1, 1], so that no sine touches a pixel.
-    phase = _direction(factors["texture_angle"], x, y) / f["texture_period"] + f["texture_phase"]
+    alpha = cover(index % len(CLASSES), CLASSES, u, v, f["scale"])
+    # stripes as a triangle wave in [-1, 1], so that no sine touches a pixel
+    phase = along(f["texture_angle"], x, y) / f["texture_period"] + f["texture_phase"]
     stripes = 1 + f["texture"] * (4 * (phase - phase.floor() - 0.5).abs() - 1)
-    light = 1 + f["light"] * _direction(factors["light_angle"], x, y) / (SIDE / 2)
-
-    foreground = _colour(factors["foreground_hue"], _FOREGROUND_VALUE)
-    background = _colour(factors["background_hue"], _BACKGROUND_VALUE) * stripes[:, None]
+    light = 1 + f["light"] * along(f["light_angle"], x, y) / (SIDE / 2)
+    foreground = colour(factors["foreground_hue"], _FOREGROUND_VALUE)
+    background = colour(factors["background_hue"], _BACKGROUND_VALUE) * stripes[:, None]
     pixels = (background + alpha[:, None] * (foreground - background)) * light[:, None]
-
-    # One hash a pixel; its three 21-bit lanes are the noise of the three channels, uniform with unit variance.
-    bits = _draw(image_key[:, None, None], len(RANGES) + torch.arange(SIDE * SIDE).view(SIDE, SIDE))
-    lanes = torch.stack([(bits >> shift) & 0x1FFFFF for shift in (0, 21, 42)], 1)
-    pixels += f["noise"][:, None] * ((lanes.double() + 0.5) * 2.0**-20 - 1) * math.sqrt(3)
-    return (pixels.clamp(0, 1) * 255).round().to(torch.uint8), factors
+    pixels += draw_noise(keys, factors, SIDE, SIDE)
+    return to_bytes(pixels), factors
 
 
-def render(
-    index: Tensor, seed: int = 0, ranges: Mapping[str, tuple[float, float]] = RANGES
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def check(index: Tensor, seed: int) -> None:
+    """Refuse indices and seeds that the generator cannot count: both are below 2³²."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise reject("seed", seed, "an integer in [0, 2**32)")
+    if index.ndim != 1 or index.dtype != torch.int64:
+        raise reject("index", f"{index.dtype} tensor of shape {tuple(index.shape)}", "an int64 vector")
+    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < 2**32):
+        raise reject("index", (int(index.min()), int(index.max())), "integers in [0, 2**32)")
+
+
+def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Items and their factors, chunk after chunk."""
+    items, factors = zip(*chunks, strict=True)
+    return torch.cat(items), {name: torch.cat([part[name] for part in factors]) for name in factors[0]}
+
+
+def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Images of the given indices; each depends on its own index and the seed, and on nothing else.
 
     Args:
@@ -306,29 +280,16 @@ def render(
     Returns:
         ``images`` uint8 ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the
         nuisance factors: float32 ``[N]`` by name, in the units of :data:`RANGES`.
-
-    Raises:
-        ArgumentError: ``index`` or ``seed`` is out of range, ``index`` is not an int64 vector, or ``ranges`` has
-            other names than :data:`RANGES`.
     """
     if set(ranges) != set(RANGES):
         raise reject("ranges", sorted(ranges), f"intervals of {', '.join(RANGES)}")
-    if not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise reject("seed", seed, "an integer in [0, 2**32)")
-    if index.ndim != 1 or index.dtype != torch.int64:
-        raise reject("index", f"{index.dtype} tensor of shape {tuple(index.shape)}", "an int64 vector")
-    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < 2**32):
-        raise reject("index", (int(index.min()), int(index.max())), "integers in [0, 2**32)")
-    index = index.cpu()
-    key = _mix(torch.tensor(seed) + _GOLDEN)
-    images = torch.empty(len(index), 3, SIDE, SIDE, dtype=torch.uint8)
-    factors = {name: torch.empty(len(index)) for name in RANGES}
-    for start in range(0, len(index), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        images[rows], drawn = _render_chunk(index[rows], key, ranges)
-        for name, value in drawn.items():
-            factors[name][rows] = value.float()
-    return images, index % len(CLASSES), factors
+    check(index, seed)
+    ranges = {name: ranges[name] for name in RANGES}  # a factor's number is its place in RANGES
+    images, factors = joined(_render_chunk(rows, seed_key(seed), ranges) for rows in index.cpu().split(_CHUNK))
+    return images, index % len(CLASSES), {name: values.float() for name, values in factors.items()}
+
+
+# By name --------------------------------------------------------------------------------------------------------------
 
 
 def check_counts(n_train: int, n_test: int) -> None:
@@ -342,26 +303,18 @@ def check_counts(n_train: int, n_test: int) -> None:
 def _part(name: str, start: int, count: int, seed: int) -> ImageSet:
     ranges = PLAIN if name.startswith("plain_shapes/") else RANGES
     images, labels, factors = render(torch.arange(start, start + count), seed, ranges)
+    if name.startswith("shapes_recoloured/"):
+        images = 255 - images[:, :, 4:-4, 4:-4]
     return ImageSet(name, images, labels, CLASSES, factors)
-
-
-@lru_cache(maxsize=1)
-def _recoloured(name: str) -> Splits:
-    parts = []
-    for split, start, count in (("train", 0, 2000), ("test", TEST_OFFSET, 1000)):
-        images, labels, factors = render(torch.arange(start, start + count), 1)
-        parts.append(ImageSet(f"{name}/{split}", 255 - images[:, :, 4:-4, 4:-4], labels, CLASSES, factors))
-    train, test = parts
-    note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
-    return Splits(name, train, train, test, note)
 
 
 def load(request: Request) -> Splits:
     """The splits of ``shapes``, ``plain_shapes`` or ``shapes_recoloured``."""
-    if request.name == "shapes_recoloured":
-        return request.limit(_recoloured(request.name))
-    n_train, n_test = request.n_train or 10_000, request.n_test or 2_000
+    name, seed, n_train, n_test = request.name, request.seed, request.n_train or 10_000, request.n_test or 2_000
+    if name == "shapes_recoloured":
+        train, test = _part(f"{name}/train", 0, 2000, 1), _part(f"{name}/test", TEST_OFFSET, 1000, 1)
+        note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
+        return request.limit(Splits(name, train, train, test, note))
     check_counts(n_train, n_test)
-    train = _part(f"{request.name}/train", 0, n_train, request.seed)
-    test = _part(f"{request.name}/test", TEST_OFFSET, n_test, request.seed)
-    return Splits(request.name, train, train, test, f"generated silhouettes, seed {request.seed}")
+    train, test = _part(f"{name}/train", 0, n_train, seed), _part(f"{name}/test", TEST_OFFSET, n_test, seed)
+    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
