@@ -31,7 +31,15 @@ from contrastlab.data.parquet import load_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages
 from contrastlab.data.sentences import load_sentences
 from contrastlab.data.sounds import load_waves
-from contrastlab.errors import ArgumentError, ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
+from contrastlab.errors import (
+    ArgumentError,
+    ContrastLabError,
+    CorruptFileError,
+    MissingDataError,
+    reject,
+    unknown,
+    unreadable,
+)
 
 __all__ = [
     "OWN",

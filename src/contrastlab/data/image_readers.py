@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -48,7 +47,7 @@ def _streamed(
 
 def _halves(name: str, pool: ImageSet | StreamedImages, rows: Sequence[Tensor], note: str) -> Splits:
     train, test = (renamed(pool.subset(r), f"{name}/{split}") for r, split in zip(rows, ("train", "test"), strict=True))
-    return Splits.of(name, train, test, note)
+    return Splits.of(name, note, train, test)
 
 
 def _held_out(name: str, pool: ImageSet | StreamedImages, note: str) -> Splits:
@@ -167,7 +166,7 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
         if len(listing.classes) != synsets:
             raise MissingDataError(f"{name}: some synset folders of {folder / split} are empty.")
         parts.append(listing.streamed(f"{name}/{'train' if split == 'train' else 'test'}"))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, note, *parts)
 
 
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
@@ -186,7 +185,7 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
         ImageSet(f"{name}/{split}", stack(threaded(decode, paths)), numbers, listing.classes).coloured()
         for split, paths, numbers in (("train", list(listing), listing.labels), ("test", held, labels))
     )
-    return Splits.of(name, train, test, note)
+    return Splits.of(name, note, train, test)
 
 
 def unlabelled(name: str, folder: Path, note: str) -> Splits:
@@ -273,7 +272,7 @@ def _load_torchvision(name: str, entry: _Torchvision, root: Path, download: bool
     note = f"{entry.title}, the distributed files read by torchvision"
     known = whole.labels >= 0
     if bool(known.all()):
-        return Splits.of(name, whole, test, note)
+        return Splits.of(name, note, whole, test)
     train = whole.subset(known.nonzero().flatten())
     return Splits(name, renamed(whole, f"{name}/train+unlabelled"), train, test, note)
 
@@ -366,7 +365,7 @@ def torchvision_files(
         labels = [label for source in sources for label in source._labels]
         marked = [corners[Path(path).stem] for path in paths] if boxes else None
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, sources[-1].classes, marked))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, note, *parts)
 
 
 def birds(name: str, folder: Path, note: str) -> Splits:
@@ -404,7 +403,7 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
         number = {category["id"]: k for k, category in enumerate(categories)}
         paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, note, *parts)
 
 
 def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2) -> tuple[int, int, int, int]:
@@ -453,7 +452,7 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
             parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
         else:
             parts.append(crops)
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, note, *parts)
 
 
 def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits:
@@ -476,5 +475,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = whole_numbers(copy, "track")[0]
         pool = ImageSet("gtsrb32", table.images, table.labels, table.classes, {"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
-    split: Callable[[Tensor], tuple[Tensor, Tensor]] = partial(hold_out_groups, groups=tracks) if by_track else hold_out
-    return _halves(name, pool, split(pool.labels, name=name, classes=pool.classes), f"{origin}; {note}")
+    if not by_track:
+        return _held_out(name, pool, f"{origin}; {note}")
+    rows = hold_out_groups(pool.labels, tracks, name=name, classes=pool.classes)
+    return _halves(name, pool, rows, f"{origin}; {note}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,14 +30,12 @@ def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
         raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
 
 
-def _chosen(values: Any, rows: Tensor) -> Any:
-    if isinstance(values, Tensor):
-        return values[rows.to(values.device)]
-    if isinstance(values, Mapping):
-        return {name: _chosen(column, rows) for name, column in values.items()}
-    if isinstance(values, tuple):
-        return tuple(values[k] for k in rows.tolist())
-    return None if values is None else values.index_select(0, rows)
+def _chosen(column: Any, rows: Tensor) -> Any:
+    if isinstance(column, Tensor):
+        return column[rows.to(column.device)]
+    if isinstance(column, tuple):
+        return tuple(column[k] for k in rows.tolist())
+    return None if column is None else column.index_select(0, rows)
 
 
 class ItemSet:
@@ -86,8 +84,16 @@ class ItemSet:
 
     def subset(self, indices: Tensor) -> Self:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
-        fields = {field: _chosen(getattr(self, field), indices) for field in self.by_item}
-        return replace(self, **fields)  # type: ignore[type-var, no-any-return]
+        return self._changed(lambda column: _chosen(column, indices))
+
+    def _changed(self, change: Callable[[Any], Any]) -> Self:
+        columns = {field: getattr(self, field) for field in self.by_item}
+        fields = {
+            field: {name: change(values) for name, values in column.items()}
+            if isinstance(column, Mapping) else change(column)
+            for field, column in columns.items()
+        }  # fmt: skip
+        return replace(self, **fields)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
         """``n`` random items in their order, class counts as equal as possible; see :func:`balanced_subset`.
@@ -136,10 +142,7 @@ class Items(ItemSet):
 
     def to(self, device: torch.device | str) -> Self:
         """The same set with all its tensors on ``device``."""
-        moved: dict[str, Any] = {"items": self.items.to(device), "labels": self.labels.to(device)}
-        if "factors" in self.by_item:
-            moved["factors"] = {name: values.to(device) for name, values in self.factors.items()}
-        return replace(self, **moved)
+        return self._changed(lambda column: column.to(device))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -306,7 +309,7 @@ class Splits:
                 raise reject(argument, part, "at least one item, and a label for every item")
 
     @classmethod
-    def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
+    def of(cls, name: str, note: str, train: Any, test: Any) -> Splits:
         """A data set that is pre-trained on its training part."""
         return Splits(name, train, train, test, note)
 
@@ -314,7 +317,7 @@ class Splits:
     def held_out(cls, name: str, pool: Any, note: str) -> Splits:
         """A stratified 80/20 split of ``pool``."""
         kept, held = hold_out(pool.labels, name=name, classes=pool.classes)
-        return cls.of(name, pool.subset(kept), pool.subset(held), note)
+        return cls.of(name, note, pool.subset(kept), pool.subset(held))
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -371,7 +374,7 @@ class UnlabelledSplits(Splits):
         """The same splits with so many items; ``n_test`` alone is refused."""
         if n_train is not None:
             return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
-        return self if n_test is None else self.test  # type: ignore[no-any-return]
+        return self if n_test is None else self.test
 
     def to(self, device: torch.device | str) -> Splits:
         """The same items on ``device``; files stay files."""

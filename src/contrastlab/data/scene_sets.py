@@ -104,7 +104,7 @@ CAMVID_CLASSES = (
 
 def camvid(name: str, folder: Path, note: str) -> Splits:
     """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals."""
-    return Splits.of(name, *(_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test")), note)
+    return Splits.of(name, note, *(_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test")))
 
 
 def _camvid(name: str, path: Path) -> SceneSet:
@@ -171,7 +171,7 @@ def nyu(name: str, folder: Path, note: str) -> Splits:
         for part, chosen in (("train", train), ("test", test))
     )
     counted = note.format(train=len(train), test=len(test), classes=len(pixel_classes))
-    return Splits.of(name, *parts, counted)
+    return Splits.of(name, counted, *parts)
 
 
 def _strings(file: Any, name: str) -> tuple[str, ...]:

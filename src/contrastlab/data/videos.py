@@ -50,7 +50,7 @@ class ClipSet(PixelItems):
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
-    channels: ClassVar[int] = 3  # type: ignore[assignment]
+    channels: ClassVar[int] = 3
 
     bound: float
     factors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -279,7 +279,7 @@ def tracks(name: str, path: Path, note: str) -> Splits:
     flow = cached_tvl1(frames, _TRACK_BOUND)
     pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
     kept, held = hold_out(pool.labels, name=name, classes=table.classes, item="track")
-    return Splits.of(name, pool.subset(kept), pool.subset(held), note)
+    return Splits.of(name, note, pool.subset(kept), pool.subset(held))
 
 
 _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
