@@ -186,32 +186,27 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name.
 
-    - ``digits``: bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
-    - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
-    - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
-    - ``tinyimagenet``: 3×64×64, 200 synsets; ``imagenet``: ILSVRC 2012 image folders, streamed; ``imagenet100``: the
-      100 synsets of CMC's Table 6 from the same folders; ``test`` is the validation part of each
-    - ``div2k``: large pictures without labels, streamed
-    - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
-    - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
-    - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
-    - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
-    - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
-    - ``camvid``: street frames with classes of pixels
-    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
-    - ``wikipedia``, ``wikisplit``: sentences; ``sts``: scored pairs of sentences
-    - ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more: speech
-    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd`` and
-      ``bccd_val``, ``lsp``, ``coco200_persons``, ``coco200_things``
+    - images in memory: ``digits`` (bundled, 1×8×8), ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``, ``stl10``
+      (96×96; ``pretrain`` has 100,000 unlabelled images, too), ``tinyimagenet`` (64×64; ``test`` is validation)
+    - image files: ``imagenet`` (``test`` is validation), ``imagenet100`` (CMC's Table 6), ``div2k`` (no labels)
+    - to transfer to, files: ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``,
+      ``trafficsign_tracks``, ``vggflower``; small copies of them: ``dtd10``, ``flowers17``, ``gtsrb32``,
+      ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``
+    - clips: ``gtsrb32_clips``, ``ucf101``, ``hmdb51`` (frames and TV-L1 flow are kept in the user's cache)
+    - scenes: ``camvid`` (classes of pixels), ``nyu_depth_v2`` (also depth, and normals computed from it)
+    - sentences: ``wikipedia``, ``wikisplit``; scored pairs of them: ``sts``
+    - speech: ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more
+    - annotated pictures: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``bccd_val``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``
     - a user's own: ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
       ``parquet:<path>`` (:func:`contrastlab.data.parquet.load_parquet`), ``waves:<folder>`` of sound files
       (:func:`contrastlab.data.sounds.load_waves`), ``sentences:<file>`` with a sentence a line,
       ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated_sources.load_own`)
     - generated sets, of any size: see :mod:`contrastbook.made`
 
-    ``published.toml`` beside this module has where each published set lies below the data root. ``cifar10`` and its
-    like are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else
-    from torchvision's layout under ``<root>``. Published sets are kept in memory between calls.
+    ``published.toml`` beside this module says where each published set lies. ``cifar10`` and its like are read from
+    ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else from torchvision's
+    layout under ``<root>``. Published sets are kept in memory between calls.
 
     Args:
         name: see the list.

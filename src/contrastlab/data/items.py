@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -41,8 +42,7 @@ def _chosen(column: Any, rows: Tensor) -> Any:
 class ItemSet:
     """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
 
-    A subclass is a frozen dataclass. ``by_item`` names its fields that have one entry for each item, and
-    ``_hashed`` gives what its fingerprint depends on.
+    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item.
 
     Attributes:
         name: data set and split, such as ``"cifar10/train"``.
@@ -57,8 +57,16 @@ class ItemSet:
     name: str
     labels: Tensor
     classes: tuple[str, ...]
+    if TYPE_CHECKING:  # a field, a property or a constant of the subclass
+
+        @property
+        def channels(self) -> int:
+            """Numbers of a pixel; 1 for grey, 3 for RGB."""
+
+        def __getitem__(self, index: int) -> Tensor: ...
 
     def _hashed(self) -> Iterable[str | Tensor]:
+        """What the fingerprint depends on."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -96,25 +104,17 @@ class ItemSet:
         return replace(self, **fields)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
-        """``n`` random items in their order, class counts as equal as possible; see :func:`balanced_subset`.
-
-        ``n`` is from 1 to ``len(self)``, or None for all.
-        """
+        """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
         return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Items(ItemSet):
-    """Items in memory, in one tensor; see :class:`ItemSet`.
-
-    Attributes:
-        items: ``[N, …]``; the subclass says which type and shape.
-    """
+    """Items in memory, in one tensor ``[N, …]``; the subclass says which type and shape."""
 
     resident: ClassVar[bool] = True
     by_item: ClassVar[tuple[str, ...]] = ("items", "labels")
-    shape: ClassVar[str]
-    """What ``items`` is, in words, for errors."""
+    shape: ClassVar[str]  # of the items and their type, in words
 
     name: str
     items: Tensor
@@ -122,7 +122,6 @@ class Items(ItemSet):
     classes: tuple[str, ...]
 
     def _fits(self) -> bool:
-        """Whether ``items`` has the type and shape of this class."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -183,7 +182,7 @@ class Files(ItemSet):
         check_labels(self.labels, self.classes, len(self.paths))
 
     def _decoding(self) -> str:
-        """How a file becomes an item, in words that enter the fingerprint."""
+        """How a file becomes an item: the beginning of what is hashed."""
         raise NotImplementedError
 
     def _hashed(self) -> Iterator[str | Tensor]:
@@ -200,16 +199,10 @@ class Files(ItemSet):
 
 
 def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
-    """Indices of ``n`` items, drawn at random, with class counts as equal as the labels allow.
+    """Indices of ``n`` items (1 to N), ascending, drawn at random, with class counts as equal as the labels allow.
 
     The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
     not known and the draw is uniform over all items.
-
-    Returns:
-        int64 ``[n]``, ascending.
-
-    Raises:
-        ArgumentError: ``n`` is not in [1, N].
     """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
         raise reject("n", n, f"an integer from 1 to the {len(labels)} items of the set, or None for all")
@@ -228,20 +221,11 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 def hold_out(
     labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
 ) -> tuple[Tensor, Tensor]:
-    """A stratified split of the labelled items, always the same for the same labels.
+    """Indices kept and held out of a stratified split, ascending, always the same for the same labels.
 
-    Args:
-        labels: int64 ``[N]``; items with label −1 enter neither part.
-        fraction: share of each class that is held out, rounded, but at least one item and never all.
-        name: of the data set, for the error.
-        classes: their names, for the error.
-        item: what a label belongs to, for the error.
-
-    Returns:
-        Indices kept and indices held out, both ascending.
-
-    Raises:
-        NotApplicableError: a class has fewer than two items.
+    Of each class the ``fraction`` is held out, rounded, but at least one item and never all; a class of one item is
+    refused by a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1
+    enter neither part.
     """
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
@@ -265,7 +249,7 @@ def hold_out_groups(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`hold_out`, but the items of a group (such as the frames of one track) stay together.
 
-    ``groups`` is int64 ``[N]``; groups of one number and different labels are different groups.
+    ``groups`` is int64 ``[N]``; of different labels, the same number is another group.
     """
     _, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
     of_group = torch.empty(int(of_item.max()) + 1, dtype=torch.int64).index_copy_(0, of_item, labels)
@@ -288,9 +272,6 @@ class Splits:
         test: labelled items to score on; disjoint from ``pretrain`` and ``train``.
         note: where the items came from, in words.
         further: (train, test) of the second official split, the third, …; the first is ``train`` and ``test``.
-
-    Raises:
-        ArgumentError: ``train`` or ``test`` is empty or has an unlabelled item.
     """
 
     labelled: ClassVar[bool] = True
@@ -336,10 +317,11 @@ class Splits:
 
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
-        parts = (self.pretrain, self.train, self.test)
-        moved = {id(part): part.to(device) if part.resident else part for part in parts}
-        pretrain, train, test = (moved[id(part)] for part in parts)
-        return replace(self, pretrain=pretrain, train=train, test=test)
+        parts = {name: vars(self)[name] for name in ("pretrain", "train", "test") if name in vars(self)}
+        moved = {id(part): part.to(device) if part.resident else part for part in parts.values()}
+        splits = copy(self)
+        vars(splits).update({name: moved[id(part)] for name, part in parts.items()})
+        return splits
 
 
 def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
@@ -375,7 +357,3 @@ class UnlabelledSplits(Splits):
         if n_train is not None:
             return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
         return self if n_test is None else self.test
-
-    def to(self, device: torch.device | str) -> Splits:
-        """The same items on ``device``; files stay files."""
-        return type(self)(self.name, self.pretrain.to(device) if self.pretrain.resident else self.pretrain, self.note)

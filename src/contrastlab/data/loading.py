@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.data.images.sampling import sample_boxes
+from contrastlab.data.items import ItemSet
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
@@ -38,35 +39,12 @@ def decoders(workers: int) -> Iterator[None]:
         _DECODERS.reset(token)
 
 
-class Source(Protocol):
-    """What training and tasks need of a set of items; see :class:`contrastlab.data.items.ItemSet`."""
-
-    @property
-    def modality(self) -> str:
-        """Name in :data:`contrastlab.data.modalities.MODALITIES`."""
-
-    @property
-    def labels(self) -> Tensor:
-        """``[N]`` int64, −1 where unknown."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names."""
-
-    @property
-    def channels(self) -> int:
-        """Numbers of a pixel, or 1."""
-
-    @property
-    def resident(self) -> bool:
-        """Whether ``items`` holds all of them as one tensor, which ``to(device)`` moves."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Tensor: ...
+Source = ItemSet
+"""What training and tasks need of data."""
 
 
 @runtime_checkable
-class Pictures(Source, Protocol):
+class Pictures(Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
@@ -74,7 +52,7 @@ class Pictures(Source, Protocol):
 
 
 @runtime_checkable
-class Videos(Source, Protocol):
+class Videos(Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
