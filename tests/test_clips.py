@@ -19,8 +19,7 @@ from contrastlab.data.clips import actions, flow, sets, sources, videos
 from contrastlab.data.clips.augment import ClipAugmentation
 from contrastlab.data.clips.sets import ClipSet
 from contrastlab.data.clips.videos import VideoFiles
-from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.data.images.augmentations import ViewDraws, augmentation
 from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from contrastlab.pretrain import Speed, pretrain
