@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from contrastlab import encoders, errors, papers, tasks
 from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.encoders import alexnet
+from contrastlab.encoders import networks
 from contrastlab.figures import architecture
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
@@ -34,8 +34,8 @@ def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, chan
 
 
 def test_a_layer_that_differs_from_the_print_is_seen() -> None:
-    blocks = (alexnet.Block(48, 5, 1, 2, True), *alexnet.TABLE_10[1:])
-    network = alexnet.HalfAlexNet(1, blocks, 1.0, 7, 64)
+    blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
+    network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
     view = torch.zeros(1, 1, 64, 64)
     changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)

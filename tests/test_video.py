@@ -15,7 +15,7 @@ from contrastlab.data.clips.augment import clip_augmentation
 from contrastlab.data.clips.sets import ClipSet, ClipSplits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import Shared, build
-from contrastlab.encoders.caffenet import CaffeNet
+from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from contrastlab import files
 from contrastlab.encoders import sentences
-from contrastlab.encoders.encoder import Encoder, build
-from contrastlab.encoders.shared import Shared
+from contrastlab.encoders.encoder import Encoder, Shared, build
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
@@ -75,7 +74,6 @@ def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.
         device: where they go.
 
     Raises:
-        MissingDataError: no encoder is stored there.
         CorruptFileError: the file is not one of :func:`save`, or is cut short.
     """
     path = Path(run) if isinstance(run, str | Path) else run.folder

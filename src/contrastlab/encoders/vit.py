@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import errors
-from contrastlab.encoders.base import Stem, scaled
+from contrastlab.encoders.networks import Stem, scaled
 
 EXTRA = "vit"
 """Extra of the package that installs ``timm``."""
@@ -24,18 +24,11 @@ which for 16 patches in bfloat16 took two thirds of a step."""
 
 
 def positions(dim: int, grid: int) -> Tensor:
-    """Sines and cosines of the row and the column of each patch; the class token has zeros.
-
-    Args:
-        dim: features D, a multiple of four.
-        grid: patches a side.
+    """Sines and cosines of the row and the column of each of ``grid²`` patches; the class token has zeros.
 
     Returns:
-        float32 ``[1, 1 + grid², D]``: for each patch sin and cos of its column, then of its row, over D/4 frequencies
-        from 1 down to 10⁻⁴.
-
-    Raises:
-        ArgumentError: ``dim`` is no multiple of four.
+        float32 ``[1, 1 + grid², dim]``: for each patch sin and cos of its column, then of its row, over dim/4
+        frequencies from 1 down to 10⁻⁴.
     """
     if dim % 4:
         raise errors.reject("dim", dim, "a multiple of four")
