@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.clips.flow import restore
-from contrastlab.data.clips.sets import PLANES
 from contrastlab.data.images.augmentations import Augmentation, ViewDraws, apply, augmentation
 from contrastlab.data.images.operations import crop_resize, resize_center
+from contrastlab.data.videos import PLANES
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
 

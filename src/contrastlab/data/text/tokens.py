@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from contrastlab import files
 from contrastlab.data.limits import cache_folder, own_path
-from contrastlab.data.text.sets import Texts
+from contrastlab.data.sentences import Texts
 from contrastlab.encoders import sentences as networks
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 from contrastlab.settings import Settings, Text
