@@ -119,6 +119,7 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
 
 
 def test_crops_of_objects_are_read_by_the_same_reader() -> None:
+    from contrastlab.data import image_readers
 
     assert not hasattr(transfer, "_coco_json")
     assert transfer.coco is coco

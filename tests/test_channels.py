@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from contrastbook.made import rooms
 from contrastlab import encoders, keys, methods, negatives, objectives, positives
+from contrastlab.data.scene_augmentation import SceneAugmentation
 from contrastlab.data.scene_sets import SceneSet
-from contrastlab.data.scenes.augment import SceneAugmentation
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom

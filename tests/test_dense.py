@@ -17,7 +17,7 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from contrastlab import checkpoint, data, encoders, errors, methods, papers, reproduce, tasks
 from contrastlab.data import Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
 from contrastlab.reproduce import Run
 from contrastlab.settings import Detector, Settings

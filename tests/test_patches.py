@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab import data, encoders, errors, keys, methods, negatives, objectives
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, batches
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom

@@ -20,8 +20,8 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from contrastlab import encoders, methods, tasks
 from contrastlab.data import Splits, StreamedImages, loading
-from contrastlab.data.images import augmentations
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data import augmentations
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.pretrain import Speed, pretrain

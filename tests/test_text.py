@@ -26,9 +26,9 @@ from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root
 from contrastlab.data.modalities import modality
-from contrastlab.data.sentences import PairSet, SentenceSet, Texts
-from contrastlab.data.text import tokens
-from contrastlab.data.text.tokens import PADDING
+from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
+from contrastlab.data import tokens
+from contrastlab.data.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,

@@ -16,8 +16,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as reference
 
 from contrastlab import colour, errors
-from contrastlab.data.images import operations
-from contrastlab.data.images.augmentations import (
+from contrastlab.data import image_operations as operations
+from contrastlab.data.augmentations import (
     AUGMENTATIONS,
     Augmentation,
     ViewDraws,

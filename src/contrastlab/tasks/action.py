@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
 from contrastlab import checkpoint, files
-from contrastlab.data.images.operations import resize_center
+from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
 from contrastlab.encoders.networks import CaffeNet

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.data.images.augmentations import augmentation as named
+from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Source, batches, subset_order
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import LinearProbe, Settings, TransferView

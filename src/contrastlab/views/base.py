@@ -14,7 +14,7 @@ from contrastlab.choices import Part
 
 
 class Augmentation(Protocol):
-    """A distribution over views of a batch of items; :mod:`contrastlab.data.images.augmentations` has that of images.
+    """A distribution over views of a batch of items; :mod:`contrastlab.data.augmentations` has that of images.
 
     ``rng`` is the source of all draws, on the batch's device; None is that device's default.
     """

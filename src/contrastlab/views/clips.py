@@ -19,7 +19,7 @@ from contrastlab.views.base import Augmentation, Views
 
 
 class ClipAugmentation(Augmentation, Protocol):
-    """A distribution over views of a batch of clips; :mod:`contrastlab.data.clips.augment` has it."""
+    """A distribution over views of a batch of clips; :mod:`contrastlab.data.clip_augmentation` has it."""
 
     def draw(self, batch: Any, rng: torch.Generator | None = None) -> Any:
         """The parameters of one view of each clip, for its frames and its flow alike."""

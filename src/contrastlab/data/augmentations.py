@@ -1,7 +1,7 @@
 """Distributions over views of images, as data; the published ones by name; and their application to whole batches.
 
 Every image of a batch gets draws of its own, on the device the batch is on. What is done with the draws is in
-:mod:`contrastlab.data.images.operations`.
+:mod:`contrastlab.data.image_operations`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from contrastlab import errors
 from contrastlab.colour import check_images, standardise
-from contrastlab.data.images import operations
-from contrastlab.data.images.operations import Space
+from contrastlab.data import image_operations as operations
+from contrastlab.data.image_operations import Space
 from contrastlab.views.images import PUZZLE_SCALE
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -39,7 +39,7 @@ class ViewDraws:
         order: ``[B, 4]``, ``order[b, k]`` is the operation applied ``k``-th.
         grayscale: ``[B]`` boolean.
         sigma: ``[B]`` standard deviation of the blur, 0 for none.
-        operations: ``[B, n, 3]``, see :func:`contrastlab.data.images.operations.sample_operations`.
+        operations: ``[B, n, 3]``, see :func:`contrastlab.data.image_operations.sample_operations`.
     """
 
     boxes: Tensor

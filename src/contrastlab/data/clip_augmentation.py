@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.data.clips.flow import restore
-from contrastlab.data.images.augmentations import Augmentation, ViewDraws, apply, augmentation
-from contrastlab.data.images.operations import crop_resize, resize_center
+from contrastlab.data.augmentations import Augmentation, ViewDraws, apply, augmentation
+from contrastlab.data.flow import restore
+from contrastlab.data.image_operations import crop_resize, resize_center
 from contrastlab.data.videos import PLANES
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
