@@ -255,7 +255,7 @@ def test_an_embedding_is_told_from_places_of_the_other_half(pictures) -> None:
 
 
 def test_div2k_is_read_as_it_is_unpacked(tmp_path) -> None:
-    with pytest.raises(errors.MissingDataError, match="DIV2K_train_HR does not exist; unpack"):
+    with pytest.raises(errors.MissingDataError, match="DIV2K_train_HR does not exist"):
         data.load("div2k", tmp_path)
     folder = tmp_path / "DIV2K" / "DIV2K_train_HR"
     folder.mkdir(parents=True)
