@@ -384,7 +384,7 @@ def test_every_reader_of_pictures_looks_at_their_size_first() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Image.open", "PIL.Image.open"):
                 places.append(path.relative_to(ROOT / "src" / "contrastlab").as_posix())
-    assert places == ["data/images/pictures.py"]
+    assert places == ["data/pictures.py"]
 
 
 def test_a_long_thin_picture_is_refused_before_it_is_enlarged(tmp_path) -> None:
