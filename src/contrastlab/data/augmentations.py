@@ -163,14 +163,7 @@ class Augmentation:
         """All random parameters of one view of each of ``count`` images of ``height`` by ``width`` pixels.
 
         The same numbers are consumed whatever the augmentation, so two of them with one seed crop alike; RandAugment
-        alone draws more, and after all others.
-
-        Args:
-            count: number of images B.
-            height: in pixels.
-            width: in pixels.
-            rng: source of the draws; None is the device's default.
-            device: where to draw; None is the generator's.
+        alone draws more, and after all others. ``device`` is where to draw; None is the generator's.
         """
         device = _draw_device(rng, device)
         boxes = sample_boxes(count, height, width, scale=self.scale, ratio=self.ratio, generator=rng, device=device)
@@ -192,10 +185,7 @@ class Augmentation:
         )  # fmt: skip
 
     def plain(self, images: Tensor) -> Tensor:
-        """The test-time view: shorter side to ``resize``, central square of ``size``; no randomness.
-
-        Args:
-            images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3.
+        """The test-time view of uint8 ``[B, C, H, W]``: shorter side to ``resize``, central square of ``size``.
 
         Returns:
             float32 ``[B, C, size, size]`` in [0, 1].
@@ -256,17 +246,8 @@ def sample_boxes(
     ten attempts that fits is taken, else the largest central box whose aspect ratio is allowed. All attempts are drawn
     at once, so the number of draws does not depend on luck.
 
-    Args:
-        count: number of boxes B.
-        height: of the images, in pixels.
-        width: of the images, in pixels.
-        scale: range of the area, as a fraction.
-        ratio: range of width / height.
-        generator: source of the draws; None is the device's default.
-        device: where to draw; None is the generator's.
-
     Returns:
-        int64 ``[B, 4]`` of (top, left, height, width).
+        int64 ``[count, 4]`` of (top, left, height, width) in pixels.
     """
     for name, value in (("height", height), ("width", width)):
         if value < 1:
@@ -297,16 +278,9 @@ def sample_boxes(
 
 
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
-    """The view of each image that ``draws`` describes.
+    """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe; see :meth:`Augmentation.random`.
 
-    Args:
-        images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3.
-        a: the augmentation the draws come from.
-        draws: parameters for the ``B`` images.
-        cropped: the images are crops already, ``[B, C, size, size]``: the boxes are not used.
-
-    Returns:
-        float32 ``[B, C, size, size]`` in [0, 1].
+    With ``cropped`` the images are crops already, ``[B, C, size, size]``: the boxes are not used.
     """
     check_images(images, floating=False)
     if cropped and images.shape[2:] != (a.size, a.size):

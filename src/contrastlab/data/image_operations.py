@@ -62,18 +62,10 @@ def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
-    """One box out of each image, resized to a square and flipped left-right.
+    """One box out of each image ``[B, C, H, W]``, resized to float32 ``[B, C, size, size]`` and flipped left-right.
 
-    Equal to torchvision's ``resized_crop`` (antialiased bilinear) and ``horizontal_flip``.
-
-    Args:
-        images: ``[B, C, H, W]``, uint8 or floating; the values keep their range.
-        boxes: ``[B, 4]`` of (top, left, height, width) in pixels, inside the image.
-        size: output side in pixels.
-        flip: ``[B]`` boolean, or None.
-
-    Returns:
-        float32 ``[B, C, size, size]``.
+    Equal to torchvision's ``resized_crop`` (antialiased bilinear) and ``horizontal_flip``; the values keep their range.
+    ``boxes`` are ``[B, 4]`` of (top, left, height, width) in pixels, inside the image; ``flip`` is ``[B]`` boolean.
     """
     top, left, height, width = boxes.unbind(1)
     rows = _weights(top, height, images.shape[2], size)
@@ -82,15 +74,9 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
 
 
 def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
-    """The central square after the shorter side was resized; equal to torchvision's ``Resize`` and ``CenterCrop``.
+    """The central square, float32 ``[B, C, size, size]``, after the shorter side was resized to ``resize``.
 
-    Args:
-        images: ``[B, C, H, W]``, uint8 or floating; the values keep their range.
-        resize: new length of the shorter side; None leaves the images as they are.
-        size: side of the square, at most the resized sides.
-
-    Returns:
-        float32 ``[B, C, size, size]``.
+    Equal to torchvision's ``Resize`` and ``CenterCrop``; None leaves the images as they are.
     """
     height, width = images.shape[2:]
     short = min(height, width)

@@ -136,9 +136,7 @@ class Tokens:
 def model_folder(name: str, root: Path) -> Path:
     """Where the weights and the tokenizer called ``name`` are.
 
-    Args:
-        name: of a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
-        root: of data.
+    It is a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
     """
     places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:

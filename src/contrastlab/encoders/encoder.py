@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from contrastlab import errors
 from contrastlab.encoders import networks, vit
-from contrastlab.encoders.networks import Decoder, Stem
+from contrastlab.encoders.networks import Decoder, Network, Stem
 from contrastlab.keys.predictor import normed_layers
 from contrastlab.views import Views
 
@@ -39,22 +39,7 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
-ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {
-        "tiny": networks.tiny,
-        "small": networks.small,
-        "resnet18": networks.resnet18,
-        "resnet50": networks.resnet50,
-        "half_alexnet": networks.half_alexnet,
-        "half_alexnet64": networks.half_alexnet64,
-        "scene": networks.scene,
-        "caffenet": networks.caffenet,
-        "vit_small": vit.vit_small,
-        "vit_small_6": vit.vit_small_6,
-        "vit_mini": vit.vit_mini,
-        "vit_nano": vit.vit_nano,
-    }
-)
+ARCHITECTURES: Mapping[str, Network] = MappingProxyType({**networks.NETWORKS, **vit.NETWORKS})
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
 
@@ -104,14 +89,11 @@ class Encoder(nn.Module):
         return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Unit embeddings.
+        """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
 
         Args:
             x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
                 whose concatenated embeddings a second head reads.
-
-        Returns:
-            ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small temperatures.
         """
         if x.dim() == 5:
             each = self.patch_head(self.features(x.flatten(0, 1)))

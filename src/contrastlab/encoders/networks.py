@@ -6,7 +6,8 @@ Local response norms of the prints are left out; each layer has batch norm inste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,6 +18,9 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from contrastlab.errors import reject
 
 Stem = Literal["imagenet", "cifar"]
+
+Network = Callable[[int, Stem, float], tuple[nn.Module, int]]
+"""Input channels, stem and width to a backbone and its number of features."""
 
 
 def scaled(channels: int, width: float) -> int:
@@ -99,14 +103,13 @@ class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
         return result
 
 
-def resnet18(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """ResNet-18 before its pooling, and 512 features at width 1."""
-    return _ResNet(BasicBlock, (2, 2, 2, 2), in_channels, stem, width), scaled(512, width)
+def _resnet(block: Any, layers: Sequence[int]) -> Network:
+    """The network before its pooling, and 512 features (a bottleneck's 2,048) at width 1."""
 
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        return _ResNet(block, layers, in_channels, stem, width), block.expansion * scaled(512, width)
 
-def resnet50(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """ResNet-50 before its pooling, and 2,048 features at width 1."""
-    return _ResNet(Bottleneck, (3, 4, 6, 3), in_channels, stem, width), 4 * scaled(512, width)
+    return build
 
 
 # Half AlexNets: one of the two networks into which CMC cuts an AlexNet ------------------------------------------------
@@ -126,10 +129,12 @@ TABLE_10 = (
     Block(48, 3, 1, 1, True), Block(96, 3, 1, 1, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
     Block(96, 3, 1, 1, True),
 )  # fmt: skip
+"""CMC, for STL-10: views of 64 px."""
 TABLE_11 = (
     Block(48, 11, 4, 2, True), Block(128, 5, 1, 2, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
     Block(128, 3, 1, 1, True),
 )  # fmt: skip
+"""CMC, for ImageNet: views of 224 px."""
 
 
 class Stages(nn.Sequential):
@@ -199,19 +204,17 @@ class HalfAlexNet(Stages):
         return FullyConnected(self.channels, self.side, self.hidden, dim, self.pixels)
 
 
-def half_alexnet64(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """CMC Table 10, for STL-10: views of 64 px, or of 32 px with the stem ``cifar``."""
-    side, pixels = (7, 64) if stem == "imagenet" else (3, 32)
-    network = HalfAlexNet(in_channels, TABLE_10, width, side, pixels)
-    return network, network.channels
+def _half_alexnet(blocks: Sequence[Block], side: int, pixels: int, conv1_of_32_px: Block) -> Network:
+    """Views of ``pixels``, whose map behind conv5 has ``side``; with the stem ``cifar`` of 32 px, whose map has 3."""
 
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        if stem == "imagenet":
+            network = HalfAlexNet(in_channels, blocks, width, side, pixels)
+        else:
+            network = HalfAlexNet(in_channels, (conv1_of_32_px, *blocks[1:]), width, 3, 32)
+        return network, network.channels
 
-def half_alexnet(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """CMC Table 11, for ImageNet: views of 224 px; with the stem ``cifar`` of 32 px, with a 5x5 conv1 of stride 1."""
-    of_32_px = (Block(48, 5, 1, 2, True), *TABLE_11[1:])
-    blocks, side, pixels = (TABLE_11, 6, 224) if stem == "imagenet" else (of_32_px, 3, 32)
-    network = HalfAlexNet(in_channels, blocks, width, side, pixels)
-    return network, network.channels
+    return build
 
 
 # The network of CMC's Table 12, for one channel of a scene ------------------------------------------------------------
@@ -308,6 +311,21 @@ def caffenet(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int
     """CaffeNet up to fc6: 4,096 features at width 1, and 1,024 at a quarter of it, which is for minutes on a CPU."""
     network = CaffeNet(in_channels, stem, width)
     return network, network.features
+
+
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        "tiny": tiny,
+        "small": small,
+        "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
+        "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
+        "half_alexnet": _half_alexnet(TABLE_11, 6, 224, Block(48, 5, 1, 2, True)),
+        "half_alexnet64": _half_alexnet(TABLE_10, 7, 64, TABLE_10[0]),
+        "scene": scene,
+        "caffenet": caffenet,
+    }
+)
+"""Name to convolutional network."""
 
 
 # From the maps of an encoder to an output of its input's size: the other half of a U-Net ------------------------------

@@ -6,14 +6,15 @@ The network is timm's, and so are its names: a stored one loads into ``timm.crea
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import errors
-from contrastlab.encoders.networks import Stem, scaled
+from contrastlab.encoders.networks import Network, Stem, scaled
 
 EXTRA = "vit"
 """Extra of the package that installs ``timm``."""
@@ -84,7 +85,7 @@ def _class() -> type[nn.Module]:
     return ViT
 
 
-def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Any:
+def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Network:
     def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
         wide = 4 * heads * scaled(dim // (4 * heads), width)
         return _class()(in_channels, side, patch, wide, depth, heads), wide
@@ -92,14 +93,14 @@ def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Any:
     return build
 
 
-vit_small = _vit(224, 16, 384, 12, 12)
-"""MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels."""
-
-vit_small_6 = _vit(224, 16, 384, 6, 12)
-"""The same with 6 blocks, as fmicl has it."""
-
-vit_mini = _vit(32, 8, 192, 6, 6)
-"""16 tokens at 32 pixels, for minutes on a CPU."""
-
-vit_nano = _vit(32, 8, 64, 2, 4)
-"""The same, smaller, for tests and smoke runs."""
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        # MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels; with 6 blocks, as fmicl has it
+        "vit_small": _vit(224, 16, 384, 12, 12),
+        "vit_small_6": _vit(224, 16, 384, 6, 12),
+        # 16 tokens at 32 pixels, for minutes on a CPU; smaller, for tests and smoke runs
+        "vit_mini": _vit(32, 8, 192, 6, 6),
+        "vit_nano": _vit(32, 8, 64, 2, 4),
+    }
+)
+"""Name to transformer."""

@@ -154,11 +154,7 @@ class Channels(Views):
         return Channels(self.names, self.graph)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder.
-
-        Items have ``image_channels`` numbers a pixel, see :data:`LAYOUT`; 3 are colour pictures. Items that lack one of
-        the channels are refused.
-        """
+        """Input channels of each stream's encoder, for items of so many numbers a pixel, see :data:`LAYOUT`."""
         if image_channels == 1:
             raise errors.NotApplicableError(f"{self!r} needs scenes or colour pictures; grey pictures have one channel")
         available = slices(image_channels)

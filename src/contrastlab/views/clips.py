@@ -9,26 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.base import Augmentation, Views
-
-
-class ClipAugmentation(Augmentation, Protocol):
-    """A distribution over views of a batch of clips; :mod:`contrastlab.data.clip_augmentation` has it."""
-
-    def draw(self, batch: Any, rng: torch.Generator | None = None) -> Any:
-        """The parameters of one view of each clip, for its frames and its flow alike."""
-
-    def frame(self, batch: Any, at: Tensor, draws: Any) -> Tensor:
-        """Frame number ``at`` of each clip."""
-
-    def flow(self, batch: Any, at: Tensor, stack: int, draws: Any) -> Tensor:
-        """``stack`` flows of each clip around frame number ``at``."""
+from contrastlab.views.base import Views
 
 
 def _check_positive(name: str, value: object, unit: str) -> None:
@@ -72,7 +59,7 @@ class ClipViews(Views):
 
         Args:
             batch: clips uint8 ``[B, T, 5, H, W]``; the flow of the last frame is not read.
-            augmentation: of clips, a :class:`ClipAugmentation`.
+            augmentation: of clips, a :class:`contrastlab.data.clip_augmentation.ClipAugmentation`.
             rng: source of the draws, on the clips' device.
 
         Returns:
@@ -96,7 +83,7 @@ class ClipViews(Views):
         before, after = self.stack // 2, self.stack - self.stack // 2
         return before, batch.shape[1] - 1 - max(after, self.k or 0)
 
-    def _at(self, batch: Tensor, augmentation: ClipAugmentation, at: Tensor, draws: Any) -> tuple[Tensor, ...]:
+    def _at(self, batch: Tensor, augmentation: Any, at: Tensor, draws: Any) -> tuple[Tensor, ...]:
         numbers = (at, at + self.k) if self.k else (at,)
         frames = tuple(augmentation.normalise(augmentation.frame(batch, number, draws)) for number in numbers)
         return (*frames, augmentation.flow(batch, at, self.stack, draws)) if self.stack else frames
