@@ -278,9 +278,9 @@ def sample_boxes(
 
 
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
-    """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe; see :meth:`Augmentation.random`.
+    """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe.
 
-    With ``cropped`` the images are crops already, ``[B, C, size, size]``: the boxes are not used.
+    It is what :meth:`Augmentation.random` gives. With ``cropped`` the images are crops already, ``[B, C, size, size]``: the boxes are not used.
     """
     check_images(images, floating=False)
     if cropped and images.shape[2:] != (a.size, a.size):
