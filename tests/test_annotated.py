@@ -118,13 +118,6 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
     assert [image["file_name"] for image in found.images.values()] == ["val2017/000000000007.jpg", "000000000003.jpg"]
 
 
-def test_crops_of_objects_are_read_by_the_same_reader() -> None:
-    from contrastlab.data import image_readers
-
-    assert not hasattr(transfer, "_coco_json")
-    assert transfer.coco is coco
-
-
 @pytest.mark.parametrize("name", ["bccd", "bccd_val", "coco200_persons", "coco200_things", "lsp"])
 def test_a_copy_that_is_not_there_is_named(name, tmp_path) -> None:
     with pytest.raises(MissingDataError, match=f"{tmp_path}.*CONTRASTLAB_DATA"):
@@ -176,10 +169,6 @@ def test_keypoints_of_the_wrong_count() -> None:
     found = coco.parse(made, "made")
     assert found.keypoints is not None
     assert (found.keypoints.flip, found.objects[0]["num_keypoints"]) == (((0, 1),), 1)
-    with pytest.raises(ArgumentError, match="sigmas"):
-        coco.KeypointKind(("a",), (), ())
-    with pytest.raises(ArgumentError, match="flip"):
-        coco.KeypointKind(("a",), ((0, 1),), (0.1,))
 
 
 def test_files_that_are_missing_or_damaged_are_named(tmp_path) -> None:
@@ -191,7 +180,7 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path) -> None:
     with pytest.raises(CorruptFileError, match="b.png has 21x16 pixels; its annotations say 20x16"):
         _ = data.load(f"annotated:{folder}").test[1]
     (folder / "test.json").write_text("{")
-    with pytest.raises(CorruptFileError, match=r"test\.json is not JSON"):
+    with pytest.raises(CorruptFileError, match=r"test\.json is not in COCO\'s form: Expecting"):
         data.load(f"annotated:{folder}")
     (folder / "test.json").write_text('{"images": []}')
     with pytest.raises(CorruptFileError, match="the lists images, annotations, categories"):
@@ -200,7 +189,7 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path) -> None:
         data.load(f"annotated:{tmp_path}")
     voc(tmp_path / "v")
     (tmp_path / "v" / "Annotations" / "a.xml").write_text("<annotation/>")
-    with pytest.raises(CorruptFileError, match="a.xml is no annotation in PASCAL VOC's form: it has no size/width"):
+    with pytest.raises(CorruptFileError, match="a.xml is not in PASCAL VOC's form: it has no size/width"):
         data.load(f"annotated:{tmp_path / 'v'}")
 
 
