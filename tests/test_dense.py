@@ -702,7 +702,7 @@ def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, 
     )
     rows = [{row.method: row for row in report.rows}["ours/random"].status for report in made.reports]
     assert rows[0].startswith("n/a: needs data: ")
-    assert "instances_train2017.json" in rows[0]
+    assert "annotations_trainval2017.zip" in rows[0]
     assert "CONTRASTLAB_DATA" in rows[0]
     assert not [row for row in rows if str(tmp_path) in row]  # a report is passed on
     assert rows[1].startswith("n/a: needs data: ")
