@@ -68,7 +68,7 @@ def coco(
         raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")
     if not detections:
         return {name: Measured(0.0, pictures, 0.0) for name in _PLACES}
-    truth = scorer.COCO(annotations.plain())
+    truth = scorer.COCO(annotations.plain(renumbered=True))
     kind = annotations.keypoints
     evaluation = scorer.COCOeval_faster(
         truth, truth.loadRes([dict(each) for each in detections]), what, separate_eval=True,
