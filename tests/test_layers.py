@@ -15,7 +15,8 @@ from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.encoders import alexnet
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
-from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
+from contrastlab.tasks import Layers
+from contrastlab.tasks.linear import by_sgd, layer_features, mlp
 from contrastlab.views import Split
 
 TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128)}

@@ -17,7 +17,8 @@ from contrastlab.data.scenes.augment import FLIPS, SceneAugmentation
 from contrastlab.data.scenes.sets import SceneSet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.settings import SegmentationProbe, Settings
-from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmenter, predict, segment
+from contrastlab.tasks.definitions import SEGMENTATIONS
+from contrastlab.tasks.segmentation import Segmenter, predict, segment
 from contrastlab.views import Channels
 
 PROBE = SegmentationProbe(epochs=4, batch_size=8, width=4, lr=3e-3)
