@@ -261,7 +261,8 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     telling = [(seed, scores) for seed, scores in runs if scores[-1] < max(scores)]
     assert telling
     for seed, scores in telling[:3]:
-        got = tasks.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
+        setting = tasks.Setting(part, VIEW, Splits("coloured", train, train, test, ""), seed=seed)
+        got = tasks.linear_sgd(nets, setting, test, probe)
         assert percent(tasks.correct(got, truth)) == pytest.approx(scores[-1], abs=0.01)
 
 
@@ -270,7 +271,8 @@ def test_linear_sgd_depends_on_its_seed_only() -> None:
     crops, lines = augmentation("instdisc", 16), ([], [], [])
     for seed, log in zip((0, 0, 1), lines, strict=True):
         torch.manual_seed(len(lines[0]) + seed)  # the global generator does not matter
-        tasks.linear_sgd(nets, part, crops, coloured(48, 0), coloured(30, 1), PROBE, seed=seed, log=log.append)
+        splits = Splits("coloured", coloured(48, 0), coloured(48, 0), coloured(30, 1), "")
+        tasks.linear_sgd(nets, tasks.Setting(part, crops, splits, seed, log=log.append), splits.test, PROBE)
     assert lines[0] == lines[1]
     assert lines[0] != lines[2]
     assert len(lines[0]) == 6

@@ -307,7 +307,8 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
     for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(batches, workers=0))
-    scores = tasks.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
+    setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
+    scores = tasks.linear_sgd(nets, setting, files, probe)
     assert bool(scores.isfinite().all())
 
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test

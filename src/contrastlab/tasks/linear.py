@@ -15,12 +15,11 @@ from contrastlab.data.images.augmentations import augmentation as named
 from contrastlab.data.loading import Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
-from contrastlab.settings import LayerProbe, LinearProbe
-from contrastlab.tasks.base import Log, Measured, Setting
+from contrastlab.settings import LinearProbe
+from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import HIDDEN, LAYERS, Layers, Linear, Transfer
 from contrastlab.tasks.fitting import Fitting, fit
-from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent, standardised, take
-from contrastlab.views import Augmentation, Views
+from contrastlab.tasks.representations import check_labels, encode, frozen, represent, standardised, take
 
 _BETAS = (0.5, 0.999)
 
@@ -111,35 +110,30 @@ def mlp(
     return scores
 
 
-def _linear(inputs: int, classes: int, probe: LinearProbe, seed: int, device: torch.device | str) -> Fitting:
-    with fixed(seed):
-        network = nn.Linear(inputs, classes).to(device)
+def _linear(inputs: int, classes: int, probe: LinearProbe, setting: Setting) -> Fitting:
+    with fixed(setting.seed):
+        network = nn.Linear(inputs, classes).to(setting.device)
     sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
     return Fitting(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
 
 
 def _train(
-    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], part: Views,
-    shown: Augmentation, train: Source, probe: LinearProbe, *, seed: int, device: torch.device | str, log: Log | None,
-    name: str,
+    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], setting: Setting,
+    probe: LinearProbe, name: str,
 ) -> dict[str, nn.Module]:  # fmt: skip
     """Classifiers on features of the same augmented images, all of the last epoch.
 
     Args:
         read: views of a batch to frozen features ``[B, F]``, by the name of their classifier.
         begin: name and F to a new classifier.
-        part: the views of one image.
-        shown: augmentation of the training images.
-        train: labelled images.
+        setting: its ``data.train`` has labels.
         probe: images, epochs and batch size.
-        seed: of order and augmentation.
-        device: where the encoders are.
-        log: called with one line per epoch.
-        name: of what is fitted, in these lines.
+        name: of what is fitted, in lines of progress.
     """
+    train, seed, part, shown = setting.data.train, setting.seed, setting.views.single(), _probed(probe, setting)
     chosen = subset_order(train.labels, probe.train_images, seed)
     check_labels(chosen, train.labels[chosen])
-    known = train.labels.to(device)
+    known = train.labels.to(setting.device)
     fits: dict[str, Fitting] = {}
 
     def losses(index: Tensor, images: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
@@ -149,74 +143,64 @@ def _train(
         return {key: F.cross_entropy(fits[key].network(rows), known[index]) for key, rows in features.items()}
 
     fit(
-        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=seed, device=device,
-        log=log, name=name, crops=(shown, part.count) if isinstance(train, Pictures) else None,
+        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=seed,
+        device=setting.device, log=setting.log, name=name,
+        crops=(shown, part.count) if isinstance(train, Pictures) else None,
     )  # fmt: skip
     return {key: each.network for key, each in fits.items()}
 
 
-def _probed(probe: LinearProbe, shown: Augmentation) -> Augmentation:
-    """The augmentation of a classifier's training images, in the size and statistics of that of pre-training."""
+def _probed(probe: LinearProbe, setting: Setting) -> Any:
+    """The augmentation of a classifier's images, in the size and statistics of that of pre-training."""
+    known: Any = setting.augmentation
     if not probe.augmentation:
-        return shown
-    known: Any = shown
+        return known
     return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
 
 
 # All features together ------------------------------------------------------------------------------------------------
 
 
-def linear_sgd(
-    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
-    probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Log | None = None,
-) -> Tensor:  # fmt: skip
+def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: Source, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
-    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
+    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
+    recipe is probed on single views.
 
     Args:
         encoders: one per stream.
-        part: the recipe's views; a two-view recipe is probed on single views.
-        augmentation: of the training images; its centre view is tested.
-        train: labelled images.
-        test: labelled images.
+        setting: its augmentation is that of ``data.train``, and its centre view is tested.
+        test: images.
         probe: epochs, batch size, learning rate and so on.
-        seed: of order, augmentation and initial weights.
-        device: where the encoders are.
-        log: called with one line per epoch.
 
     Raises:
         NotApplicableError: the training set is empty.
     """
-    kind: Kind = "map" if probe.features == "map" else "pooled"
-    augmentation, single, name = _probed(probe, augmentation), part.single(), "linear probe"
+    kind, classes, device, name = probe.features, len(setting.data.train.classes), setting.device, "linear probe"
 
     def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with frozen(encoders):
             return {name: represent(encoders, views, kind).float()}
 
-    def begin(key: str, inputs: int) -> Fitting:
-        return _linear(inputs, len(train.classes), probe, seed, device)
-
-    fitted = _train(read, begin, single, augmentation, train, probe, seed=seed, device=device, log=log, name=name)
-    scores = []
+    fitted = _train(read, lambda key, inputs: _linear(inputs, classes, probe, setting), setting, probe, name)
+    single, shown, scores = setting.views.single(), _probed(probe, setting), []
     with frozen(encoders):
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
-            scores.append(fitted[name](represent(encoders, single.plain(images, augmentation), kind).float()))
+            scores.append(fitted[name](represent(encoders, single.plain(images, shown), kind).float()))
     return torch.cat(scores)
 
 
 def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
     """``linear``, percent of test images, and with more than five classes ``linear5``."""
     train, test, probe = setting.data.train, take(setting.data.test, task.test_images), task.probe
-    shown, device = (encoders, setting.views, setting.augmentation), setting.device
     if probe.solver == "sgd":
-        scores = linear_sgd(*shown, train, test, probe, seed=setting.seed, device=device, log=setting.log)
+        scores = linear_sgd(encoders, setting, test, probe)
     else:
+        shown, how = (encoders, setting.views, setting.augmentation), {"kind": probe.features, "device": setting.device}
         chosen = subset_order(train.labels, probe.train_images, setting.seed)
-        x, y = encode(*shown, train, indices=chosen, kind=probe.features, device=device)
-        scores = linear_lbfgs(x, y, encode(*shown, test, kind=probe.features, device=device)[0], l2=probe.l2)
-    truth = test.labels.to(device)
+        x, y = encode(*shown, train, indices=chosen, **how)  # type: ignore[arg-type]
+        scores = linear_lbfgs(x, y, encode(*shown, test, **how)[0], l2=probe.l2)  # type: ignore[arg-type]
+    truth = test.labels.to(setting.device)
     measured = {"linear": Measured.share(correct(scores, truth))}
     if scores.shape[1] > 5:
         measured["linear5"] = Measured.share(correct(scores, truth, 5))
@@ -227,40 +211,48 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
 
 
 def layer_features(
-    encoders: nn.ModuleList, views: Views, augmentation: Augmentation, source: Source, names: tuple[str, ...],
-    values: int, *, device: torch.device | str = "cpu", indices: Tensor | None = None,
+    encoders: nn.ModuleList, setting: Setting, source: Source, names: tuple[str, ...], values: int, *,
+    indices: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
-    """Features of the plain views of items, layer by layer; see :func:`contrastlab.encoders.pooled_layers`.
+    """Features of the plain single views of items, by layer; see :func:`contrastlab.encoders.pooled_layers`.
 
     Returns:
-        Layer to ``[N, F]`` float32, and ``[N]`` labels, on ``device``.
+        Layer to ``[N, F]`` float32, and ``[N]`` labels, on the setting's device.
     """
     order = torch.arange(len(source)) if indices is None else indices
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with frozen(encoders):
-        for _, images in batches(source, order, 256, device, drop_last=False):
-            made = enc.pooled_layers(encoders, views.plain(images, augmentation), names, values)
-            for name, features in made.items():
+        for _, images in batches(source, order, 256, setting.device, drop_last=False):
+            views = setting.views.single().plain(images, setting.augmentation)
+            for name, features in enc.pooled_layers(encoders, views, names, values).items():
                 rows[name].append(features)
-    return {name: torch.cat(parts) for name, parts in rows.items()}, source.labels[order].to(device)
+    return {name: torch.cat(parts) for name, parts in rows.items()}, source.labels[order].to(setting.device)
 
 
-def by_sgd(
-    encoders: nn.ModuleList, views: Views, augmentation: Augmentation, train: Source, test: Source,
-    names: tuple[str, ...], probe: LinearProbe, layers: LayerProbe, *, seed: int,
-    device: torch.device | str = "cpu", log: Log | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
-    """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
-
-    Linear ones by SGD as ``probe`` says, those with a hidden layer by Adam; all are those of the last epoch.
-
-    Returns:
-        Name of the layer, with ``_mlp`` behind it for a hidden layer, to scores.
+def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer.
 
     Raises:
-        NotApplicableError: the training set is empty.
+        NotApplicableError: the encoders have none of the layers, or the training set is empty.
     """
-    single, augmentation = views.single(), _probed(probe, augmentation)
+    known = enc.named_layers(encoders[0])  # type: ignore[arg-type]
+    names = tuple(name for name in task.layers.names or LAYERS if name in known)
+    if not names:
+        raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(known)}")
+    test = take(setting.data.test, task.test_images)
+    scores = (layers_sgd if task.probe.solver == "sgd" else _layers_lbfgs)(task, encoders, setting, test, names)
+    truth = test.labels.to(setting.device)
+    return {name: Measured.share(correct(rows, truth)) for name, rows in scores.items()}
+
+
+def layers_sgd(
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+) -> dict[str, Tensor]:
+    """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
+
+    Linear ones by SGD as ``task.probe`` says, those with a hidden layer by Adam; all are those of the last epoch.
+    """
+    probe, layers, classes = task.probe, task.layers, len(setting.data.train.classes)
     wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
 
     def read(shown: tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -270,56 +262,34 @@ def by_sgd(
 
     def begin(name: str, inputs: int) -> Fitting:
         if name not in wide:
-            return _linear(inputs, len(train.classes), probe, seed, device)
-        network = two_layers(inputs, layers.hidden, len(train.classes), seed).to(device)
+            return _linear(inputs, classes, probe, setting)
+        network = two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
         adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
         return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
 
-    fitted = _train(
-        read, begin, single, augmentation, train, probe, seed=seed, device=device, log=log,
-        name=f"probes of {len(names)} layers",
-    )  # fmt: skip
-    features, _ = layer_features(encoders, single, augmentation, test, names, layers.values, device=device)
+    fitted = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
+    shown = replace(setting, augmentation=_probed(probe, setting))
+    features, _ = layer_features(encoders, shown, test, names, layers.values)
     with torch.no_grad():
         return {name: network(features[name.removesuffix(HIDDEN)]) for name, network in fitted.items()}
 
 
-def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer.
-
-    Raises:
-        NotApplicableError: the encoders have none of the layers.
-    """
-    known = enc.named_layers(encoders[0])  # type: ignore[arg-type]
-    names = tuple(name for name in task.layers.names or LAYERS if name in known)
-    if not names:
-        raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(known)}")
-    train, test = setting.data.train, take(setting.data.test, task.test_images)
-    solve = by_sgd if task.probe.solver == "sgd" else _by_lbfgs
-    scores = solve(
-        encoders, setting.views, setting.augmentation, train, test, names, task.probe, task.layers,
-        seed=setting.seed, device=setting.device, log=setting.log,
-    )  # fmt: skip
-    truth = test.labels.to(setting.device)
-    return {name: Measured.share(correct(rows, truth)) for name, rows in scores.items()}
-
-
-def _by_lbfgs(
-    encoders: nn.ModuleList, views: Views, augmentation: Augmentation, train: Source, test: Source,
-    names: tuple[str, ...], probe: LinearProbe, layers: LayerProbe, *, seed: int, device: torch.device | str, log: Log,
-) -> dict[str, Tensor]:  # fmt: skip
-    chosen, shown = subset_order(train.labels, probe.train_images, seed), (encoders, views.single(), augmentation)
-    seen, labels = layer_features(*shown, train, names, layers.values, device=device, indices=chosen)
-    unseen, _ = layer_features(*shown, test, names, layers.values, device=device)
+def _layers_lbfgs(
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+) -> dict[str, Tensor]:
+    train, probe, layers = setting.data.train, task.probe, task.layers
+    chosen = subset_order(train.labels, probe.train_images, setting.seed)
+    seen, labels = layer_features(encoders, setting, train, names, layers.values, indices=chosen)
+    unseen, _ = layer_features(encoders, setting, test, names, layers.values)
     scores = {}
     for name in names:
         scores[name] = linear_lbfgs(seen[name], labels, unseen[name], l2=probe.l2)
         if layers.hidden:
             scores[name + HIDDEN] = mlp(
                 seen[name], labels, unseen[name], classes=len(train.classes), hidden=layers.hidden,
-                epochs=layers.mlp_epochs, lr=layers.mlp_lr, batch_size=probe.batch_size, seed=seed,
+                epochs=layers.mlp_epochs, lr=layers.mlp_lr, batch_size=probe.batch_size, seed=setting.seed,
             )  # fmt: skip
-        log(f"probe of {name}: {seen[name].shape[1]} values")
+        setting.log(f"probe of {name}: {seen[name].shape[1]} values")
     return scores
 
 
