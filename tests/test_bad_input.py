@@ -82,10 +82,10 @@ def load(**arguments: Any) -> dict[str, Any]:
     if source.modality == "image":
         known |= {"channels": len(first), "size": list(first.shape[1:]), "pixel": first[:, 0, 0].tolist()}
     elif source.modality == "waveform":
-        view = modality(source).augmentation(Settings()).plain(source.waves[:1])
+        view = modality(source).augmentation(Settings()).plain(source.items[:1])
         known |= {"length": len(first), "sample": int(first[-1]), "finite": bool(view.isfinite().all())}
     elif source.modality == "sentence":
-        view = modality(source).augmentation(Settings()).random(source.texts, torch.Generator())
+        view = modality(source).augmentation(Settings()).random(source.items, torch.Generator())
         known |= {"texts": items, "tokens": view.shape[1]}
     else:
         masks = source.annotations.masks
