@@ -637,7 +637,7 @@ def test_fabric_warns_and_says_nothing_else(capfd, caplog, monkeypatch) -> None:
         lightning_fabric.Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
         assert "Automatic Mixed Precision" in capfd.readouterr().err  # what it says by itself
         cpu_fabric("bf16-mixed")
-        reproduce.Where(accelerator="cpu").fabric("bf16-mixed")
+        reproduce.Execution(accelerator="cpu").fabric("bf16-mixed")
         assert "Mixed" not in "".join(capfd.readouterr())
         assert logger.level == logging.INFO
         with warnings_only():

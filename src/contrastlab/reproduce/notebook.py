@@ -18,17 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from torch import nn
 
-from contrastlab import files, papers, report, results, shipped
+from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.claim import Claim, Claims
-from contrastlab.reproduce.run import Run, on_device
+from contrastlab.reproduce.execution import Execution
+from contrastlab.reproduce.run import Run
 from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
-from contrastlab.reproduce.where import Where
 from contrastlab.results import Result
+
+Made = report.Report | report.Several
 
 PARAMETERS: Mapping[str, Any] = {
     "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
@@ -43,9 +45,6 @@ def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> 
     Args:
         namespace: ``globals()`` of a notebook that has run its parameters and imports only.
         also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: with near matches.
     """
     for name, value in namespace.items():
         plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
@@ -56,6 +55,37 @@ def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> 
 def project_root() -> Path:
     """The folder that holds ``pyproject.toml``, from here upwards; here, where there is none."""
     return next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
+
+
+@dataclass(frozen=True)
+class ShownClaims:
+    """What tables claim, each in a sentence, and their printed numbers; shows itself in a notebook."""
+
+    plans: tuple[TablePlan, ...]
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            (f"<h4>{escape.html(plan.heading)}</h4>" if len(self.plans) > 1 else "")
+            + f"<p>{escape.html(plan.claim)}</p>"
+            + ("" if (numbers := printed(plan)) is None else numbers.to_html(border=0, na_rep=""))
+            for plan in self.plans
+        )
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            (f"{plan.heading}\n" if len(self.plans) > 1 else "")
+            + plan.claim
+            + ("" if (numbers := printed(plan)) is None else "\n\n" + numbers.to_string(na_rep=""))
+            for plan in self.plans
+        )
+
+
+def printed(plan: TablePlan) -> pd.DataFrame | None:
+    """The printed numbers of a table, as the paper lays them out; ``None`` of a figure that prints none."""
+    if plan.table not in papers.tables(plan.paper):
+        return None
+    numbers = papers.published(plan.paper, plan.table)
+    return numbers.pivot_table(index="row", columns="column", values="value", sort=False)
 
 
 @dataclass
@@ -76,7 +106,7 @@ class Study:
 
     @property
     def profile(self) -> str:
-        """The profile that is run; ``auto`` means what it means for :func:`contrastlab.reproduce.table`."""
+        """The profile that is run; see :func:`contrastlab.reproduce.choose_profile`."""
         return choose_profile(str(self.parameters["profile"]), self.profiles)
 
     @property
@@ -110,11 +140,9 @@ class Study:
         return self.out_dir, *self.read_also
 
     @property
-    def where(self) -> dict[str, Any]:
-        """The fields of :class:`contrastlab.reproduce.Where` that parameters decide."""
-        return {
-            "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also
-        }  # fmt: skip
+    def execution(self) -> dict[str, Any]:
+        """The fields of :class:`contrastlab.reproduce.Execution` that parameters decide."""
+        return {"data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also}
 
     def results(self, **wanted: Any) -> list[Result]:
         """Stored results of this notebook's data set and profile; see :func:`contrastlab.results.find`."""
@@ -131,24 +159,19 @@ class Notebook(Study):
     """
 
     plans: Mapping[str, TablePlan] = field(default_factory=dict)
-    shown: list[report.Report | report.Several] = field(default_factory=list)
+    shown: list[Made] = field(default_factory=list)
 
     def plan(self, number: int | str | None = None) -> TablePlan:
-        """One of the tables.
-
-        Raises:
-            UnknownNameError: not a table of this notebook.
-        """
+        """One of the tables, by default the first."""
         chosen = next(iter(self.plans)) if number is None else str(number)
         if chosen not in self.plans:
             raise unknown(f"table of the notebook {self.name}", chosen, self.plans)
         return self.plans[chosen]
 
     @property
-    def claim(self) -> Claim | Claims:
-        """What the table says; of several tables, what each of them says."""
-        each = tuple(map(Claim, self.plans.values()))
-        return each[0] if len(each) == 1 else Claims(each)
+    def claim(self) -> ShownClaims:
+        """What the tables say."""
+        return ShownClaims(tuple(self.plans.values()))
 
     def rows(self, number: int | str | None = None) -> tuple[str, ...]:
         """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""
@@ -157,7 +180,7 @@ class Notebook(Study):
             return plan.resolve_all(names)
         return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
 
-    def run(self, number: int | str | None = None, **changes: Any) -> report.Report | report.Several:
+    def run(self, number: int | str | None = None, **changes: Any) -> Made:
         """A table with its missing cells run; one of whose rows none is asked for is only read.
 
         Args:
@@ -166,36 +189,28 @@ class Notebook(Study):
         """
         plan, rows, p = self.plan(number), self.rows(number), self.parameters
         if not rows:
-            found = find_results(self.folders, plan, self.dataset, self.profile)
-            return self._read(plan, found, self.dataset, self.profile)
+            stored = find_results(self.folders, plan, self.dataset, self.profile)
+            return self._read(plan, stored, self.dataset, self.profile)
         arguments = {key: p[key] for key in ("columns", "profile", "seeds", "jobs")}
-        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.where, **changes})
+        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.execution, **changes})
         self.shown.append(made)
         return made
 
-    def stored(
-        self, dataset: str, profile: str, number: int | str | None = None
-    ) -> report.Report | report.Several:  # fmt: skip
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> Made:
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
         plan = self.plan(number)
         return self._read(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
 
     def kept(self, number: int | str | None = None) -> report.Kept:
-        """The best evidence that the project keeps for a table; smoke runs are none.
-
-        Args:
-            number: of the table; by default the first.
-        """
+        """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
         entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
         ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
         return report.Kept(entry.name, best, tuple(ranked[1:]))
 
-    def _read(
-        self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str
-    ) -> report.Report | report.Several:  # fmt: skip
-        filled = report.columns(plan, found, dataset, profile)
+    def _read(self, plan: TablePlan, stored: Sequence[Result], dataset: str, profile: str) -> Made:
+        filled = report.columns(plan, stored, dataset, profile)
         return filled[0] if len(filled) == 1 else report.Several(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
@@ -204,12 +219,11 @@ class Notebook(Study):
         Args:
             row: of the first table, or a reference row, in full or short.
         """
-        plan, where = self.plan(), Where(**self.where)
+        plan = self.plan()
         name, column = next(iter(plan.select(self.dataset).items()))
         cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
-        fabric = where.fabric(cell.settings.precision)
-        run = on_device(Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir), fabric.device)
-        return run, run.train(fabric).encoders
+        run, trained = cell.pretrained(Execution(**self.execution))
+        return run, trained.encoders
 
     def check(self) -> None:
         """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason.
@@ -244,9 +258,7 @@ def write(target: str, to: Path | None = None) -> Path:
         to: a file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
 
     Raises:
-        UnknownNameError: no table or notebook of that name, or a table without a notebook; with near matches.
         ArgumentError: the file is there already, or is no ``.ipynb``.
-        StorageError: it cannot be written.
     """
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
@@ -272,10 +284,6 @@ def study(
         namespace: ``globals()`` after the cell of parameters and the imports.
         profiles: that the study knows.
         also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: a mistyped parameter, or a value that names nothing.
-        ArgumentError: a value out of range.
     """
     made = Study(name, _given(namespace, also), profiles)
     _ = made.profile, made.seeds
@@ -292,10 +300,6 @@ def open(
         table: number of the table, or ``figure2``; several where one notebook shows several tables of a paper.
         namespace: ``globals()`` after the cell of parameters and the imports.
         also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: a mistyped parameter, or a value that names nothing.
-        ArgumentError: a value out of range.
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
     if not numbers:
