@@ -16,7 +16,8 @@ import torch
 
 import contrastlab
 from bad_files import coco, made, picture, voc
-from contrastlab import __main__, data, encoders, errors, methods, papers, report, results, studies  # noqa: F401 - by name
+from contrastbook import studies  # noqa: F401 - by name
+from contrastlab import __main__, data, encoders, errors, methods, papers, report, results  # noqa: F401 - by name
 from contrastlab.data import annotated_sources
 from contrastlab.data.modalities import modality
 from contrastlab.reproduce import jobs, notebook

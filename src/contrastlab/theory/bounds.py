@@ -18,7 +18,7 @@ values of y that do not belong to it; ``independents`` are scores, of any shape,
 | :func:`f_information` | I_f from below | f′(ratio) | unbiased |
 
 "Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions are in
-:mod:`contrastlab.theory.exact`; what each paper claims, with a verdict, is in :mod:`contrastlab.papers.ledger`.
+:mod:`contrastlab.theory.exact`; what each paper claims, with a verdict, is in :mod:`contrastbook.ledger`.
 
 Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On Variational Bounds of Mutual Information*
 (ICML 2019); Belghazi et al., *MINE* (ICML 2018).

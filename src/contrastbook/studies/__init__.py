@@ -1,0 +1,122 @@
+"""Experiments of the papers outside their tables of encoders, and crosses of their choices.
+
+A study is a function from a configuration to rows of numbers. :func:`measure` stores the rows with the
+configuration and where they come from, and reads them back when the same configuration is asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from contrastlab import files, results
+from contrastlab.errors import CorruptFileError, reject
+
+__all__ = ["Study", "location", "measure", "read", "require_choices", "stored"]
+
+Row = dict[str, float | int | str | None]
+
+
+class Study(BaseModel):
+    """Rows measured under one configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    study: str = Field(description="such as vince_table3")
+    profile: str
+    config: dict[str, Any] = Field(description="everything that decides the numbers")
+    rows: list[Row]
+    provenance: dict[str, Any] = Field(description="results.provenance() and started, finished (UTC), wall_s, cpu_s")
+    schema_version: Literal[1] = 1
+
+    @field_validator("rows")
+    @classmethod
+    def _finite(cls, rows: list[Row]) -> list[Row]:
+        for i, row in enumerate(rows):
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ValueError(f"rows[{i}][{name!r}]={value!r}: accepted is a finite number, or None")
+        return rows
+
+
+def _hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def location(root: Path | str, study: str, profile: str, config: Mapping[str, Any]) -> Path:
+    """The file that holds these rows under ``root``, measured or not."""
+    return Path(root) / study / f"{profile}-{_hash(config)[:8]}.json"
+
+
+def read(path: Path | str) -> Study:
+    """The study stored in ``path``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CorruptFileError: it is no whole study, or its configuration is not the one its name was made from.
+    """
+    path = Path(path)
+    try:
+        study = Study.model_validate(files.read_record(path))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise CorruptFileError(f"{path} is not a stored study: {reason}. Delete it.") from error
+    if path.name != location("", study.study, study.profile, study.config).name:
+        raise CorruptFileError(f"{path} was altered or renamed: its configuration has another hash. Delete it.")
+    return study
+
+
+def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[Path | str]) -> Study | None:
+    """The rows of this configuration from the first of the folders that holds them; ``None`` where none does."""
+    paths = (location(root, study, profile, config) for root in roots)
+    return next((read(path) for path in paths if path.exists()), None)
+
+
+def measure(
+    study: str,
+    profile: str,
+    config: Mapping[str, Any],
+    run: Callable[[], Sequence[Row]],
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+) -> Study:
+    """The stored rows of this configuration; measured with ``run`` and stored where there are none.
+
+    Args:
+        study: name of the study, a folder.
+        profile: such as ``smoke``; in the file's name.
+        config: everything that decides the numbers; JSON.
+        run: measures the rows.
+        out_dir: where new rows are written.
+        read_also: further folders that may hold them already.
+    """
+    already = stored(study, profile, config, (out_dir, *read_also))
+    if already is not None:
+        return already
+    started, wall, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
+    rows = [dict(row) for row in run()]
+    origin = results.provenance() | {
+        "started": started.isoformat(),
+        "finished": datetime.now(UTC).isoformat(),
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+    }
+    measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
+    files.write_record(location(out_dir, study, profile, config), measured.model_dump(mode="json"))
+    return measured
+
+
+def require_choices(reading: Any) -> None:
+    """Raise an ``ArgumentError`` if a field of a dataclass is none of the words that its ``Literal`` type lists."""
+    for name, kind in get_type_hints(type(reading)).items():
+        if get_origin(kind) is Literal and getattr(reading, name) not in get_args(kind):
+            raise reject(name, getattr(reading, name), " or ".join(map(repr, get_args(kind))))
