@@ -40,7 +40,7 @@ def quiet(line: str) -> None:
 
 
 def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
-    """A learning rate that hangs on 1-NN accuracy, which each process would measure otherwise."""
+    """A learning rate that depends on 1-NN accuracy, which each process would measure otherwise."""
     few = data.load("shapes", n_train=128, n_test=200)
     how = Settings(
         image_size=32, arch="tiny", stem="cifar", dim=32, epochs=8, batch_size=32, lr=0.1, schedule="plateau",
@@ -118,7 +118,7 @@ def both() -> list[dict[str, Any]]:
         return [torch.load(Path(folder) / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
-def test_a_learning_rate_that_hangs_on_accuracy_is_the_same_for_all_processes(both) -> None:
+def test_a_learning_rate_that_depends_on_accuracy_is_the_same_for_all_processes(both) -> None:
     one, two = (each["plateau"] for each in both)
     assert one["nn1"] == two["nn1"]
     assert (one["looked"], two["looked"]) == (8, 0)  # encoding all images in every process would be thrown away
@@ -161,7 +161,7 @@ if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     other = subprocess.Popen([sys.executable, "-c", script, str(lock), str(out / "free")], stdout=subprocess.PIPE)
     other.stdout.readline()
 
-made, score = loop._Run.__init__, Linear.score
+made, score = loop._Loop.__init__, Linear.score
 def watched(self, recipe, settings, *arguments):
     made(self, recipe, settings.override(epochs=1), *arguments)
     with (out / f"trained{rank}").open("a") as file:
@@ -172,7 +172,7 @@ def refused(self, encoders, setting):
     if (out / "trained0").read_text().split()[-1] == "ring/ir":
         raise NotApplicableError("made up")
     return score(self, encoders, setting)
-loop._Run.__init__, Linear.score = watched, refused
+loop._Loop.__init__, Linear.score = watched, refused
 from contrastlab.__main__ import main
 sys.exit(main([
     *"run ring/table1 --dataset shapes --rows ir,iring,moco --profile smoke --accelerator cpu --no-references".split(),
@@ -351,14 +351,14 @@ def test_checkpoints_that_take_long_to_write_are_further_apart(monkeypatch, tmp_
             return self.now
 
     clock, how = Clock(), small()[0].override(epochs=2, batch_size=2)
-    step = loop._Run.train_step
+    step = loop._Loop.train_step
 
     def stepped(self, *arguments: Any) -> None:
         step(self, *arguments)
         clock.now += 1
 
     monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr(loop._Run, "train_step", stepped)
+    monkeypatch.setattr(loop._Loop, "train_step", stepped)
     counts = []
     for cost in (0, 5):
 
@@ -390,10 +390,10 @@ def test_a_signal_that_a_launcher_repeats_is_one_and_a_later_one_interrupts(monk
     with progress.interruptible() as stop:
         assert not stop.is_set()
         signal.raise_signal(signal.SIGTERM)
-        clock.now += progress.TWICE / 2
+        clock.now += progress.SAME_SIGNAL_S / 2
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
-        clock.now += progress.TWICE
+        clock.now += progress.SAME_SIGNAL_S
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
 

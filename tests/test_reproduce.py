@@ -256,15 +256,15 @@ def test_without_resume_a_stored_cell_is_computed_anew(few, tmp_path, monkeypatc
 
 def test_a_cell_cut_off_is_resumed_to_the_same_numbers(few, tmp_path) -> None:
     whole, _ = compute("moco", tmp_path / "whole")
-    sittings = 0
+    sessions = 0
     while True:
         try:
             pieces, lines = compute("moco", tmp_path / "pieces", max_minutes=0)
             break
         except KeyboardInterrupt:
-            sittings += 1
+            sessions += 1
             assert results.find(tmp_path / "pieces") == []
-    assert sittings > 1
+    assert sessions > 1
     assert any("resume at" in line for line in lines)
     assert pieces.metrics == whole.metrics
     assert pieces.correct == whole.correct
