@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tqdm.auto import tqdm
 
 from contrastlab import files
+from contrastlab.errors import StorageError
 
 if TYPE_CHECKING:
     from contrastlab.pretrain.loop import _Loop
@@ -55,12 +56,7 @@ class Journal:
 
     def __init__(self, loop: _Loop, folder: Path | None, log: Callable[[str], None]) -> None:
         self.loop, self.folder, self.log = loop, folder, log
-        self.last_line, self.bar, self.board = time.monotonic(), None, None
-        if folder is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            files.make_folder(folder)
-            self.board = SummaryWriter(folder / "tensorboard", purge_step=loop.step + 1)  # type: ignore[no-untyped-call]
+        self.last_line, self.bar, self.board = time.monotonic(), cast(Any, None), cast(Any, None)
 
     def after_step(self) -> None:
         """Move the bar, and where there is none, a line when there was none for long."""
@@ -85,15 +81,26 @@ class Journal:
         """The newest row into the files, and a line if it is the last one or none was written for a while."""
         self.close_bar()
         loop, row, epochs = self.loop, self.loop.history[-1], self.loop.settings.epochs
-        if self.board is not None and self.folder is not None:
+        if self.folder is not None:
             files.write_whole(self.folder / "metrics.csv", table(loop.history))
-            for name, value in row.items():
-                if name != "step":
-                    self.board.add_scalar(name, value, loop.step)  # type: ignore[no-untyped-call]
+            self.write_board(self.folder / "tensorboard")
         if loop.epoch == epochs or self.silent(LINE_EVERY_S):
             left = loop.seconds / loop.epoch * (epochs - loop.epoch)
             place = f"{loop.epoch}/{epochs}"
             self.say(place, row["loss"], row["images_per_s"], bottleneck(row["waiting"]), left)
+
+    def write_board(self, folder: Path) -> None:
+        """The newest row for TensorBoard, which forgets what a killed run wrote of steps that are taken again."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        row = self.loop.history[-1]
+        try:
+            if self.board is None:
+                self.board = SummaryWriter(folder, purge_step=int(row["step"]))
+            for name in row.keys() - {"step"}:
+                self.board.add_scalar(name, row[name], int(row["step"]))
+        except OSError as error:
+            raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
 
     def silent(self, seconds: float) -> bool:
         """Whether there was no line for so long."""
@@ -123,7 +130,8 @@ class Journal:
         """The files are whole."""
         self.close_bar()
         if self.board is not None:
-            self.board.close()  # type: ignore[no-untyped-call]
+            with suppress(OSError):  # a full disk has been named
+                self.board.close()
 
 
 def table(history: list[dict[str, float]]) -> str:

@@ -38,16 +38,7 @@ Key = tuple[str, str, str, str, str, int, str]
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One row, column and seed of a table in one profile.
-
-    Args:
-        plan: of the table.
-        name: of the column.
-        column: the column.
-        method: full name of the row.
-        seed: of the run and of the task.
-        profile: one of ``plan.profiles``.
-    """
+    """One row (``method``, in full), column (by ``name``) and seed of a table (``plan``) in one of its profiles."""
 
     plan: TablePlan
     name: str
@@ -96,11 +87,7 @@ class Cell:
         return own, data.load(self.column.on, execution.data_root) if self.column.on else own
 
     def check(self, splits: tuple[Splits, Splits]) -> None:
-        """Refuse data that the recipe cannot see, or the task cannot be scored on, before anything is trained.
-
-        Raises:
-            NotApplicableError: with the reason.
-        """
+        """Refuse data that the recipe cannot see, or the task cannot be scored on, with a ``NotApplicableError``."""
         own, on = splits
         self.recipe.views.channels(own.pretrain.channels)
         self.task.check(on)
@@ -127,18 +114,10 @@ class Cell:
         return None
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
-        """Read, resumed or computed, and stored.
-
-        Args:
-            execution: folders, devices and so on.
-            wait: for another program that computes the same run.
-            log: takes lines of progress.
-
-        Returns:
-            The stored result, or why the row cannot exist on this data set.
+        """The stored result, read, or resumed and computed; or why the row cannot exist on this data set.
 
         Raises:
-            MissingDataError: the pre-training data are not there; the message says where they were looked for.
+            MissingDataError: the data are not there; the message says where they were looked for.
             NonFiniteLossError: training diverged; nothing is stored.
             BusyError: another program computes this run, with ``wait=False``.
         """
@@ -157,7 +136,7 @@ class Cell:
         # of several processes the first decides: the others may look at files at another moment
         with run.locked(fabric, wait=wait, log=log):
             first = fabric.is_global_zero
-            answer = fabric.broadcast(self.stored(execution, splits) if first and execution.resume else None)
+            answer: Any = fabric.broadcast(self.stored(execution, splits) if first and execution.resume else None)
             if answer is None:
                 try:
                     answer = self._compute(run, splits[1], fabric, execution, log)

@@ -66,12 +66,9 @@ class Cluster:
 
 
 def workers(jobs: int | str, execution: Execution, count: int) -> int:
-    """How many cells run at a time.
+    """How many of ``count`` cells run at a time; one that takes several devices runs alone.
 
-    Args:
-        jobs: a number, or ``auto``: what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
-        execution: a cell that takes several devices runs alone.
-        count: cells in all.
+    ``auto`` is what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
     """
     argument, wanted = "jobs", jobs
     if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
@@ -88,18 +85,9 @@ def workers(jobs: int | str, execution: Execution, count: int) -> int:
 def run(
     missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
 ) -> dict[Cell, Answer]:
-    """Run cells, some at a time.
+    """Run cells, some at a time; those of one run are computed one after the other by one process.
 
-    Args:
-        missing: cells; those of one run are computed one after the other by one process.
-        execution: folders, devices and so on.
-        workers: cells at a time.
-        cluster: hands them to a cluster instead.
-        log: takes lines of progress.
-
-    Raises:
-        ContrastLabError: what the first failing cell says; the others are stopped in good order.
-        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
+    Where one fails, the others are stopped in good order, as after Ctrl-C: the state of every running cell is stored.
     """
     if not execution.one_process:
         if cluster is not None:

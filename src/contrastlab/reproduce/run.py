@@ -58,15 +58,7 @@ def fingerprint(splits: Splits) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """What decides a set of encoders.
-
-    Args:
-        recipe: the method, with the settings' overrides applied.
-        settings: of training; how encoders are scored does not matter here.
-        data: the pre-training data, as loaded.
-        seed: of weights, order, augmentation and draws.
-        root: folder of runs.
-    """
+    """What decides a set of encoders: a recipe with the settings' overrides applied, settings, data and a seed."""
 
     recipe: Recipe
     settings: Settings
@@ -111,11 +103,7 @@ class Run:
 
     @contextmanager
     def locked(self, fabric: Fabric, *, wait: bool, log: Log) -> Iterator[None]:
-        """One program computes a run at a time; of its processes the first holds the lock.
-
-        Raises:
-            BusyError: another program has it, with ``wait=False``.
-        """
+        """One program computes a run at a time, else ``BusyError``; of its processes the first holds the lock."""
         held = self.artefact.lock(wait=False) if fabric.is_global_zero else None
         if fabric.broadcast(fabric.is_global_zero and held is None):
             if not wait:
@@ -138,12 +126,7 @@ class Run:
         return record
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
-        """The trained encoders, one per stream, in evaluation mode.
-
-        Raises:
-            MissingDataError: the run is not finished.
-            CorruptFileError: the stored file is damaged, or is not the one that ``run.json`` speaks of.
-        """
+        """The trained encoders, one per stream, in evaluation mode, if they are those that ``run.json`` speaks of."""
         loaded = encoders.load(self, device)
         expected = self.record().get("encoder_checksum")  # of older runs there is none
         if expected not in (None, files.tensors_checksum(self.folder / FILE)):
@@ -174,12 +157,7 @@ class Run:
     ) -> Trained:  # fmt: skip
         """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
 
-        Args:
-            fabric: device, precision, processes; ``None`` is one CPU process.
-            resume: use artefact and checkpoint; ``False`` computes anew.
-            max_minutes: stop in good order after this time.
-            speed: switches that change no number.
-            log: takes lines of progress.
+        The arguments are those of :func:`contrastlab.pretrain.pretrain`.
         """
         fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.finished):
@@ -210,11 +188,7 @@ def _artefact(folder: Path) -> Artefact:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What the ``run.json`` of a folder says.
-
-    Raises:
-        CorruptFileError: it is damaged, or a newer version of this package wrote it.
-    """
+    """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
     record = _artefact(folder).read()
     wrong = sorted(record.keys() - _FIELDS)
     reason = f"{', '.join(wrong)}: no field of a record" if wrong else ""
@@ -241,11 +215,6 @@ def embed(
 
     Returns:
         ``[N, F]`` float32, the streams side by side.
-
-    Raises:
-        MissingDataError: no run is stored there.
-        ArgumentError: pictures of another form, or a run of sounds, videos or sentences.
-        NotApplicableError: pictures without the channels that the run's views need.
     """
     form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
     if not isinstance(images, Tensor):

@@ -55,12 +55,7 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
 
 
 def parse_target(target: str) -> tuple[str, str]:
-    """``("ring", "1")`` from ``ring/table1``.
-
-    Raises:
-        ArgumentError: a table or figure that only its notebook makes; the message names the notebook.
-        UnknownNameError: not a table with a protocol; with near matches.
-    """
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
     known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
     notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
     if target not in known and target in notebooks:
@@ -124,10 +119,6 @@ def table(
 
     Returns:
         One report for each column that was asked for, as one: see :class:`contrastlab.report.Report`.
-
-    Raises:
-        ContrastLabError: a name or argument that is not accepted; nothing has been run then.
-        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
     pool.refuse_in_worker()
     known_fields = [each.name for each in fields(Execution)]
