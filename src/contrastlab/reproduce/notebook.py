@@ -65,7 +65,7 @@ class ShownClaims:
 
 
 def printed(plan: TablePlan, form: str, **options: Any) -> str:
-    """The printed numbers of a table as the paper lays them out, in one of pandas' forms; empty where there are none."""
+    """The printed numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
     if plan.table not in papers.tables(plan.paper):
         return ""
     numbers = papers.published(plan.paper, plan.table)
