@@ -19,7 +19,7 @@ KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFIL
 NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-current-env
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
+.PHONY: help setup table1 test test-all lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
   bench mutants torture lowest wheel clean
 
 help: ## this list
@@ -41,6 +41,9 @@ table1: setup ## Table 1 of Conditional Negative Sampling on generated pictures,
 	@echo "On real images: papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10"
 
 test: setup lint types pairing unit notebooks chapters ## everything CI checks
+
+test-all: setup test ## make test, and what is too slow for every change
+	@$(ONE_THREAD) $(RUN) pytest -m nightly
 
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
