@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import checkpoint, keys, tasks
-from contrastlab.data.loading import (
-    WORKERS,
-    Crops,
-    Pictures,
-    Source,
-    Videos,
-    batches,
-    decoders,
-    place,
-    subset_order,
-)
+from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import lay_out
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
@@ -61,9 +52,6 @@ class Speed:
         fused: the optimiser step as one kernel.
         compile: ``torch.compile`` of the encoders, for one shape; the first step then takes long.
         workers: processes that decode a streaming set, for each process that trains; 0 decodes in that one.
-
-    Raises:
-        ArgumentError: a negative number of workers.
     """
 
     channels_last: bool = True
@@ -95,31 +83,20 @@ class Trained:
 
 
 def pretrain(
-    recipe: Recipe,
-    settings: Settings,
-    images: Source,
-    test: Source | None = None,
-    *,
-    seed: int = 0,
-    folder: str | Path | None = None,
-    fabric: Fabric | None = None,
-    resume: bool = True,
-    checkpoint_every: float = 60.0,
-    max_minutes: float | None = None,
-    speed: Speed | None = None,
-    log: Log | None = None,
-) -> Trained:
+    recipe: Recipe, settings: Settings, images: Source, test: Source | None = None, *, seed: int = 0,
+    folder: str | Path | None = None, fabric: Fabric | None = None, resume: bool = True, checkpoint_every: float = 60.0,
+    max_minutes: float | None = None, speed: Speed | None = None, log: Log | None = None,
+) -> Trained:  # fmt: skip
     """Train the encoders of ``recipe`` on unlabelled images.
 
     Args:
         recipe: the method; without keys (the random reference) the encoders come back as initialised.
-        settings: everything else.
+        settings: everything else; ``batch_size`` is that of all processes together.
         images: pre-training images; labels, where known, are used to watch 1-NN accuracy only.
         test: labelled images for that accuracy.
         seed: of weights, order, augmentation and draws.
         folder: for checkpoint, metrics (CSV and TensorBoard) and configuration; ``None`` keeps nothing.
-        fabric: device, precision, processes; ``None`` is one CPU process. ``settings.batch_size`` is that of
-            all processes together.
+        fabric: device, precision, processes; ``None`` is one CPU process.
         resume: continue from the folder's checkpoint; ``False`` starts anew.
         checkpoint_every: seconds between checkpoints, longer where one takes more than a second to write; one is also
             written at the end and on Ctrl-C.
@@ -127,9 +104,6 @@ def pretrain(
         speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
         log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
             a minute in a longer epoch; the default prints it.
-
-    Returns:
-        Encoders, history and times.
 
     Raises:
         NonFiniteLossError: with step and last checkpoint.
@@ -169,7 +143,7 @@ class _Loop:
         self.rank, self.world = keys.world()
         self.folder = None if folder is None else Path(folder)
         self.augmentation = modality(images).augmentation(settings)
-        self.device = fabric.device
+        self.device, self.source = fabric.device, images
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
         self.test = None if test is None else place(test, self.device)
@@ -294,12 +268,10 @@ class _Loop:
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it, but for the operations that RandAugment draws."""
         device, local = self.device, self.settings.batch_size // self.world
-        views = self.recipe.views.make(
-            pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
-        )
-        draws = BatchRandom(
-            generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
-        )  # fmt: skip
+        own = generator(self.seed, f"views/{self.rank}", self.step, device)
+        views = self.recipe.views.make(pixels, self.augmentation, own)
+        shared = generator(self.seed, "draws", self.step, device)
+        draws = BatchRandom(shared, self.rank * local, self.settings.batch_size)
         rows, total = self.row[numbers], self.steps * self.settings.epochs
         if self.settings.schedule == "linear":
             self.set_lr()
@@ -355,24 +327,20 @@ class _Loop:
         """1-NN of test images against the banks (vince, ring, LA), or against re-encoded images without one."""
         assert self.test is not None
         encoders = self.learner.network.encoders
-        how = {"batch_size": 512, "device": self.device}
+        encode = partial(
+            tasks.encode, encoders, self.recipe.views, self.augmentation, batch_size=512, device=self.device
+        )
         labels = self.all_labels[self.order.to(self.device)]
         known = labels >= 0
         if not bool(known.any()):
             return math.nan
         if self.learner.keys.row_per_item:
-            rows = nn.functional.normalize(
-                torch.cat([self.learner.keys.rows(i) for i in range(len(encoders))], 1), dim=1
-            )[known]
+            streams = [self.learner.keys.rows(i) for i in range(len(encoders))]
+            rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[known]
         else:
-            rows, _ = tasks.encode(
-                encoders, self.recipe.views, self.augmentation, self.images,
-                indices=self.order[known.cpu()], **how,  # type: ignore[arg-type]
-            )  # fmt: skip
+            rows, _ = encode(self.images, indices=self.order[known.cpu()])
         limit = subset_order(self.test.labels, self.settings.test_images, seed=0)
-        test, truth = tasks.encode(
-            encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
-        )  # fmt: skip
+        test, truth = encode(self.test, indices=limit)
         return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
 
     # -- files ----------------------------------------------------------------------------------
@@ -387,6 +355,7 @@ class _Loop:
             "recipe": self.recipe.identity(),
             "settings": self.settings.identity(),
             "images": getattr(self.images, "name", "images"),
+            "data": getattr(self.source, "fingerprint", ""),
             "seed": self.seed,
         }
 
@@ -413,7 +382,8 @@ class _Loop:
         if self.file is None or not seen[0]:
             return
         state = checkpoint.load(self.file, self.device)
-        if other := _differing(json.loads(state["config"]), json.loads(json.dumps(self.config()))):
+        mine = json.loads(json.dumps(self.config()))
+        if other := _differing({"data": mine["data"], **json.loads(state["config"])}, mine):  # older ones say no data
             raise ArgumentError(
                 f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"
                 " folder, or resume=False"
@@ -441,10 +411,7 @@ class _Loop:
 
 
 class _Saver:
-    """Listens to a loop and writes its checkpoint now and then; less often where that takes long.
-
-    A big bank on a slow disk takes long: then ``every`` seconds are as many times that long.
-    """
+    """Listens to a loop and writes its checkpoint every so many seconds; times those that writing it takes, if more."""
 
     def __init__(self, loop: _Loop, every: float) -> None:
         self.loop, self.every, self.pause, self.saved = loop, every, every, time.monotonic()
