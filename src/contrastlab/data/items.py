@@ -292,7 +292,7 @@ class Splits:
     @classmethod
     def of(cls, name: str, note: str, train: Any, test: Any) -> Splits:
         """A data set that is pre-trained on its training part."""
-        return Splits(name, train, train, test, note)
+        return cls(name, train, train, test, note)
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str) -> Splits:
