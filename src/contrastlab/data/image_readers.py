@@ -47,7 +47,7 @@ def _streamed(
 
 def _halves(name: str, pool: ImageSet | StreamedImages, rows: Sequence[Tensor], note: str) -> Splits:
     train, test = (renamed(pool.subset(r), f"{name}/{split}") for r, split in zip(rows, ("train", "test"), strict=True))
-    return Splits.of(name, note, train, test)
+    return Splits.of(name, train, test, note)
 
 
 def _held_out(name: str, pool: ImageSet | StreamedImages, note: str) -> Splits:
@@ -163,7 +163,7 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
                 f" another selection loads as 'folder:{folder}'."
             )
         parts.append(listing.streamed(f"{name}/{'train' if split == 'train' else 'test'}"))
-    return Splits.of(name, note, *parts)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
@@ -182,7 +182,7 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
         ImageSet(f"{name}/{split}", stack(threaded(decode, paths)), numbers, listing.classes).coloured()
         for split, paths, numbers in (("train", list(listing), listing.labels), ("test", held, labels))
     )
-    return Splits.of(name, note, train, test)
+    return Splits.of(name, train, test, note)
 
 
 def unlabelled(name: str, folder: Path, note: str) -> Splits:
@@ -258,7 +258,7 @@ def _load_torchvision(name: str, root: Path, download: bool) -> Splits:
     note = f"{title}, the distributed files read by torchvision"
     known = whole.labels >= 0
     if bool(known.all()):
-        return Splits.of(name, note, whole, test)
+        return Splits.of(name, whole, test, note)
     train = whole.subset(known.nonzero().flatten())
     return Splits(name, renamed(whole, f"{name}/train+unlabelled"), train, test, note)
 
@@ -343,7 +343,7 @@ def torchvision_files(
         labels = [label for source in sources for label in source._labels]
         marked = [corners[Path(path).stem] for path in paths] if boxes else None
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, sources[-1].classes, marked))
-    return Splits.of(name, note, *parts)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def birds(name: str, folder: Path, note: str) -> Splits:
@@ -381,7 +381,7 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
         number = {category["id"]: k for k, category in enumerate(categories)}
         paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
-    return Splits.of(name, note, *parts)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2) -> tuple[int, int, int, int]:
@@ -418,7 +418,7 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
             parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
         else:
             parts.append(crops)
-    return Splits.of(name, note, *parts)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits:

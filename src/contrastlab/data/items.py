@@ -290,7 +290,7 @@ class Splits:
                 raise reject(argument, part, "at least one item, and a label for every item")
 
     @classmethod
-    def of(cls, name: str, note: str, train: Any, test: Any) -> Splits:
+    def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
         """A data set that is pre-trained on its training part."""
         return cls(name, train, train, test, note)
 
@@ -298,7 +298,7 @@ class Splits:
     def held_out(cls, name: str, pool: Any, note: str) -> Splits:
         """A stratified 80/20 split of ``pool``."""
         kept, held = hold_out(pool.labels, name=name, classes=pool.classes)
-        return cls.of(name, note, pool.subset(kept), pool.subset(held))
+        return cls.of(name, pool.subset(kept), pool.subset(held), note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""

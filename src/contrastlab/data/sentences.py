@@ -287,4 +287,4 @@ def similarity(name: str, root: Path, note: str) -> Splits:
     if 0 < count < 3108:
         notes.append(f"STS12 without MSRvid: {count:,} of 3,108 pairs")
     train, test = pairs(f"{name}/dev", {"STS-B": dev}), pairs(f"{name}/test", present)
-    return Splits.of(name, "; ".join(notes), train, test)
+    return Splits.of(name, train, test, "; ".join(notes))

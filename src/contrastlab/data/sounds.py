@@ -174,7 +174,7 @@ def sound_files(
         return Splits.held_out(name, _files(name, folder, paths, classes, words), note)
     rows = [[k for k, test in enumerate(tested) if test == part] for part in (False, True)]
     train, test = (_files(name, folder, [paths[k] for k in r], classes, [words[k] for k in r]) for r in rows)
-    return Splits.of(name, note, train, test)
+    return Splits.of(name, train, test, note)
 
 
 def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
@@ -191,7 +191,7 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
         _files(name, folder, [row["path"] for row in part], classes, [row[column] for row in part])
         for part in (rows["train"] + rows["valid"], rows["test"])
     )
-    return Splits.of(name, note, train, test)
+    return Splits.of(name, train, test, note)
 
 
 @lru_cache(maxsize=1)
@@ -225,7 +225,7 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
     pool = WaveSet(name, waves, labels, tuple(known if classes == "speaker" else "0123456789"), 8000)
     test = torch.tensor([speaker in known[-2:] for speaker in speakers]) if unheard else takes < 5
     train, held = (pool.subset(part.nonzero()[:, 0]) for part in (~test, test))
-    return Splits.of(name, note.format(unheard=" and ".join(known[-2:])), train, held)
+    return Splits.of(name, train, held, note.format(unheard=" and ".join(known[-2:])))
 
 
 def load_waves(name: str, location: str) -> Splits:

@@ -279,7 +279,7 @@ def tracks(name: str, path: Path, note: str) -> Splits:
     flow = cached_tvl1(frames, _TRACK_BOUND)
     pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
     kept, held = hold_out(pool.labels, name=name, classes=table.classes, item="track")
-    return Splits.of(name, note, pool.subset(kept), pool.subset(held))
+    return Splits.of(name, pool.subset(kept), pool.subset(held), note)
 
 
 _Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
