@@ -13,7 +13,7 @@ from torch import nn
 from contrastlab import encoders, keys, methods, papers
 from contrastlab.encoders import vit
 from contrastlab.errors import ArgumentError, MissingExtraError
-from contrastlab.keys import predictor
+from contrastlab.keys import batch
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
@@ -100,7 +100,7 @@ def test_a_missing_timm_names_its_extra(monkeypatch) -> None:
 
 
 def test_layers_of_head_and_predictor_are_those_of_moco_v3() -> None:
-    layers = list(predictor.normed_layers(5, 7, 7, 3))
+    layers = list(batch.normed_layers(5, 7, 7, 3))
     assert [type(layer).__name__ for layer in layers] == ["Linear", "BatchNorm1d", "ReLU"] * 2 + [
         "Linear",
         "BatchNorm1d",

@@ -19,7 +19,7 @@ from contrastlab import errors
 from contrastlab.encoders import alexnet, caffenet, resnets, scene, small, vit
 from contrastlab.encoders.base import Stem
 from contrastlab.encoders.decoder import Decoder
-from contrastlab.keys.predictor import normed_layers
+from contrastlab.keys.batch import normed_layers
 
 Head = Literal["linear", "mlp", "moco_v3"]
 

@@ -123,10 +123,10 @@ class Learner(nn.Module):
         return Step(loss, terms, tuple(self.recipe.positives.stored(keys) for keys in fresh))
 
     def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
-        """The same keys, told apart from a second kind of queries, one of each stream."""
+        """The same keys, contrasted with a second kind of queries, one of each stream."""
         queries, part = self.keys.queries(self._forward, views), self.recipe.views
         return [
-            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])
+            replace(direction, query=queries[part.key_stream(q % len(views), k % len(views))])
             for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
         ]
 

@@ -61,7 +61,7 @@ class Views(Part):
         """What the losses of the kinds of queries are multiplied with; those of a second kind lie behind the others."""
         return (1.0,)
 
-    def asks_as(self, query: int, key: int) -> int:
+    def key_stream(self, query: int, key: int) -> int:
         """The stream whose queries of a second kind are told apart from the keys of ``key``, beside ``query``'s."""
         return key
 

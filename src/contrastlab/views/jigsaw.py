@@ -87,7 +87,7 @@ class Jigsaw(Views):
         """Area of the further crop, as a fraction of the picture's."""
         return (PUZZLE_SCALE,)
 
-    def asks_as(self, query: int, key: int) -> int:
+    def key_stream(self, query: int, key: int) -> int:
         """The stream whose patches are told apart from the keys of stream ``key``, where ``query`` has that pair."""
         return key if self.against == "own" else query
 
