@@ -7,7 +7,7 @@ Across processes every update is gathered first, in rank order: N processes hold
 same global batch holds.
 """
 
-from contrastlab.keys.bank import Bank, BankState, MemoryBank, unit_rows
+from contrastlab.keys.bank import Bank, BankState, MemoryBank
 from contrastlab.keys.base import (
     Batch,
     Direction,
@@ -22,38 +22,12 @@ from contrastlab.keys.base import (
     momentum_update,
     world,
 )
-from contrastlab.keys.batch import InBatch, InBatchState, Prototypes, PrototypesState
-from contrastlab.keys.maps import Locations, LocationsState, Pixels, PixelsState
-from contrastlab.keys.queue import KeyQueue, Queue, QueueState, in_groups, local_groups
+from contrastlab.keys.batch import InBatch, Prototypes
+from contrastlab.keys.maps import Locations, Pixels
+from contrastlab.keys.queue import KeyQueue, Queue
 
 __all__ = [
-    "Bank",
-    "BankState",
-    "Batch",
-    "Direction",
-    "Embed",
-    "InBatch",
-    "InBatchState",
-    "KeyQueue",
-    "KeyState",
-    "Keys",
-    "Locations",
-    "LocationsState",
-    "MemoryBank",
-    "Network",
-    "Pixels",
-    "PixelsState",
-    "Prototypes",
-    "PrototypesState",
-    "Queue",
-    "QueueState",
-    "Setup",
-    "embed",
-    "gather",
-    "gather_with_gradient",
-    "in_groups",
-    "local_groups",
-    "momentum_update",
-    "unit_rows",
-    "world",
-]
+    "Bank", "BankState", "Batch", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys", "Locations",
+    "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather", "gather_with_gradient",
+    "momentum_update", "world",
+]  # fmt: skip

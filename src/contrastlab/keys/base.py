@@ -86,20 +86,22 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a state is made from.
+    """What a network and a state are made from.
 
     Args:
         encoders: one per stream, as initialised.
-        pairs: ordered (query stream, key stream), those of the views.
+        views: of the recipe.
         items: number of pre-training items N.
+        classes: of the pre-training items.
         dim: d.
-        generator: draws initial keys (CPU).
+        generator: draws initial weights and keys (CPU).
         k_means: clusters and runs that other parts ask for; (0, 0) for none.
     """
 
     encoders: nn.ModuleList
-    pairs: tuple[tuple[int, int], ...]
+    views: Any
     items: int
+    classes: int
     dim: int
     generator: torch.Generator
     k_means: tuple[int, int] = (0, 0)
@@ -162,7 +164,7 @@ class KeyState(nn.Module):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.directions = setup.pairs
+        self.directions = setup.views.pairs
         self.slow = None
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
@@ -233,19 +235,9 @@ class Keys(Part):
                 f" given: {given.views!r}",
             )
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> Network:
-        """What gradients reach: the encoders, and whatever else these keys train.
-
-        Args:
-            encoders: one per stream.
-            views: of the recipe.
-            classes: of the pre-training set.
-            dim: d.
-            generator: draws initial weights (CPU).
-        """
-        return Network(encoders)
+    def network(self, setup: Setup) -> Network:
+        """What gradients reach: the encoders, and whatever else these keys train."""
+        return Network(setup.encoders)
 
     def state(self, setup: Setup) -> KeyState:
         """The keys of one run."""

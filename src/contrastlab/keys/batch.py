@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -60,14 +60,12 @@ class InBatch(Keys):
         if self.against == "within":
             yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> Network:
+    def network(self, setup: Setup) -> Network:
         """The encoders, and the predictor where there is one."""
         if self.predictor is None:
-            return Network(encoders)
-        with fixed(int(torch.randint(2**31, (), generator=generator))):
-            return Predicting(encoders, normed_layers(dim, self.predictor, dim))
+            return Network(setup.encoders)
+        with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
+            return Predicting(setup.encoders, normed_layers(setup.dim, self.predictor, setup.dim))
 
     def state(self, setup: Setup) -> InBatchState:
         """Nothing stored; a momentum encoder where the choice has one."""
@@ -91,7 +89,7 @@ class InBatchState(KeyState):
         self.momentum = choice.momentum
         alone = len(setup.encoders) == 1
         self.against = choice.against if alone else "across"
-        pairs = ((0, 1), (1, 0)) if alone else setup.pairs
+        pairs = ((0, 1), (1, 0)) if alone else setup.views.pairs
         self.directions = tuple((q, k) for q, k in pairs if choice.symmetric or q < k)
         if choice.momentum is not None:
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
@@ -161,13 +159,12 @@ class Prototypes(Keys):
     bounds_information = False  # the keys are no samples
     latex = r"\text{a learnt vector per class}"
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> Network:
+    def network(self, setup: Setup) -> Network:
         """The encoders, and a vector ``[classes, dim]`` for each class, of squared length one on average."""
-        if classes < 2:
-            raise reject("classes", classes, "at least 2 classes for the supervised reference")
-        return Network(encoders, nn.Parameter(torch.randn(classes, dim, generator=generator) / math.sqrt(dim)))
+        if setup.classes < 2:
+            raise reject("classes", setup.classes, "at least 2 classes for the supervised reference")
+        vectors = torch.randn(setup.classes, setup.dim, generator=setup.generator) / math.sqrt(setup.dim)
+        return Network(setup.encoders, nn.Parameter(vectors))
 
     def state(self, setup: Setup) -> PrototypesState:
         """Nothing but the learnt vectors, which belong to the network."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,11 +53,9 @@ class Locations(Keys):
         """One: query and key are layers of encoders of the same crop."""
         return 1
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> LocationNetwork:
+    def network(self, setup: Setup) -> LocationNetwork:
         """Encoders whose maps are read, too."""
-        return LocationNetwork(encoders, self.block)
+        return LocationNetwork(setup.encoders, self.block)
 
     def state(self, setup: Setup) -> LocationsState:
         """Nothing stored."""
@@ -138,13 +135,12 @@ class Pixels(Keys):
             f"{self!r} has no negatives, so objective must be Likelihood(); given: {given.objective!r}",
         )
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> PredictionNetwork:
+    def network(self, setup: Setup) -> PredictionNetwork:
         """The encoder, and a decoder for each target."""
-        with fixed(int(torch.randint(2**31, (), generator=generator))):
-            decoders = [encoders[0].decoder(c, self.width, skips=False) for c in views.target_channels]  # type: ignore[operator]
-        return PredictionNetwork(encoders, nn.ModuleList(decoders))
+        first, channels = setup.encoders[0], setup.views.target_channels
+        with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
+            decoders = [first.decoder(c, self.width, skips=False) for c in channels]  # type: ignore[operator]
+        return PredictionNetwork(setup.encoders, nn.ModuleList(decoders))
 
     def state(self, setup: Setup) -> PixelsState:
         """Nothing stored."""
@@ -175,7 +171,7 @@ class PixelsState(KeyState):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.streams = len(setup.encoders)
-        self.directions = setup.pairs[:1]
+        self.directions = setup.views.pairs[:1]
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         r"""One direction, from the first view to the targets; what is NaN in a target is not asked for.

@@ -147,9 +147,7 @@ def local_groups(groups: int) -> int:
     return max(1, groups // count)
 
 
-def in_groups(
-    encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator
-) -> Tensor:
+def in_groups(encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator) -> Tensor:
     """``encode`` of this process's ``[B, …]`` views in shuffled groups: batch-norm sees one at a time (MoCo).
 
     Args:
