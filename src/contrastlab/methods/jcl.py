@@ -38,8 +38,8 @@ def rows() -> Iterator[Recipe]:
     )  # fmt: skip
     # Figure 2: one number changed at a time.
     for count in (2, 9):
-        parts = {"views": Augmented(1 + count), "positives": Joint(count, 4.0)}
-        yield jcl.row(f"jcl/keys{count}", f"JCL, M' = {count}", **parts)
+        views, positives = Augmented(1 + count), Joint(count, 4.0)
+        yield jcl.row(f"jcl/keys{count}", f"JCL, M' = {count}", views=views, positives=positives)
     for strength in (0.0, 1.0, 10.0):
         note = "The mean key alone: what is left of JCL without its covariance." if not strength else ""
         yield jcl.row(f"jcl/lambda{strength:g}", f"JCL, λ = {strength:g}", note, positives=Joint(5, strength))
