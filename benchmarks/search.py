@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from search_spaces import SEARCHES, Search
 
+from contrastbook.evidence import searches
 from contrastlab import data, files, methods, papers, tasks
 from contrastlab.data import Splits
 from contrastlab.data.annotated import AnnotatedSplits
@@ -31,7 +32,6 @@ from contrastlab.data.modalities import modality
 from contrastlab.errors import NonFiniteLossError
 from contrastlab.pretrain import cpu_fabric, pretrain
 from contrastlab.provenance import provenance
-from contrastlab.report import searches
 from contrastlab.reproduce import Run
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.where import Where

@@ -30,7 +30,7 @@ def package_files(root: Path = ROOT) -> set[str]:
     """What the wheel must hold beside the package's metadata: files of ``src``, results, notebooks."""
     source = {
         p.relative_to(root / "src").as_posix()
-        for p in (root / "src" / "contrastlab").rglob("*")
+        for p in (root / "src").glob("contrast*/**/*")
         if p.is_file() and "__pycache__" not in p.parts
     }
     results = {

@@ -27,9 +27,9 @@ out_dir: str = "runs"  # new results, from the project's root
 # %% tags=["hide-cell"]
 import pandas as pd
 
-from contrastlab.figures import tables as draw
+from contrastbook.figures import tables as draw
+from contrastbook.studies import children, crosses
 from contrastlab.reproduce import notebook
-from contrastlab.studies import children, crosses
 
 nb = notebook.study("crosses", globals())
 pd.options.display.max_colwidth = None

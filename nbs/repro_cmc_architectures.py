@@ -20,8 +20,8 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | paper
 # %% tags=["hide-cell"]
 import torch
 
+from contrastbook.figures import architecture
 from contrastlab import encoders, papers
-from contrastlab.figures import architecture
 from contrastlab.reproduce import notebook
 from contrastlab.views import Channels
 

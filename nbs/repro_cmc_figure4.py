@@ -29,10 +29,10 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import torch
 
+from contrastbook.figures import scenes
+from contrastbook.studies import scene_pictures
 from contrastlab import data, methods
-from contrastlab.figures import scenes
 from contrastlab.reproduce import notebook
-from contrastlab.studies import scene_pictures
 
 nb = notebook.open("cmc", "figure4", globals())
 

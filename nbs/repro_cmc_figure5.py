@@ -31,10 +31,10 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import pandas as pd
 
+from contrastbook.figures import view_information as draw
+from contrastbook.studies import shared_information
 from contrastlab import methods
-from contrastlab.figures import view_information as draw
 from contrastlab.reproduce import notebook
-from contrastlab.studies import shared_information
 
 nb = notebook.open("cmc", "figure5", globals())
 

@@ -22,8 +22,8 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | first
 import pandas as pd
 import torch
 
+from contrastbook.figures import architecture
 from contrastlab import encoders
-from contrastlab.figures import architecture
 from contrastlab.reproduce import notebook
 
 nb = notebook.study("cmc_tables10_11", globals(), profiles=("smoke", "first", "laptop", "paper"))

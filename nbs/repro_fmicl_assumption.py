@@ -32,13 +32,13 @@ out_dir: str = "runs"  # encoders, from the project's root
 import pandas as pd
 import torch
 
+from contrastbook.figures import panels
+from contrastbook.studies import fmicl_figure1 as study
 from contrastlab import data
 from contrastlab.data.loading import subset_order
-from contrastlab.figures import panels
 from contrastlab.methods import get
 from contrastlab.pretrain import cpu_fabric
 from contrastlab.reproduce import Run, notebook
-from contrastlab.studies import fmicl_figure1 as study
 
 torch.set_num_threads(1)
 nb = notebook.open("fmicl", 2, globals())

@@ -32,10 +32,10 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
+from contrastbook.figures import tables as draw
+from contrastbook.studies import collapse, rankings
 from contrastlab import methods
-from contrastlab.figures import tables as draw
 from contrastlab.reproduce import notebook
-from contrastlab.studies import collapse, rankings
 
 nb = notebook.open("fmicl", (2, 10), globals())
 

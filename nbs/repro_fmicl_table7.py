@@ -21,8 +21,8 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | lapto
 # %% tags=["hide-cell"]
 import pandas as pd
 
+from contrastbook.studies import printed_settings
 from contrastlab.reproduce import notebook
-from contrastlab.studies import printed_settings
 
 nb = notebook.study("fmicl_table7", globals())
 pd.options.display.max_colwidth = None

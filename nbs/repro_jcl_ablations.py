@@ -31,11 +31,11 @@ import math
 import pandas as pd
 import torch
 
+from contrastbook.figures import tables as draw
+from contrastbook.studies import joint_keys
+from contrastbook.theory import joint
 from contrastlab import methods, papers
-from contrastlab.figures import tables as draw
 from contrastlab.reproduce import notebook
-from contrastlab.studies import joint_keys
-from contrastlab.theory import joint
 
 nb = notebook.open("jcl", "figure2", globals())
 pd.options.display.max_colwidth = None

@@ -28,10 +28,10 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import torch
 
+from contrastbook.figures import tables as draw
+from contrastbook.studies import joint_keys
 from contrastlab import methods
-from contrastlab.figures import tables as draw
 from contrastlab.reproduce import notebook
-from contrastlab.studies import joint_keys
 
 nb = notebook.open("jcl", 1, globals())
 

@@ -29,8 +29,8 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import pandas as pd
 
+from contrastbook.studies import trafficsign
 from contrastlab.reproduce import notebook
-from contrastlab.studies import trafficsign
 
 nb = notebook.open("ring", 3, globals())
 

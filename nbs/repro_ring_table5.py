@@ -28,10 +28,10 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 from IPython.display import display
 
+from contrastbook.figures import tables as draw
+from contrastbook.studies import epoch_time
 from contrastlab import methods, papers, results
-from contrastlab.figures import tables as draw
 from contrastlab.reproduce import notebook
-from contrastlab.studies import epoch_time
 
 nb = notebook.open("ring", ("5b", "5d", 1), globals())
 

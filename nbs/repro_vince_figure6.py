@@ -34,9 +34,9 @@ import pandas as pd
 import torch
 from IPython.display import Markdown, display
 
-from contrastlab.figures import panels
+from contrastbook.figures import panels
+from contrastbook.studies import peaks, vince_figure6
 from contrastlab.reproduce import notebook
-from contrastlab.studies import peaks, vince_figure6
 
 torch.set_num_threads(1)
 nb = notebook.study("vince_figure6", globals(), profiles=tuple(vince_figure6.PROFILES))

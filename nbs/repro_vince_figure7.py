@@ -30,9 +30,9 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastlab.figures import turned as draw
+from contrastbook.figures import turned as draw
+from contrastbook.studies import turned
 from contrastlab.reproduce import notebook
-from contrastlab.studies import turned
 
 nb = notebook.open("vince", "figure7", globals())
 

@@ -28,11 +28,11 @@ out_dir: str = "runs"  # new results, from the project's root
 import pandas as pd
 import torch
 
+from contrastbook.figures.panels import by_percent
+from contrastbook.studies import looseness, verdicts, vince_table3
+from contrastbook.theory import gaussians
 from contrastlab import papers
-from contrastlab.figures.panels import by_percent
 from contrastlab.reproduce import notebook
-from contrastlab.studies import looseness, verdicts, vince_table3
-from contrastlab.theory import gaussians
 
 torch.set_num_threads(1)
 nb = notebook.study("vince_table3", globals(), profiles=tuple(vince_table3.PROFILES))

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import size
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "contrastlab"
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -15,8 +17,6 @@ ROOMS = [
     for line in re.search(r"\| room \| .*?\n\n", TEXT, re.S)[0].strip().splitlines()[2:]  # type: ignore[index]
     for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])
 ]
-SITTING = 350
-"""Lines of a file that one reads at a sitting."""
 
 
 def modules() -> Iterator[tuple[Path, str]]:
@@ -54,13 +54,23 @@ def test_a_room_imports_from_rooms_above_it_only() -> None:
     assert not wrong
 
 
-def test_a_long_file_says_why_it_is_long() -> None:
-    silent = []
-    for path, _ in modules():
-        text = path.read_text(encoding="utf-8")
-        if text.count("\n") > SITTING and "long because" not in (ast.get_docstring(ast.parse(text)) or ""):
-            silent.append(f"{path.relative_to(PACKAGE)}: {text.count(chr(10))} lines")
-    assert not silent
+def test_the_core_does_not_import_the_book() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path, _ in modules()
+        for name in imported(ast.parse(path.read_text(encoding="utf-8")))
+        if name.startswith("contrastbook")
+    ]
+    assert not wrong
+
+
+def test_no_room_is_larger_than_its_budget() -> None:
+    over = [
+        f"{rooms}: {lines} lines, {code} of code; at most {most} and {most_code}"
+        for rooms, lines, code, most, most_code in size.report()
+        if lines > most or (most_code is not None and code > most_code)
+    ]
+    assert not over
 
 
 def test_tests_that_promises_name_exist() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from contrastbook.figures import atlas
 from contrastlab import __main__, methods, papers, reproduce, results
 from contrastlab.errors import UnknownNameError
-from contrastlab.figures import atlas
 
 STORED = results.find(Path(__file__).parents[1] / "results")
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from contrastlab.report import bound
+from contrastbook.evidence import bound
 from test_report import result
 
 

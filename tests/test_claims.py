@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 import torch
 
+from contrastbook.evidence import claims, inference
 from contrastlab import __main__ as command
 from contrastlab import methods, papers, results
 from contrastlab.errors import ArgumentError
-from contrastlab.report import claims, inference
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from contrastbook.evidence import curves
 from contrastlab import papers
-from contrastlab.report import curves
 from test_report import PLAN, result
 
 COLUMN = PLAN.select("cifar10")["cifar10"]

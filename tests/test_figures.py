@@ -8,9 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from contrastlab import divergences, figures
+from contrastbook import figures
+from contrastbook.figures import widgets
+from contrastlab import divergences
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.figures import widgets
 
 
 def said(figure: go.Figure | go.Frame) -> str:

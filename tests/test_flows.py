@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional as F
 from zuko.flows import Flow
 
-from contrastlab.errors import ArgumentError, NonFiniteLossError
-from contrastlab.theory import flows
-from contrastlab.theory.flows import (
+from contrastbook.theory import flows
+from contrastbook.theory.flows import (
     fit,
     log_sphere_area,
     log_von_mises_fisher,
@@ -19,6 +18,7 @@ from contrastlab.theory.flows import (
     stereographic,
     von_mises_fisher,
 )
+from contrastlab.errors import ArgumentError, NonFiniteLossError
 
 PRIORS = ("gaussian", "uniform")
 

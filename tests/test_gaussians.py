@@ -10,8 +10,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import ncx2, norm
 from sklearn.isotonic import IsotonicRegression
 
+from contrastbook.theory import gaussians
 from contrastlab.errors import ArgumentError
-from contrastlab.theory import gaussians
 from contrastlab.theory.toys import JointGaussian
 
 MI = gaussians.information()

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
+from contrastbook.evidence import inference
+from contrastbook.evidence.inference import LOOKS, Decision, Difference, decide, verdict
 from contrastlab.errors import ArgumentError
-from contrastlab.report import inference
-from contrastlab.report.inference import LOOKS, Decision, Difference, decide, verdict
 
 A, B = [52.1, 53.4, 51.7, 52.9, 53.0], [50.2, 52.0, 51.9, 51.1]
 

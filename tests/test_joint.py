@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from contrastbook.theory import joint
 from contrastlab.errors import ArgumentError
 from contrastlab.methods import get
 from contrastlab.objectives import multi_key_info_nce
-from contrastlab.theory import joint
 
 GRID = list(
     itertools.product((0.2, 0.8), (0.0, 0.005, 0.02), (math.log(4), math.log(64), math.log(65536)), (0.07, 0.2))

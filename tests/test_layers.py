@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from contrastbook.figures import architecture
 from contrastlab import encoders, errors, papers, tasks
 from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.encoders import alexnet
-from contrastlab.figures import architecture
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
 from contrastlab.views import Split

@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from contrastbook.figures import COLOURS, panels
+from contrastbook.studies import fmicl_figure1, read, verdicts, vince_figure6, vince_table3
 from contrastlab.errors import UnknownNameError
-from contrastlab.figures import COLOURS, panels
-from contrastlab.studies import fmicl_figure1, read, verdicts, vince_figure6, vince_table3
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -11,7 +11,7 @@ import pytest
 from plotly import graph_objects as go
 from plotly import io, offline
 
-from contrastlab.figures import sliding
+from contrastbook.figures import sliding
 
 pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
 BOOK = Path(__file__).parents[1] / "book"

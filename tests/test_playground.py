@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab import divergences, errors, figures, keys, methods, negatives, objectives, positives, schedules, views
+from contrastbook import figures
+from contrastbook.figures import playground
+from contrastbook.figures.playground import CHOICES, PRESETS, STOPS, State
+from contrastlab import divergences, errors, keys, methods, negatives, objectives, positives, schedules, views
 from contrastlab.candidates import Candidates
-from contrastlab.figures import playground
-from contrastlab.figures.playground import CHOICES, PRESETS, STOPS, State
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.theory import exact

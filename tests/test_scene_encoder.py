@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from contrastbook.figures import architecture
 from contrastlab import encoders, papers
-from contrastlab.figures import architecture
 from contrastlab.views import Channels
 
 PRINTED = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value", sort=False)

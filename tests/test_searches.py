@@ -12,12 +12,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from contrastbook.evidence import searches
 from contrastlab import data, methods, papers, results
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.papers.profiles import UNSEARCHED
-from contrastlab.report import searches
 from contrastlab.settings import Settings
 from contrastlab.tasks.dense.families import Masks
 from test_report import result

@@ -23,14 +23,15 @@ from matplotlib.cbook import is_math_text
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from PIL import Image
 
+from contrastbook import evidence
+from contrastbook.figures import atlas, found, scenes, senses, thumbnails, widgets
+from contrastbook.studies import Study
 from contrastlab import __main__, data, doctor, encoders, escape, report, results
 from contrastlab.data import limits
-from contrastlab.data.clips import videos
+from contrastlab.data import videos
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
-from contrastlab.figures import atlas, found, scenes, senses, thumbnails, widgets
 from contrastlab.report import Unavailable
 from contrastlab.reproduce import notebook
-from contrastlab.studies import Study
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]
@@ -194,12 +195,12 @@ def test_a_name_in_a_report_is_shown_to_the_letter(name: str) -> None:
 def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def claims(of: str) -> pd.DataFrame:
         made = [result(row, 0, 60.0, dataset="cifar10") for row in ("ring/ir", "ring/iring")]
-        return report.claims.frame(made, [PLAN]).assign(column=of, claim=of)
+        return evidence.claims.frame(made, [PLAN]).assign(column=of, claim=of)
 
     nasty, plain = claims(name), claims(PLAIN)
-    same_page(report.claims.html(nasty), report.claims.html(plain), name)
-    forest = report.claims.forest(nasty)
-    same_page(report.image(forest), report.image(report.claims.forest(plain)), name)
+    same_page(evidence.claims.html(nasty), evidence.claims.html(plain), name)
+    forest = evidence.claims.forest(nasty)
+    same_page(report.image(forest), report.image(evidence.claims.forest(plain)), name)
     assert not any(is_math_text(tick.get_text()) for tick in forest.axes[0].get_yticklabels())
 
     first = next(iter(report.matrix.__globals__["papers"].catalogue()))

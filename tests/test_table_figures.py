@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from contrastbook.figures import tables
+from contrastbook.studies import children, collapse, crosses, epoch_time, joint_keys, negative_weight, score_domains
+from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import papers, report, results
-from contrastlab.figures import tables
 from contrastlab.report import Estimate
-from contrastlab.studies import children, collapse, crosses, epoch_time, joint_keys, negative_weight, score_domains
-from contrastlab.studies.joint_keys import SAID_GOOD, ViewStatistics
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
-from contrastlab import figures
+from contrastbook import figures
+from contrastbook.figures.thumbnails import EDGE, HEIGHT, WIDTH, cards, thumbnail
 from contrastlab.errors import ArgumentError
-from contrastlab.figures.thumbnails import EDGE, HEIGHT, WIDTH, cards, thumbnail
 
 NAME = "{http://www.w3.org/2000/svg}"
 

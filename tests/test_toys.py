@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from contrastlab import studies
+from contrastbook import studies
 from contrastlab.errors import ArgumentError, CorruptFileError
 from contrastlab.theory.toys import JointGaussian, shifted, spirals
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from contrastlab import checkpoint, data, results, studies, tasks
+from contrastbook import studies
+from contrastlab import checkpoint, data, results, tasks
 from contrastlab.data.clips import flow
 from contrastlab.errors import ContrastLabError
 from contrastlab.pretrain import pretrain

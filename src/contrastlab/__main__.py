@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -85,9 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--profile", help="default: that of the best evidence that is stored")
     show.add_argument("--results", action="append", help=RESULTS_HELP)
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
-    claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
-    claims.add_argument("--results", action="append", help=RESULTS_HELP)
-    claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
     commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
     commands.add_parser("methods", help="list the recipes")
     copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
@@ -99,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     stored = commands.add_parser("encoders", help="list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
+    for point in entry_points(group="contrastlab.commands"):
+        point.load()(commands)
     for command in commands.choices.values():  # before the command and after it
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="as before the command")
         command.set_defaults(refuse=command.error)
@@ -118,11 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        chosen = {
-            "claims": _claims, "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run,
-            "doctor": _doctor, "notebook": _notebook,
+        own = {
+            "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run, "doctor": _doctor,
+            "notebook": _notebook,
         }  # fmt: skip
-        chosen[args.command](args)
+        (own.get(args.command) or args.action)(args)
     except ContrastLabError as error:
         if args.debug:
             raise
@@ -160,32 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
+def result_folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
     """The folders that are asked for, which must exist, or the usual ones, which need not."""
     for folder in given or ():
         if not Path(folder).is_dir():
             raise reject(argument, folder, "a folder that exists")
     return given or FOLDERS
-
-
-def _claims(args: argparse.Namespace) -> None:
-    import pandas as pd
-
-    from contrastlab import report, results
-
-    if args.out is not None:
-        report.claims.check_path(args.out)
-    lines = report.claims.frame(results.find(_folders("results", args.results)))
-    for line in lines[lines["gain"].notna()].to_dict("records"):
-        ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
-        print(
-            f"{report.claims.table_of(line)}, {report.claims.column_of(line)}, {line['profile']}: {line['claim']}"
-            f" published {report.claims.published(line)}, measured {line['gain']:+.2f}{ends};"
-            f" {report.claims.sentence(line)}"
-        )
-    print(f"{int((lines['verdict'] == 'not run').sum())} claims have no run.")
-    if args.out is not None:
-        print("Written:", *report.claims.write(lines, args.out))
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -207,7 +187,7 @@ def _methods(args: argparse.Namespace) -> None:
 def _encoders(args: argparse.Namespace) -> None:
     from contrastlab import reproduce
 
-    for folder, record in reproduce.records(_folders("out", args.out)):
+    for folder, record in reproduce.records(result_folders("out", args.out)):
         method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
@@ -231,7 +211,7 @@ def _notebook(args: argparse.Namespace) -> None:
 def _show(args: argparse.Namespace) -> None:
     from contrastlab import methods, papers, report, reproduce, results
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), _folders("results", args.results)
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), result_folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
     most = next(iter((*report.best_first(known), *known)), None)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from contrastlab.papers import PAPERS, ledger
+from contrastbook import ledger
+from contrastlab.papers import PAPERS
 
-NUMBERS = Path(ledger.__file__).with_name("numbers.json")
+NUMBERS = Path(ledger.__file__).parent / "statements/numbers.json"
 Stated = Callable[..., None]
 
 

@@ -24,12 +24,12 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from test_jcl import excess
 
+from contrastbook import ledger
 from contrastlab import divergences
-from contrastlab.papers import ledger
 from contrastlab.theory import exact
 
 ROUNDING = 1e-7
-STORED = Path(ledger.__file__).with_name("searches.json")
+STORED = Path(ledger.__file__).parent / "statements/searches.json"
 DIVERGENCES = [divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")]
 
 

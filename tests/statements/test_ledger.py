@@ -12,9 +12,9 @@ import draws
 import pytest
 from pydantic import ValidationError
 
+from contrastbook import ledger
 from contrastlab import papers
 from contrastlab.errors import UnknownNameError
-from contrastlab.papers import ledger
 
 HERE = Path(__file__).parent
 
@@ -53,7 +53,7 @@ def test_a_full_run_draws_the_cases_that_are_counted(monkeypatch):
 
 
 def test_a_number_in_a_text_is_stored_and_a_stored_number_is_in_a_text():
-    stored = json.loads((Path(ledger.__file__).with_name("numbers.json")).read_text(encoding="utf-8"))
+    stored = json.loads((Path(ledger.__file__).parent / "statements/numbers.json").read_text(encoding="utf-8"))
     shown = {}
     for paper in papers.PAPERS:
         for key, entry in ledger._texts(paper).items():

@@ -13,7 +13,8 @@ from draws import above, lively, many, one_by_one, problems, some
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrastlab import candidates, negatives, objectives, papers, studies
+from contrastbook import studies
+from contrastlab import candidates, negatives, objectives, papers
 from contrastlab.theory import exact
 
 EXACT = 1e-10

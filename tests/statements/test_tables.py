@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
+from contrastbook import ledger
 from contrastlab import papers
-from contrastlab.papers import ledger
 
 Table = Callable[[int | str], pd.DataFrame]
 Answer = tuple[bool, bool, dict[str, float | int | str]]

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from contrastbook.studies import children, crosses
+from contrastbook.studies.crosses import CHOICES, CROSSES
 from contrastlab import report, tasks
 from contrastlab.errors import NotApplicableError, UnknownNameError
-from contrastlab.studies import children, crosses
-from contrastlab.studies.crosses import CHOICES, CROSSES
 
 CHILD = "crosses/jcl_ring"
 PARENTS = CROSSES[CHILD].parents

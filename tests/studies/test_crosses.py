@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from contrastlab import methods, papers, studies
+from contrastbook import studies
+from contrastbook.studies import crosses
+from contrastbook.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
+from contrastlab import methods, papers
 from contrastlab.errors import NotApplicableError, UnknownNameError
-from contrastlab.studies import crosses
-from contrastlab.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
 
 CHANGES = {"keys.size": 32, "keys.shuffle_groups": 1, "negatives.k": 8, "negatives.inner": 5, "negatives.outer": 60}
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from contrastbook.studies import epoch_time
 from contrastlab import methods, papers, report, results, tasks
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.studies import epoch_time
 
 PLAN = papers.plan("ring", 1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.studies import fmicl_figure1 as study
 from contrastlab.errors import ArgumentError
-from contrastlab.studies import fmicl_figure1 as study
 
 
 def uniform(count: int, dim: int, seed: int) -> Tensor:

@@ -11,10 +11,10 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
+from contrastbook.studies import collapse, negative_weight, rankings, score_domains
 from contrastlab import papers, report
 from contrastlab.errors import ArgumentError
 from contrastlab.report import Estimate
-from contrastlab.studies import collapse, negative_weight, rankings, score_domains
 
 
 class Fixed(nn.Module):

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from contrastbook.figures import found, sliding
+from contrastbook.studies import Study, found_objects
 from contrastlab import data
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
-from contrastlab.figures import found, sliding
-from contrastlab.studies import Study, found_objects
 from contrastlab.tasks.dense import training
 
 ROWS = ("ours/random",)

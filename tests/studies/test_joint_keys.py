@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from contrastbook.studies import joint_keys
+from contrastbook.studies.joint_keys import ViewStatistics
+from contrastbook.theory import joint
 from contrastlab import methods, papers
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError
 from contrastlab.pretrain import cpu_fabric
 from contrastlab.reproduce import Run
-from contrastlab.studies import joint_keys
-from contrastlab.studies.joint_keys import ViewStatistics
-from contrastlab.theory import joint
 
 
 def test_no_matrix_is_needed() -> None:

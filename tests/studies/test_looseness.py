@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from contrastbook.studies import Study, looseness, vince_table3
+from contrastbook.studies.looseness import Reading
+from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Profile
+from contrastbook.theory import gaussians
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.studies import Study, looseness, vince_table3
-from contrastlab.studies.looseness import Reading
-from contrastlab.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Profile
-from contrastlab.theory import gaussians
 
 MI = gaussians.information()
 

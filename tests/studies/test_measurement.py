@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
+from contrastbook.evidence import inference
+from contrastbook.studies import measurement
 from contrastlab.errors import ArgumentError
-from contrastlab.report import inference
-from contrastlab.studies import measurement
 
 
 def test_wobble_is_half_the_share_on_which_two_seeds_differ() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from contrastbook.studies import multiview
+from contrastbook.studies.multiview import FOUR
 from contrastlab.errors import ArgumentError
-from contrastlab.studies import multiview
-from contrastlab.studies.multiview import FOUR
 
 
 @pytest.mark.parametrize("graph", ["core", "full"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from contrastbook.studies import printed_settings
 from contrastlab import papers
-from contrastlab.studies import printed_settings
 
 NUMBERS = papers.published("fmicl", 7)
 

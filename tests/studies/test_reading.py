@@ -10,14 +10,14 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from contrastbook.figures import senses
+from contrastbook.studies import reading
 from contrastlab import data
 from contrastlab.data.modalities import modality
 from contrastlab.data.speech.spectrograms import views_of
-from contrastlab.data.text.sets import Texts
+from contrastlab.data.sentences import Texts
 from contrastlab.errors import ArgumentError
-from contrastlab.figures import senses
 from contrastlab.settings import Settings
-from contrastlab.studies import reading
 from contrastlab.views import Dropout
 
 needs_text = pytest.mark.skipif(find_spec("transformers") is None, reason="the extra text is not installed")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from contrastbook.figures import scenes
+from contrastbook.studies import scene_pictures
 from contrastlab import data, papers
 from contrastlab.errors import CorruptFileError
-from contrastlab.figures import scenes
-from contrastlab.studies import scene_pictures
 from contrastlab.tasks import pixel_accuracy
 from contrastlab.tasks.segmentation import confusion
 from contrastlab.views.channels import labels

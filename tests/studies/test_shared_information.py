@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
+from contrastbook.figures import view_information as draw
+from contrastbook.studies import shared_information as shared
 from contrastlab import data
 from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.figures import view_information as draw
-from contrastlab.studies import shared_information as shared
 from contrastlab.theory.toys import JointGaussian
 
 SIZES = shared.PROFILES["smoke"]

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from contrastbook.studies import Study, location, peaks, vince_figure6, vince_table3
+from contrastbook.studies import spirals as module
+from contrastbook.studies.peaks import peak
+from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
+from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Profile, accuracy_curve, representations, study
 from contrastlab.errors import ArgumentError, UnknownNameError
-from contrastlab.studies import Study, location, peaks, vince_figure6, vince_table3
-from contrastlab.studies import spirals as module
-from contrastlab.studies.peaks import peak
-from contrastlab.studies.spirals import Encoders, Reading, info_nce, points_of
-from contrastlab.studies.vince_figure6 import PROFILES, READINGS, Profile, accuracy_curve, representations, study
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
 SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from contrastbook.studies import trafficsign
 from contrastlab.data import ImageSet
 from contrastlab.errors import MissingDataError, UnknownNameError
-from contrastlab.studies import trafficsign
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from contrastlab.studies import Study, verdicts, vince_table3
-from contrastlab.theory import gaussians
+from contrastbook.studies import Study, verdicts, vince_table3
+from contrastbook.theory import gaussians
 
 
 def rows_of(each: dict[float, dict[str, float]]) -> Study:

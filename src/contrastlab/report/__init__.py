@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
-from contrastlab.report import bound, claims, curves, inference, searches
 from contrastlab.report.figure import image
 from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
@@ -33,19 +32,14 @@ __all__ = [
     "Stored",
     "Unavailable",
     "best_first",
-    "bound",
-    "claims",
     "columns",
-    "curves",
     "evidence",
     "image",
-    "inference",
     "interval",
     "machine",
     "matrix",
     "origin",
     "scores",
-    "searches",
     "table",
 ]
 

@@ -10,7 +10,6 @@ from typing import Literal
 from contrastlab import tasks
 from contrastlab.errors import reject
 from contrastlab.papers import REFERENCES, Column, TablePlan
-from contrastlab.report.claimed import rows_apart
 from contrastlab.report.numbers import Estimate, interval, signed
 from contrastlab.results import Result, slug
 from contrastlab.tasks import Metric
@@ -158,6 +157,12 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
         newest.precision, {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
         {r.seed: r.curve for r in same if r.curve},
     )  # fmt: skip
+
+
+def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | None:
+    """The difference of two printed rows, whatever is printed as such; ``None`` where a row is not printed."""
+    high, low = (plan.published_value(column, row) for row in (method, base))
+    return None if high is None or low is None else high - low
 
 
 def _against_random(cell: Scores, floor: Scores | None) -> tuple[float | None, bool | None, str]:

@@ -1,0 +1,108 @@
+"""What all figures share: colours, the empty figure, sliders without Python, and refusal of what is out of range."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import plotly.graph_objects as go
+
+from contrastlab.errors import reject
+
+COLOURS: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "#000000",
+        "positive": "#009E73",
+        "negative": "#D55E00",
+        "ignored": "#BBBBBB",
+        "truth": "#0072B2",
+        "published": "#CC79A7",
+        "other": "#E69F00",
+    }
+)
+"""What a colour means, on every page."""
+
+
+def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
+    """Raise an ``ArgumentError`` unless ``low ≤ value ≤ high`` (``low < value`` with ``open_low``)."""
+    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
+    if not inside:
+        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
+            f" and at most {high:g}" if math.isfinite(high) else ""
+        )
+        raise reject(name, value, span)
+
+
+def require_integer(name: str, value: int, low: int) -> None:
+    """Raise an ``ArgumentError`` unless ``value`` is an integer of at least ``low``."""
+    if isinstance(value, bool) or int(value) != value or value < low:
+        raise reject(name, value, f"an integer of at least {low}")
+
+
+def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
+    """An empty figure in the common style; ``x`` and ``y`` are the titles of its axes."""
+    lines = "<br>".join(textwrap.wrap(title, 46))  # plotly breaks none, and a phone shows some 46 characters
+    figure = go.Figure()
+    figure.update_layout(
+        template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 70, "b": 50}, xaxis_title=x, yaxis_title=y,
+        title={"text": lines, "font": {"size": 14}, "x": 0.02, "y": 0.96, "yanchor": "top"},
+        legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
+    )  # fmt: skip
+    return figure
+
+
+def sliding(
+    draw: Callable[..., go.Figure],
+    knob: str,
+    values: Sequence[Any],
+    *,
+    start: Any = None,
+    label: str = "",
+    **fixed: Any,
+) -> go.Figure:
+    """``draw`` at every value of one knob, as a figure with a slider.
+
+    Args:
+        draw: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the
+            same traces for all values.
+        knob: name of its parameter.
+        values: the stops.
+        start: the first one shown; by default the middle.
+        label: written before the value; by default the knob's name.
+        fixed: its other parameters.
+
+    Raises:
+        ArgumentError: no value, a start that is no stop, or figures whose traces do not correspond.
+    """
+    if not len(values):
+        raise reject("values", list(values), "at least one stop")
+    start = values[len(values) // 2] if start is None else start
+    if start not in values:
+        raise reject("start", start, f"one of {', '.join(map(str, values))}")
+    drawn = {value: draw(**{knob: value}, **fixed) for value in values}
+    if len({len(figure.data) for figure in drawn.values()}) != 1:
+        raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
+    figure = go.Figure(drawn[start])
+    figure.frames = [
+        go.Frame(data=state.data, layout={"title": state.layout.title, "shapes": state.layout.shapes,
+                                          "annotations": state.layout.annotations}, name=str(value))
+        for value, state in drawn.items()
+    ]  # fmt: skip
+    steps = [
+        {
+            "method": "animate",
+            "label": f"{value:g}" if isinstance(value, int | float) else str(value),
+            "args": [[str(value)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
+        }
+        for value in values
+    ]
+    slider = {
+        "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
+        "currentvalue": {"prefix": f"{label or knob} = "},
+    }  # fmt: skip
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    figure.update_layout(sliders=[slider], height=530, legend=legend, margin_t=140, margin_b=90)
+    return figure

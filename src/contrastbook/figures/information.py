@@ -1,0 +1,181 @@
+"""Figures of bounds on mutual information: their ceiling, their looseness, and views that are shared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from numpy.typing import NDArray
+
+from contrastbook.figures.base import COLOURS, canvas, require, require_integer
+from contrastbook.theory import gaussians
+from contrastlab.errors import reject
+from contrastlab.theory import bounds, exact
+from contrastlab.theory.toys import JointGaussian
+
+
+def _both_forms(gaussian: JointGaussian, k: int, pairs: int, seed: int) -> tuple[float, float]:
+    # InfoNCE with the positive in the denominator and without, at the optimal critic, mean over whole batches
+    x, y = gaussian.sample(pairs // k * k, torch.Generator().manual_seed(seed))
+    batches = [bounds.pairs(gaussian.log_ratio(a, b)) for a, b in zip(x.split(k), y.split(k), strict=True)]
+    forms = (bounds.info_nce, bounds.leave_one_out)
+    with_it, without = (torch.stack([form(p, n) for p, n in batches]).mean() for form in forms)
+    return float(with_it), float(without)
+
+
+def ceiling(
+    nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256), pairs: int = 2048,
+    seed: int = 0,
+) -> go.Figure:  # fmt: skip
+    """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information.
+
+    Args:
+        nats: I(X; Y).
+        dimension: of X and of Y.
+        ks: terms in the denominator, the positive included.
+        pairs: sampled.
+        seed: of the sample.
+    """
+    require("nats", nats, 0)
+    require_integer("dimension", dimension, 1)
+    for k in ks:
+        require_integer("ks", k, 2)
+    gaussian = JointGaussian.with_information(nats, dimension)
+    values = [_both_forms(gaussian, k, max(pairs, 4 * k), seed) for k in ks]
+    bound = values[-1][0]
+    figure = canvas(
+        f"{nats:g} nats are there; {ks[-1]} terms show {bound:.2f} of them, and no more than log {ks[-1]}"
+        f" = {math.log(ks[-1]):.2f}",
+        "terms in the denominator, K", "nats", xaxis_type="log", yaxis_range=[0, max(8.0, 2.4 * nats)],
+        xaxis_tickvals=list(ks),
+    )  # fmt: skip
+    lines = (
+        ("InfoNCE", [v for v, _ in values], "positive", "solid", "circle"),
+        ("positive left out: no lower bound", [v for _, v in values], "negative", "dot", "x"),
+        ("log K, the ceiling", [math.log(k) for k in ks], "ignored", "dash", "line-ew"),
+        ("mutual information", [nats] * len(ks), "truth", "longdash", "line-ew"),
+    )
+    for name, y, colour, dash, symbol in lines:
+        figure.add_scatter(
+            x=list(ks), y=y, name=name, mode="lines+markers", line={"color": COLOURS[colour], "dash": dash},
+            marker={"symbol": symbol, "size": 8},
+        )  # fmt: skip
+    return figure
+
+
+def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 25) -> go.Figure:
+    """VINCE with the closest ``percent`` % as negatives against the size of the critic, exact for K → ∞.
+
+    The critic is a multiple a of the optimal one, for two Gaussians with correlation ``rho``.
+
+    Args:
+        percent: p, above 0 and at most 100.
+        rho: ρ.
+        scales: points on the curve, from a = 0 to 1.2.
+    """
+    require("percent", percent, 0, 100, open_low=True)
+    require("rho", rho, -0.999, 0.999)
+    information = gaussians.information(rho)
+    a = np.linspace(0, 1.2, scales)
+    # a constant critic is worth nothing
+    value = np.array([0.0, *(gaussians.population(percent, scale=float(s), rho=rho).value for s in a[1:])])
+    good = gaussians.population(percent, rho=rho)
+    figure = canvas(
+        f"Closest {percent:g} %: {good.value:+.4f} nats at the good critic, at most {good.best:.4f}",
+        "size a of the critic", "nats",
+    )  # fmt: skip
+    figure.add_scatter(x=a, y=value, name="VINCE, K → ∞", mode="lines", line={"color": COLOURS["negative"]})
+    figure.add_scatter(
+        x=[0, 1.2], y=[information] * 2, name="mutual information", mode="lines",
+        line={"color": COLOURS["truth"], "dash": "longdash"},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[good.best_scale], y=[good.best], name="largest", mode="markers",
+        marker={"color": COLOURS["query"], "size": 10, "symbol": "diamond"},
+    )  # fmt: skip
+    figure.update_yaxes(range=[-0.15, 0.04])
+    return figure
+
+
+GRAPHS: tuple[tuple[int, int], ...] = (
+    (0, 0), (1, 0), (2, 0), (3, 0), (2, 1), (2, 2), (1, 3), (1, 4), (0, 5), (0, 6),
+)  # fmt: skip
+"""Steps of :func:`collisions`: of an item's six views, how many each neighbour shares and how many everybody shares."""
+
+
+def view_table(near: int, common: int, *, views: int = 6, circle: int = 10) -> NDArray[np.int64]:
+    """A graph of shared views: items of six classes, each class a circle of neighbours.
+
+    Args:
+        near: views shared with either neighbour on the circle.
+        common: views shared by all items.
+        views: views of an item, at least ``2·near + common``.
+        circle: items of a class.
+
+    Returns:
+        ``[6·circle, views]`` ids of views, from 0.
+    """
+    count = 6 * circle
+    item = np.arange(count)
+    before = item - item % circle + (item - 1) % circle
+    slots = [(count + 1) * k + item for k in range(views)]
+    for k in range(near):
+        slots[near + k] = (count + 1) * k + before
+    for k in range(views - common, views):
+        slots[k] = np.full(count, (count + 1) * k + count)
+    ids: NDArray[np.int64] = np.unique(np.stack(slots, 1), return_inverse=True)[1].reshape(count, views)
+    return ids
+
+
+def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go.Figure:
+    """A graph of shared views, the exact mutual information of two views, and what encoders made of it.
+
+    Sixty items in six circles (the classes) have six views each; along the steps more and more of them are shared.
+
+    Args:
+        step: index into :data:`~contrastbook.figures.information.GRAPHS`; at 0 no view is shared, at the last all are.
+        measured: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
+    """
+    require_integer("step", step, 0)
+    require("step", step, 0, len(GRAPHS) - 1)
+    if measured and len(measured) != len(GRAPHS):
+        raise reject("measured", f"{len(measured)} steps", f"accuracies of each of the {len(GRAPHS)} steps, or none")
+    counts, nats = [], []
+    for near, common in GRAPHS:
+        ids = view_table(near, common)
+        views = (ids[:, :, None] == np.arange(ids.max() + 1)).sum(1)
+        counts.append(views @ views.T)
+        nats.append(exact.Joint.of(views.T @ views).mutual_information)
+    near, common = GRAPHS[step]
+    parts = [f"{near} with each neighbour"] * (near > 0) + [f"{common} with everybody"] * (common > 0)
+    found = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
+    figure = canvas(
+        f"Of six views it shares {' and '.join(parts) or 'none'}: {nats[step]:.2f} nats{found}",
+        "information (nats)", "neighbours of the same class (%)", yaxis_range=[0, 104],
+        xaxis={"domain": [0.6, 1], "range": [-0.15, 4.4]},
+        xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},
+        yaxis2={"title": "item", "autorange": "reversed", "anchor": "x2"},
+    )  # fmt: skip
+    figure.add_heatmap(
+        x=list(range(60)), y=list(range(60)), z=counts[step].astype(np.int8), zmin=0, zmax=6, name="views in common",
+        colorscale="Greys", showscale=False, xaxis="x2", yaxis="y2",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[m for m, row in zip(nats, measured, strict=False) for _ in row], y=[a for row in measured for a in row],
+        name="one seed", mode="markers", marker={"color": COLOURS["ignored"], "symbol": "circle-open", "size": 7},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=nats if measured else [], y=[float(np.mean(row)) for row in measured], name="mean", mode="lines+markers",
+        line={"color": COLOURS["positive"]}, marker={"size": 7},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[0, 4.25], y=[900 / 59] * 2, name="chance", mode="lines", line={"color": COLOURS["other"], "dash": "dot"}
+    )
+    figure.add_scatter(
+        x=[nats[step]] * 2, y=[0, 100], name="this graph", mode="lines",
+        line={"color": COLOURS["truth"], "dash": "dash", "width": 3},
+    )  # fmt: skip
+    return figure

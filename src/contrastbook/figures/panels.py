@@ -1,0 +1,253 @@
+"""Panels of the study notebooks, in matplotlib: bounds against hardness, accuracy against noise, averages of log p.
+
+Each function draws measured rows and returns a closed figure; colours are :data:`~contrastbook.figures.base.COLOURS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from sklearn.linear_model import LogisticRegression
+
+from contrastbook.figures.base import COLOURS
+from contrastbook.studies import Study, fmicl_figure1, verdicts, vince_figure6
+from contrastbook.studies.spirals import Reading, points_of
+from contrastbook.theory import gaussians
+from contrastlab.errors import unknown
+from contrastlab.theory.toys import Handedness, shifted
+
+__all__ = ["EXACT", "bounds_by_noise", "by_distance", "by_noise", "by_percent", "planes", "views_of_spirals"]
+
+MARKERS = "s^vDo<>pP*Xh"
+CYCLE = ("negative", "published", "truth", "other", "positive", "query")
+
+EXACT = {
+    "best critic": (lambda p: gaussians.largest(p).value, "positive", "-"),
+    "best scale a·f*": (lambda p: gaussians.population(p).best, "truth", "--"),
+    "at f*": (lambda p: gaussians.population(p).value, "negative", "-."),
+    "InfoNCE of the best critic": (lambda p: gaussians.largest(p).infonce, "positive", "-"),
+    "r log(p/r), X and Y independent": (gaussians.independent_value, "query", "--"),
+}
+"""Exact curves of :func:`by_percent`: function of the percentage, colour, line style."""
+
+_SCALES = {"symlog": (-0.7, 0.9), "log": (1e-9, 0.1), "linear": (-0.06, 0.34)}
+
+
+def by_percent(
+    exact: Sequence[str],
+    marks: Mapping[str, tuple[Study, str]] | None = None,
+    *,
+    title: str,
+    scale: Literal["symlog", "log", "linear"] = "symlog",
+) -> Figure:
+    """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
+
+    Args:
+        exact: names of :data:`EXACT`.
+        marks: label to rows of a reading and the column to draw, a marker for each row.
+        title: of the panel.
+        scale: ``symlog`` is logarithmic in both directions with 0 in the middle.
+
+    Raises:
+        UnknownNameError: no such curve.
+    """
+    percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
+    steps = np.linspace(0, len(order) - 1, 61)
+    figure, axes = plt.subplots(figsize=(7.5, 5.4), layout="constrained")
+    for name in exact:
+        if name not in EXACT:
+            raise unknown("curve", name, EXACT)
+        function, colour, style = EXACT[name]
+        exactly = [function(float(p)) for p in np.interp(steps, order, percents)]
+        axes.plot(steps, exactly, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
+    for number, (label, (found, column)) in enumerate((marks or {}).items()):
+        rows = pd.DataFrame(found.rows).astype({column: float})
+        below = rows[column] < _SCALES[scale][0]
+        place = np.interp(-rows["percent"], -percents, order) + 0.15 * (number - (len(marks or {}) - 1) / 2)
+        label += f" ({below.sum()} below the axis)" * bool(below.any())
+        values, colour = rows[column].mask(below), COLOURS[CYCLE[number]]
+        axes.plot(place, values, MARKERS[number], color=colour, ms=6, alpha=0.65, mec="none", label=label)
+    printed = verdicts.published()
+    place = np.interp(-printed.index.to_numpy(), -percents, order)
+    look: dict[str, Any] = {"color": COLOURS["query"], "mfc": "none", "ms": 9, "capsize": 3}
+    axes.errorbar(place, printed["value"], printed["std"], fmt="o", label="published", **look)
+    axes.axhline(gaussians.information(), color="0.35", lw=1.2, ls=":", label="true mutual information")
+    axes.axhline(0, color="0.8", lw=0.8, zorder=0)
+    if scale == "symlog":
+        axes.set_yscale("symlog", linthresh=1e-6, linscale=0.6)
+        axes.set_yticks([-0.1, -1e-3, -1e-5, 0, 1e-5, 1e-3, 1e-1])
+        axes.minorticks_off()
+    else:
+        axes.set_yscale(scale)
+    axes.set_xticks(order, [f"{p:.0f}" for p in percents])
+    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel="bound on I(X; Y) (nats)", title=title)
+    axes.set_xlabel("negatives: the p % of the sample closest to the positive (%); harder →")
+    figure.legend(loc="outside lower center", ncols=2)
+    plt.close(figure)  # or a notebook shows it twice
+    return figure
+
+
+def _frame(panel: Axes, etas: Sequence[float]) -> None:
+    panel.set_xticks(range(len(etas)), [f"{eta:g}" for eta in etas])  # evenly spaced: no scale shows 0, 0.1 and 5
+
+
+def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
+    """Accuracy of each reading of vince Figure 6 against the noise of its views, a panel each.
+
+    A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw
+    coordinates and an encoder that was never trained. The grey bar is where the published curve has its peak.
+
+    Args:
+        curves: profile to stored curves; two at most are told apart.
+    """
+    readings = list(dict.fromkeys(str(found.rows[0]["reading"]) for each in curves.values() for found in each))
+    frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
+    etas = sorted({eta for each in curves.values() for f in each for eta in vince_figure6.frame(f)["eta"]})
+    lines = math.ceil(len(readings) / 3)
+    figure, panels = plt.subplots(
+        lines, 3, figsize=(10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, reading in zip(panels.flat, readings, strict=False):
+        for number, (name, found) in enumerate(frames.items()):
+            if reading not in found:
+                continue
+            rows, trained = pd.DataFrame(found[reading].rows), vince_figure6.frame(found[reading])
+            colour, place = COLOURS[CYCLE[2 * number]], trained["eta"].map(etas.index) + 0.24 * number - 0.12
+            panel.plot(place, trained["accuracy"], MARKERS[number], color=colour, ms=4, alpha=0.7)
+            mean = trained["accuracy"].groupby(place).mean()
+            panel.plot(mean.index, mean, ("--", "-")[number], color=colour, lw=1.6, label=name)
+            lost = place[trained["outcome"] != "trained"]
+            panel.plot(lost, [50] * len(lost), "x", color=COLOURS["query"], ms=7)
+            for encoder, dash in (("raw", "-."), ("untrained", ":")) if name == list(frames)[-1] else ():
+                level = rows.loc[rows["encoder"] == encoder, "accuracy"].astype(float).mean()
+                panel.axhline(level, color="0.3", ls=dash, lw=1.2, label=encoder)
+        panel.axvspan(etas.index(0.4) - 0.3, etas.index(0.4) + 0.3, color="0.9", zorder=0, label="published peak")
+        panel.set_title(reading.replace(", plane", ",\nplane").replace(", sphere", ",\nsphere"), fontsize=9)
+        panel.set(ylim=(35, 100), ylabel="accuracy [%]")
+        panel.label_outer()
+        _frame(panel, etas)
+    for panel in panels.flat[len(readings) :]:
+        panel.set_axis_off()
+    for panel in panels.flat[max(0, len(readings) - 3) : len(readings)]:  # nothing may stand below them
+        panel.xaxis.set_tick_params(labelbottom=True)
+        panel.set_xlabel("η, width of the noise")
+    named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
+    plt.close(figure)
+    return figure
+
+
+def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
+    """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling.
+
+    Args:
+        curves: of one profile.
+        negatives: K.
+    """
+    etas = sorted({eta for found in curves for eta in vince_figure6.frame(found)["eta"]})
+    figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    for number, found in enumerate(curves):
+        name, trained = str(found.rows[0]["reading"]), vince_figure6.frame(found)
+        mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
+        colour, dash = plt.get_cmap("viridis")(number / len(curves)), "--" if "sphere" in name else "-"
+        panel.plot(mean.index, mean, MARKERS[number % len(MARKERS)], color=colour, ls=dash, label=name)
+    panel.axhline(math.log(negatives), color="0.3", ls=":", lw=1.2, label="log K, the ceiling")
+    panel.set(xlabel="η, width of the noise", ylabel="bound log K − loss [nats]")
+    _frame(panel, etas)
+    figure.legend(loc="outside right center", fontsize=8)
+    plt.close(figure)
+    return figure
+
+
+def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
+    for label, colour, marker in ((0, "truth", "o"), (1, "negative", "^")):
+        own = points[labels == label]
+        panel.plot(own[:, 0], own[:, 1], marker, color=COLOURS[colour], ms=4, mec="none", label=f"spiral {label + 1}")
+
+
+def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) -> Figure:
+    """One view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise.
+
+    Args:
+        etas: η.
+        count: points.
+    """
+    hands: tuple[Handedness, ...] = ("same", "opposite")
+    figure, panels = plt.subplots(
+        2, len(etas), figsize=(3 * len(etas), 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for line, hand in zip(panels, hands, strict=True):
+        points, labels = points_of(Reading(handedness=hand, turns=1.0), count, seed=0)
+        for panel, eta in zip(line, etas, strict=True):
+            views = shifted(points, eta, torch.Generator().manual_seed(1))
+            _two_spirals(panel, views.numpy(), labels.numpy())
+            panel.set(title=f"{hand}, η = {eta:g}", aspect="equal", xlim=(-2.2, 3.8), ylim=(-2.2, 3.8))
+            panel.set(xlabel="first coordinate", ylabel="second coordinate")
+            panel.label_outer()
+    panels[0, 0].legend(loc="upper right")
+    plt.close(figure)
+    return figure
+
+
+def planes(drawn: Study, title: str) -> Figure:
+    """Representations of held-out points, a row for each seed, and the line that logistic regression draws.
+
+    Args:
+        drawn: of :func:`contrastbook.studies.vince_figure6.representations`.
+        title: above all.
+    """
+    rows = pd.DataFrame(drawn.rows).dropna()
+    seeds, etas = rows["seed"].unique(), rows["eta"].unique()
+    figure, panels = plt.subplots(
+        len(seeds), len(etas), figsize=(3.3 * len(etas), 3.3 * len(seeds)), squeeze=False, layout="constrained"
+    )
+    for (seed, eta), own in rows.groupby(["seed", "eta"]):
+        panel = panels[list(seeds).index(seed), list(etas).index(eta)]
+        points, labels = own[["x", "y"]].to_numpy(), own["label"].to_numpy()
+        _two_spirals(panel, points, labels)
+        panel.margins(0.08)
+        window = {"xlim": panel.get_xlim(), "ylim": panel.get_ylim()}
+        scale = points.std(0).max() or 1.0
+        probe = LogisticRegression(C=1e4).fit(points / scale, labels)
+        (first, second), offset = probe.coef_[0] / scale, probe.intercept_[0]
+        if abs(second) > 1e-9:
+            panel.axline((0, -offset / second), slope=-first / second, color=COLOURS["query"], ls="--", lw=1.2)
+        right = 100 * probe.score(points / scale, labels)
+        panel.set(title=f"seed {seed}, η = {eta:g}: {right:.0f} %", **window)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("second output")
+    for panel in panels[-1]:
+        panel.set_xlabel("first output")
+    panels[0, 0].legend(fontsize=8)
+    figure.suptitle(title)
+    plt.close(figure)
+    return figure
+
+
+def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
+    """Averages of log p against the squared distance of pairs, a panel each, with the line through them and its R².
+
+    Args:
+        curves: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
+    """
+    figure, panels = plt.subplots(1, len(curves), figsize=(3.9 * len(curves), 3.8), squeeze=False, layout="constrained")
+    for panel, (title, each) in zip(panels[0], curves.items(), strict=True):
+        for number, (label, means) in enumerate(each.items()):
+            slope, offset, r2 = fmicl_figure1.straight(means)
+            colour, ends = COLOURS[("truth", "negative")[number]], means["distance"].iloc[[0, -1]]
+            panel.vlines(means["distance"], means["low"], means["high"], color=colour, lw=0.8)
+            panel.plot(means["distance"], means["log p"], ("o", "s")[number], color=colour, ms=5)
+            panel.plot(ends, offset + slope * ends, color=colour, lw=1.5, label=f"{label}: R² {r2:.3f}")
+        panel.set(title=title, xlabel="squared distance ‖x − y‖²")
+        panel.legend(loc="lower left", fontsize=9)
+    panels[0, 0].set_ylabel("log p (nats)")
+    plt.close(figure)
+    return figure

@@ -1,0 +1,95 @@
+"""Other senses: what two views of a sound are, to eye and ear, and how hard two sentences push each other apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+from torch import Tensor
+
+from contrastbook.figures.base import canvas
+from contrastlab import divergences, escape
+from contrastlab.data.speech.spectrograms import LogMel, draw_mask, mel_matrix
+from contrastlab.errors import reject
+
+__all__ = ["audible_view", "push", "spectrograms"]
+
+
+def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tensor, NDArray[np.float64]]:
+    """One random view of a sound, and the sound that is left of it.
+
+    Args:
+        wave: int16 ``[T]``.
+        view: the distribution; its noise is heard, too.
+        rng: source of the draws.
+
+    Returns:
+        Decibels ``[M, F]``, masked places at the mean; and samples ``[T]`` in [−1, 1], silent where time is masked and
+        without the frequencies whose strongest band is masked.
+    """
+    s, plain = view.speech, view.plain(wave[None])[0, 0]
+    bands = draw_mask(1, plain.shape[0], s.frequency_mask, rng, wave.device)[0]
+    frames = draw_mask(1, plain.shape[1], min(s.time_mask, plain.shape[1]), rng, wave.device)[0]
+    shown = plain.masked_fill(bands[:, None] | frames[None], view.mean)
+    shape = torch.hann_window(s.window)
+    spectrum = torch.stft(
+        wave.float() / 32768, s.window, s.hop, window=shape, center=True, pad_mode="constant", return_complex=True
+    )
+    silent = bands[mel_matrix(s.mels, s.window, s.rate).argmax(0)][:, None] | frames[None]
+    heard = torch.istft(spectrum.masked_fill(silent, 0), s.window, s.hop, window=shape, center=True, length=len(wave))
+    noise = 0.01 * s.noise * torch.randn(heard.shape, generator=rng)
+    samples: NDArray[np.float64] = (heard + noise).clamp(-1, 1).double().numpy()
+    return shown, samples
+
+
+def spectrograms(views: list[Tensor], titles: list[str]) -> go.Figure:
+    """Spectrograms ``[M, F]`` side by side, in decibels, on one scale."""
+    if len(views) != len(titles):
+        raise reject("titles", titles, f"{len(views)} of them")
+    shown = [escape.html(title) for title in titles]
+    figure = make_subplots(rows=1, cols=len(views), subplot_titles=shown, shared_yaxes=True)
+    low, high = (float(f(torch.stack([f(view) for view in views]))) for f in (torch.min, torch.max))
+    for k, view in enumerate(views, 1):
+        figure.add_trace(
+            go.Heatmap(z=view.numpy(), zmin=low, zmax=high, colorscale="Viridis", showscale=k == len(views)), 1, k
+        )
+        figure.update_xaxes(title_text="frame", row=1, col=k)
+    figure.update_yaxes(title_text="mel band", row=1, col=1)
+    figure.update_layout(template="plotly_white", height=330, margin={"l": 50, "r": 20, "t": 40, "b": 45})
+    return figure
+
+
+def crossing(weight: float, spread: float) -> float:
+    """Cosine at which KL's push of one negative is as strong as its pull of the positive: ``1 − log α / 2c``."""
+    return 1 - float(np.log(weight)) / (2 * spread)
+
+
+def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl") -> go.Figure:
+    """Slope of f-MICL's two terms in the cosine of a pair: pull of a positive, push of a negative.
+
+    Args:
+        weight: α of the negatives' term.
+        spread: ``c = 1/2σ²``.
+        divergence: name in :mod:`contrastlab.divergences`.
+
+    Raises:
+        ArgumentError: ``weight`` or ``spread`` not positive.
+        UnknownNameError: no such divergence.
+    """
+    for name, value in (("weight", weight), ("spread", spread)):
+        if not value > 0:
+            raise reject(name, value, "a positive number")
+    f = divergences.get(divergence)
+    cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
+    log_u = (2 * spread * (cosine - 1)).requires_grad_()
+    slopes = [torch.autograd.grad(part(log_u).sum(), log_u)[0] * 2 * spread for part in (f.derivative, f.composition)]
+    figure = canvas(
+        f"{f.title}, α = {weight:g}, 1/2σ² = {spread:g}: slope in the cosine of a pair", "cosine of the pair", "slope"
+    )
+    lines = (("pull of a positive", slopes[0]), ("push of a negative, α times", weight * slopes[1]))
+    for (name, values), dash in zip(lines, ("dash", "solid"), strict=True):
+        figure.add_trace(go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"dash": dash}))
+    figure.update_yaxes(type="log", range=[-8, 8])
+    return figure

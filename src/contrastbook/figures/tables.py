@@ -1,0 +1,316 @@
+"""Figures of the notebooks that make a published table, beside those that every report draws of itself.
+
+Each function draws on new axes and gives the figure, which a notebook shows by naming it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from contrastbook.figures.base import COLOURS
+from contrastbook.studies.collapse import Spread
+from contrastbook.studies.joint_keys import Averages, ViewStatistics
+from contrastlab import escape
+from contrastlab.divergences import Divergence
+from contrastlab.papers import TablePlan
+from contrastlab.report import Report
+from contrastlab.results import Result
+
+BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
+CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["query"], "#56B4E9")
+STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
+
+
+def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any) -> tuple[Figure, Any]:
+    """A figure and its axes, out of pyplot's hands: shown once, by whoever asked for it."""
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **more)
+    plt.close(figure)
+    return figure, axes
+
+
+def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
+    """Ring Table 5a: the epoch of a ring in epochs of its base, published and measured, a panel for each data set.
+
+    Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". Bars: 95 % t intervals over seeds.
+
+    Args:
+        costs: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
+    """
+    figure, axes = panels(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
+    for panel, (dataset, profile, cost) in zip(axes[0], costs, strict=True):
+        rings = cost.loc[["IRing", "MoCoRing"]]
+        kinds = (
+            ("published ratio, CIFAR10", "D", ORANGE), ("published ratio, ImageNet", "s", ORANGE),
+            (f"ratio ({profile})", "o", BLUE), (f"ratio of fastest epochs ({profile})", "^", GREEN),
+        )  # fmt: skip
+        for shift, (name, marker, colour) in enumerate(kinds):
+            half = rings[f"95 % half-width ({profile})"] if name == f"ratio ({profile})" else None
+            places = [y + shift / 8 for y in (0, 1)]
+            panel.errorbar(rings[name], places, xerr=half, fmt=marker, color=colour, label=name)
+        panel.axvline(1, color="0.4", linestyle="--", linewidth=1)
+        panel.axvline(1.5, color="0.4", linestyle=":", linewidth=1)
+        panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base")
+        panel.set_title(escape.mathtext(f"{dataset}, {profile}"))
+        ratios = rings.filter(like="ratio").to_numpy(dtype=float)
+        panel.set_xlim(min(0.8, float(np.nanmin(ratios)) - 0.05), max(1.6, float(np.nanmax(ratios)) + 0.05))
+        panel.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    axes[0][-1].invert_yaxis()
+    return figure
+
+
+def averages(of: Averages) -> Figure:
+    """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys.
+
+    Args:
+        of: see :func:`contrastbook.studies.joint_keys.averages`.
+    """
+    figure, axes = panels(size=(9, 3.6))
+    frame = of.frame
+    axes.fill_between(
+        frame.index, frame["low"], frame["high"], color="#56B4E9", alpha=0.4, label="mean of M losses, 90 % of draws"
+    )
+    axes.plot(frame.index, frame["mean"], "o-", color=BLUE, label="mean over the draws")
+    for (strength, value), style in zip(of.closed.items(), (":", "-", "--"), strict=False):
+        name = f"closed form, λ = {strength:g}{'' if strength else ', the mean key'}"
+        axes.axhline(value, color=ORANGE, linestyle=style, label=name)
+    axes.set(xlabel="keys of the image, M", ylabel="loss (nats)")
+    axes.set_xscale("log", base=2)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def covariance(**sweeps: pd.DataFrame) -> Figure:
+    """JCL's loss above that of the mean key against the variance of ``q·k⁺``; a panel for each set of negatives.
+
+    Args:
+        sweeps: title, with spaces as underscores, to a frame of :func:`contrastbook.studies.joint_keys.sweep`.
+    """
+    figure, axes = panels(1, len(sweeps), (10, 3.8), squeeze=False)
+    draw = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
+    for panel, (title, frame) in zip(axes[0], sweeps.items(), strict=True):
+        for name, (colour, style, width) in zip(frame, draw, strict=True):
+            panel.plot(frame.index, frame[name], color=colour, linestyle=style, linewidth=width, label=name)
+        panel.set(title=title.replace("_", " "), xlabel=frame.index.name, ylabel="loss − loss of the mean key (nats)")
+    axes[0][0].legend(fontsize="small")
+    return figure
+
+
+def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]]) -> Figure:
+    """JCL Figure 2 as measured: accuracy against the number of keys, λ and τ.
+
+    Bars: the 95 % t interval over seeds, or for one seed the test set's sampling error.
+
+    Args:
+        table: of jcl Figure 2.
+        said_good: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
+    """
+    measured = {row.method: row.measured for row in table.rows if row.measured is not None}
+    figure, axes = panels(1, len(said_good), (10, 3.4), sharey=True)
+    for panel, (name, (values, good)) in zip(axes, said_good.items(), strict=True):
+        panel.axvspan(*good, color="0.9", label="good, says the paper")
+        shown = [(x, measured[method]) for method, x in values.items() if method in measured]
+        bars = [(e.half_width if e.half_width is not None else e.sampling) or 0 for _, e in shown]
+        panel.errorbar([x for x, _ in shown], [e.mean for _, e in shown], yerr=bars, fmt="o-", color=BLUE, label="JCL")
+        for method, colour, style in (("jcl/moco_v2", ORANGE, "--"), ("ours/random", "0.4", ":")):
+            if method in measured:
+                label = table.plan.label(method)
+                panel.axhline(measured[method].mean, color=colour, linestyle=style, label=label)
+        panel.set_xlabel(name)
+    axes[0].set_ylabel(f"{table.metric.label} (%)\n{escape.mathtext(f'{table.dataset}, {table.profile}')}")
+    axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:
+    """JCL Figure 3: histograms over images of (a) the mean cosine of two views, (b) the mean variance of a coordinate.
+
+    Args:
+        numbers: label of a row to its :func:`contrastbook.studies.joint_keys.view_statistics`.
+        title: data, profile and counts.
+    """
+    kinds = list(next(iter(numbers.values())))
+    figure, axes = panels(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
+    for line, kind in zip(axes, kinds, strict=True):
+        names = {"cosine": "mean cosine of two views", "variance": "mean variance of a coordinate"}
+        for panel, (field, name) in zip(line, names.items(), strict=True):
+            values = {label: getattr(each[kind], field).numpy() for label, each in numbers.items()}
+            bins = np.histogram_bin_edges(np.concatenate(list(values.values())), 50)
+            for (label, value), colour, style in zip(values.items(), (BLUE, ORANGE, "0.5"), STYLES, strict=False):
+                panel.hist(value, bins, color=colour, label=label, histtype="step", linewidth=2, linestyle=style)
+            panel.set(xlabel=f"{name} of an image, {kind}", ylabel="images")
+    axes[0][0].legend(fontsize="small")
+    figure.suptitle(title)
+    return figure
+
+
+def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str], title: str) -> Figure:
+    """Losses by epoch, each on a scale of its own: 1 at the first epoch, 0 at its lowest (fmicl Figure 6, in small).
+
+    Args:
+        results: of any rows; the first with a curve of each row is drawn.
+        plan: of the table.
+        rows: full names.
+        title: data and profile.
+    """
+    figure, axes = panels(size=(7, 3.4))
+    curves = {r.method: r.curve for r in reversed(results) if len(r.curve) > 1}
+    for k, method in enumerate(name for name in rows if name in curves):
+        loss = np.array([epoch["loss"] for epoch in curves[method]])
+        scaled = (loss - loss.min()) / max(np.ptp(loss), 1e-12)
+        axes.plot(
+            np.arange(1, len(loss) + 1), scaled, color=CYCLE[k % 7], linestyle=STYLES[k % 4], marker="osD^v"[k % 5],
+            markevery=max(len(loss) // 8, 1), label=plan.label(method),
+        )  # fmt: skip
+    axes.set(xlabel="epoch", ylabel="loss, 1 = first epoch, 0 = lowest", title=title)
+    if axes.lines:
+        axes.legend(loc="upper right", fontsize="small")
+    return figure
+
+
+def spreads(of: Mapping[str, Spread]) -> Figure:
+    """Sorted squared distances of different images, and of two views of one, for each encoder.
+
+    A flat line at 2 (dotted) is the ideal of fmicl Theorem 4; a step from 0 to 4 is two opposite heaps; a line at 0 is
+    one constant.
+
+    Args:
+        of: label to what :func:`contrastbook.studies.collapse.spread` measured.
+    """
+    figure, axes = panels(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
+    for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
+        for values, colour, style, name in (
+            (each.apart, ORANGE, "-", "different images"), (each.same, BLUE, "--", "views of one image"),
+        ):  # fmt: skip
+            panel.plot(np.linspace(0, 100, len(values)), values, color=colour, lw=2, linestyle=style, label=name)
+        panel.axhline(2, color="0.6", lw=1, ls=":")
+        panel.set_title(f"{label}\neffective rank {each.rank:.1f}", fontsize="medium")
+    axes[0][0].legend(loc="upper left", fontsize="small")
+    figure.supxlabel("pairs, sorted (% of all)")
+    figure.supylabel("squared distance on the unit sphere")
+    return figure
+
+
+def conjugates(divergences: Sequence[Divergence]) -> Figure:
+    """The conjugate of each divergence as far as it is finite; thin lines are ends, cosines lie in the grey.
+
+    Args:
+        divergences: at most seven.
+    """
+    t = torch.linspace(-1.25, 1.25, 2001, dtype=torch.float64)
+    figure, axes = panels(size=(7.5, 4.2))
+    axes.axvspan(-1, 1, color="0.93", label="where cosines lie")
+    for f, colour, style in zip(divergences, CYCLE, STYLES, strict=False):
+        inside = f.contains(t)
+        axes.plot(t[inside], f.conjugate(t[inside]), color=colour, linestyle=style, lw=2, label=f.title)
+        if f.highest < 2:
+            axes.axvline(f.highest, color=colour, lw=1, linestyle=style)
+    axes.set(ylim=(-1.2, 6.5), xlabel="score t", ylabel="conjugate f*(t)")
+    axes.legend(loc="upper left", fontsize="small")
+    return figure
+
+
+def similarities(divergences: Sequence[Divergence], temperature: float) -> Figure:
+    """What a pair contributes against its cosine: Gaussian similarity above, plain cosine below.
+
+    Args:
+        divergences: at most seven.
+        temperature: σ², of the Gaussian similarity.
+    """
+    cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
+    log_u = (cosine - 1) / temperature
+    figure, axes = panels(2, 2, (8, 6), sharex=True)
+    for f, colour, style in zip(divergences, CYCLE, STYLES, strict=False):
+        draw = {"color": colour, "linestyle": style, "lw": 1.8, "label": f.title}
+        axes[0, 0].plot(cosine, f.derivative(log_u), **draw)
+        axes[0, 1].plot(cosine, f.composition(log_u), **draw)
+        inside = f.contains(cosine)
+        axes[1, 1].plot(cosine[inside], f.conjugate(cosine[inside]), **draw)
+    axes[1, 0].plot(cosine, cosine, color="0.3", lw=1.8, label="all of them")
+    titles = ("Gaussian: f′(u)", "Gaussian: f*(f′(u))", "cosine: s", "cosine: f*(s)")
+    for panel, title in zip(axes.flat, titles, strict=True):
+        panel.set(title=title, ylim=(-7, 3.2) if panel is axes[0, 0] else (-1.5, 4.5))
+    axes[0, 0].legend(fontsize="x-small")
+    axes[1, 0].legend(fontsize="x-small")
+    figure.supxlabel("cosine x·y")
+    figure.supylabel("contribution of a pair (natural units)")
+    return figure
+
+
+def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, floor: float | None = None) -> Figure:
+    """Accuracy against α, published or measured, KL and JS.
+
+    Args:
+        frame: of :func:`contrastbook.studies.negative_weight.accuracy`.
+        natural: α that makes αu a density ratio for uniform features.
+        title: of the axes.
+        measured: the measured numbers with their bars, else the published ones.
+        floor: accuracy of the untrained encoder in percent.
+    """
+    figure, axes = panels(size=(7.5, 3.4))
+    column = "measured" if measured else "published"
+    for kind, colour, style, shift in (("KL", BLUE, "o-", 0.98), ("JS", ORANGE, "s--", 1.02)):
+        part = frame[(frame["divergence"] == kind) & frame[column].notna()]
+        half = part["half width"] if measured else None
+        axes.errorbar(part["alpha"] * shift, part[column], half, fmt=style, color=colour, capsize=3, label=kind)
+    axes.axvline(natural, color="0.4", ls=":", label="natural α, uniform features")
+    if floor is not None:
+        axes.axhline(floor, color="0.4", ls="--", lw=1, label="untrained encoder")
+    axes.set(xscale="log", xlabel="weight α of the negatives' term", ylabel=f"k-NN accuracy (%), {column}", title=title)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def crosses_grid(states: pd.DataFrame) -> Figure:
+    """The grid of choices: what cannot exist, what exists, and what is published.
+
+    Args:
+        states: of :func:`contrastbook.studies.children.states`.
+    """
+    figure, axes = panels(size=(8.2, 8.2))
+    colours = ("0.93", "#56B4E9", ORANGE)
+    axes.pcolormesh(states, cmap=ListedColormap(colours), vmin=0, vmax=2, edgecolors="white", lw=0.8)
+    y, x = np.nonzero(states.to_numpy() == 2)
+    axes.plot(x + 0.5, y + 0.5, "ko", ms=3)
+    axes.set_xticks(np.arange(states.shape[1]) + 0.5, states.columns, rotation=90, fontsize=8)
+    axes.set_yticks(np.arange(states.shape[0]) + 0.5, states.index, fontsize=8)
+    axes.invert_yaxis()
+    names = ("cannot exist", "exists, not published", "published (dot)")
+    handles = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
+    figure.legend(handles=handles, loc="outside upper center", ncols=3)
+    return figure
+
+
+def families(frame: pd.DataFrame) -> Figure:
+    """Crosses as dots between their parents and their random encoder, by both probes.
+
+    Args:
+        frame: of :func:`contrastbook.studies.children.family`.
+    """
+    lines = frame.reset_index()
+    names = list(dict.fromkeys(lines["cross"]))
+    figure, axes = panels(1, 2, (9, 1.2 + 1.05 * len(names)), sharey=True)
+    for panel, (metric, title) in zip(axes, (("linear", "linear probe"), ("knn200", "200-NN")), strict=True):
+        for place, name in enumerate(names):
+            mine = lines[lines["cross"] == name]
+            parents = mine[mine["role"] == "parent"]
+            for shift, label, value in zip((-0.22, 0.22), parents["method"], parents[metric], strict=True):
+                panel.plot(value, place + shift, "s", color=ORANGE, mfc="none", label="parent" * (shift + place < 0))
+                panel.annotate(label, (value, place + shift), (7, -3), textcoords="offset points", fontsize=8)
+            (floor,) = mine.loc[mine["role"] == "random", metric]
+            panel.plot([floor] * 2, [place - 0.4, place + 0.4], ":", color="0.3", label="random encoder" * (not place))
+            (child,) = mine.loc[mine["role"] == "child", metric]
+            panel.plot(child, place, "o", color=BLUE, ms=8, label="child" * (not place))
+        panel.set(title=title, xlabel="accuracy (% of test images)", ylim=(len(names) - 0.5, -0.5))
+        panel.margins(x=0.18)
+    axes[0].set_yticks(range(len(names)), names)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure

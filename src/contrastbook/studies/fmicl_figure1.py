@@ -1,0 +1,170 @@
+"""fmicl Figures 1 and 7: are positive pairs of unit features a Gaussian kernel?
+
+Assumption 3: the density of a pair with respect to the uniform distribution over the sphere is ∝ exp(−‖x − y‖²/2σ²), so
+log p is linear in the squared distance. A flow is fitted to pairs, log p averaged over pairs of similar distance, and a
+line drawn through the averages. :func:`control` makes pairs whose log p is known, where the assumption holds or not.
+
+Pairs are two tensors ``[N, d]`` of unit vectors; log p is ``[N]`` nats with respect to the uniform distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastbook.theory import flows
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import Source, batches
+from contrastlab.errors import reject
+from contrastlab.seeds import generator
+from contrastlab.settings import Settings
+from contrastlab.tasks import frozen, represent
+from contrastlab.views import Augmented
+
+__all__ = ["Kind", "averages", "control", "embedded", "estimate", "judged", "straight"]
+
+Pairs = tuple[Tensor, Tensor]
+Kind = Literal["kernel", "two widths", "clusters"]
+
+
+@torch.no_grad()
+def embedded(
+    encoders: nn.ModuleList, settings: Settings, source: Source, indices: Tensor, each: int, *, seed: int
+) -> Pairs:
+    """Embeddings of two views of one image.
+
+    Args:
+        encoders: trained; of one stream.
+        settings: their augmentation and image size.
+        source: images.
+        indices: of the images taken.
+        each: pairs of an image.
+        seed: of the views.
+    """
+    view, draw = augmentation(settings.augmentation, settings.image_size), generator(seed, "pairs of the assumption")
+    rows = []
+    with frozen(encoders):
+        for _ in range(each):
+            for _, pixels in batches(source, indices, 500, "cpu", drop_last=False):
+                views = Augmented(2).make(pixels, view, draw)
+                rows.append([represent(encoders, (one,), "embedding") for one in views])
+    first, second = (torch.cat(part) for part in zip(*rows, strict=True))
+    return first, second
+
+
+def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]:
+    """Made pairs and their exact log p.
+
+    Args:
+        kind: ``"kernel"``: x uniform, y around it with density ∝ exp(6 x·y), so the assumption holds; ``"two widths"``:
+            half of the x have a close partner, the others a distant one; ``"clusters"``: y as in ``kernel``, but the x
+            crowd around five points. It holds for neither of these.
+        count: pairs.
+        dim: d, at least 5.
+        seed: of the draws.
+
+    Raises:
+        ArgumentError: another kind, or too few dimensions.
+    """
+    if kind not in get_args(Kind):
+        raise reject("kind", kind, " or ".join(map(repr, get_args(Kind))))
+    if dim < 5:
+        raise reject("dim", dim, "at least 5, a dimension for each cluster")
+    draw, kappa, log_x = generator(seed, kind), torch.full((count,), 6.0), torch.zeros(count)
+    x = F.normalize(torch.randn(count, dim, generator=draw), dim=1)
+    if kind == "two widths":
+        kappa = torch.where(x[:, 0] > 0, 60.0, 2.0)
+    if kind == "clusters":
+        x = flows.von_mises_fisher(torch.eye(dim)[torch.randint(5, (count,), generator=draw)], 20.0, draw)
+        log_x = flows.log_von_mises_fisher(x[:, :5], 20.0, dim).logsumexp(1) - math.log(5)
+    y, log_p = torch.empty_like(x), log_x.clone()
+    for value in kappa.unique().tolist():
+        rows = kappa == value
+        y[rows] = flows.von_mises_fisher(x[rows], value, draw)
+        log_p[rows] += flows.log_von_mises_fisher((x * y).sum(1)[rows], value, dim)
+    return (x, y), log_p
+
+
+def estimate(
+    parts: Sequence[Pairs], *, prior: flows.Prior = "gaussian", space: bool = False, epochs: int = 60, seed: int = 0
+) -> Tensor:
+    """Log p of pairs by a flow.
+
+    Args:
+        parts: the pairs that fit the flow, those that stop the fit, and those whose log p is returned.
+        prior: of the flow.
+        space: fit coordinates in space, where no density exists (the literal reading), not those of charts.
+        epochs: at most.
+        seed: of initial weights and order.
+
+    Returns:
+        ``[N]`` nats of the third part; with ``space`` per unit of the space's volume.
+    """
+    pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
+
+    def coordinates(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if space:
+            return torch.cat([x, y], 1), torch.zeros(len(x))
+        (a, log_a), (b, log_b) = flows.stereographic(x, pole), flows.stereographic(y, pole)
+        return torch.cat([a, b], 1), log_a + log_b - 2 * flows.log_sphere_area(x.shape[1])
+
+    (fitted, _), (stops, _), (asked, stretch) = (coordinates(*pairs) for pairs in parts)
+    flow = flows.real_nvp(fitted, prior=prior, seed=seed)
+    flows.fit(flow, fitted, stops, epochs=epochs, seed=seed)
+    with torch.no_grad():
+        log_p: Tensor = flow().log_prob(asked) - stretch
+    return log_p
+
+
+def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) -> pd.DataFrame:
+    """Mean log p within intervals of the squared distance.
+
+    Args:
+        pairs: whose log p it is.
+        log_p: ``[N]``.
+        bins: intervals between the 0.5 % and the 99.5 % quantile of the distance.
+        least: pairs that an interval must hold.
+
+    Returns:
+        A row for each interval: mean ``distance`` and ``log p``, number of ``pairs``, quartiles ``low`` and ``high``.
+    """
+    rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
+    low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()
+    groups = rows.groupby(pd.cut(rows["distance"], np.linspace(low, high, bins + 1).tolist(), labels=False))
+    found = groups.mean().assign(pairs=groups.size())
+    found["low"], found["high"] = groups["log p"].quantile(0.25), groups["log p"].quantile(0.75)
+    return found[found["pairs"] >= least].reset_index(drop=True)
+
+
+def straight(means: pd.DataFrame) -> tuple[float, float, float]:
+    """Slope, offset and R² of the line through :func:`averages`."""
+    slope, offset = np.polyfit(means["distance"], means["log p"], 1)
+    rest = means["log p"] - offset - slope * means["distance"]
+    return float(slope), float(offset), float(1 - rest.var(ddof=0) / means["log p"].var(ddof=0))
+
+
+def judged(pairs: Pairs, log_p: Tensor) -> dict[str, float]:
+    """What the assumption says, and what a line through averages does not show.
+
+    Returns:
+        ``R² of averages``; ``σ² of slope``, −1/(2 slope), NaN where it rises; ``explained by distance``, the share of
+        the variance of log p between pairs; ``mean length`` ‖E x‖ and ``dimensions`` (Σλ)²/Σλ² of E xxᵀ, 0 and d where
+        features are uniform, as the assumption implies.
+    """
+    slope, _, r2 = straight(averages(pairs, log_p))
+    distance, x = (pairs[0] - pairs[1]).square().sum(1), torch.cat(pairs)
+    values = torch.linalg.eigvalsh(x.T @ x / len(x))
+    return {
+        "R² of averages": r2,
+        "σ² of slope": -1 / (2 * slope) if slope < 0 else math.nan,
+        "explained by distance": float(torch.corrcoef(torch.stack([distance, log_p]))[0, 1] ** 2),
+        "mean length": float(x.mean(0).norm()),
+        "dimensions": float(values.sum() ** 2 / values.square().sum()),
+    }

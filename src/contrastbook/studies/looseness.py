@@ -1,0 +1,264 @@
+"""Small networks trained with hard negatives on two normal variables, under each reading of vince appendix E.
+
+All percentages and seeds of a reading are trained at once. What the bound is worth exactly is in
+:mod:`contrastbook.theory.gaussians`; :mod:`contrastbook.studies.vince_table3` runs and judges the readings.
+
+Source: vince appendix E.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastbook.studies import require_choices
+from contrastbook.studies.networks import Networks, symmetric
+from contrastbook.theory.gaussians import share_of
+from contrastlab.errors import reject
+from contrastlab.theory.toys import JointGaussian
+
+__all__ = ["Fitted", "Reading", "bound", "choose", "contrast", "data", "encode", "fit", "networks", "order", "sample"]
+
+COVARIANCE = ((2.0, 0.4), (0.4, 2.0))
+POINTS = 2000
+NEGATIVES = 100
+BATCH = 128
+LEARNING_RATE = 0.03
+WIDTH = 10
+LAYERS = 5
+TEMPERATURE = 0.07
+
+Nearest = Literal["y1", "x", "critic"]
+Output = Literal["plane", "sphere"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read the recipe of vince appendix E where it leaves a choice.
+
+    Args:
+        nearest: which p % of the sample are negatives of the pair (x, y₁): those nearest in L2 to the representation
+            of ``"y1"`` (as written), to that of ``"x"`` (the "current image"), or those with the highest ``"critic"``
+            f(x, ·) (the theorem).
+        output: ``"plane"``, f is the raw dot product; ``"sphere"``, of L2-normalised outputs over .07.
+        encoders: ``"two"`` networks, or one that both variables share.
+        bank: ``"fresh"``, all points encoded at every step, gradients through negatives; ``"memory"``, each point's
+            encoding of its last visit, no gradient.
+        positive: whether the positive stands in the denominator.
+        data: ``"fixed"``, one sample for all seeds; ``"redrawn"``, one each.
+        rate: learning rate of Adam, as printed .03.
+
+    Raises:
+        ArgumentError: another word, or a rate that is not above 0.
+    """
+
+    nearest: Nearest = "y1"
+    output: Output = "plane"
+    encoders: Literal["two", "shared"] = "two"
+    bank: Literal["fresh", "memory"] = "fresh"
+    positive: bool = True
+    data: Literal["fixed", "redrawn"] = "fixed"
+    rate: float = LEARNING_RATE
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise reject("rate", self.rate, "a number above 0")
+
+    @property
+    def name(self) -> str:
+        """Short: ``nearest, output`` and whatever differs from the defaults."""
+        parts = [{"y1": "near y₁", "x": "near x", "critic": "top f(x,·)"}[self.nearest], self.output]
+        parts += ["one encoder"] if self.encoders == "shared" else []
+        parts += ["memory bank"] if self.bank == "memory" else []
+        parts += [] if self.positive else ["no positive below"]
+        parts += ["new data per seed"] if self.data == "redrawn" else []
+        parts += [] if self.rate == LEARNING_RATE else [f"lr {self.rate:g}"]
+        return ", ".join(parts)
+
+
+def networks(seeds: Sequence[int], salt: int) -> Networks:
+    """A network from R to R^WIDTH for each seed; equal seeds start equal, ``salt`` tells those of X and Y apart."""
+    sizes = list(itertools.pairwise([1] + [WIDTH] * LAYERS))
+    drawn = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + salt)
+        drawn.append([[symmetric((rows, out), generator) / math.sqrt(fan) for rows in (fan, 1)] for fan, out in sizes])
+    return Networks(*([[layer[kind] for layer in one] for one in drawn] for kind in (0, 1)))
+
+
+def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor:
+    """Draw negatives from the highest ``percent`` % of each row's scores, the own entry excluded.
+
+    Args:
+        scores: ``[B, N]``; the own entries are overwritten.
+        own: ``[B]`` index of each row's positive.
+        percent: of the N − 1 others, rounded to the nearest count of at least 1.
+        draws: ``[B, K]`` numbers in [0, 1), one for each draw with replacement.
+
+    Returns:
+        ``[B, K]`` indices.
+    """
+    keys = scores.shape[1]
+    count = max(1, round((keys - 1) * share_of(percent)))
+    position = (draws * count).long()
+    if count == keys - 1:
+        return position + (position >= own[:, None])
+    scores.scatter_(1, own[:, None], -math.inf)
+    # numpy's partition of float32 is several times faster than torch's topk on a CPU
+    members = torch.from_numpy(np.argpartition(scores.numpy(), keys - count, axis=1)[:, keys - count :])
+    return members.gather(1, position)
+
+
+def _closeness(middle: Tensor, bank: Tensor) -> Tensor:
+    """``[B, N]``: a·b − ½‖b‖², which is −½‖a − b‖² up to what is the same in a row."""
+    ones = torch.ones_like(middle[:, :1])
+    return torch.cat([middle, ones], 1) @ torch.cat([bank, -0.5 * bank.square().sum(1, keepdim=True)], 1).T
+
+
+def contrast(
+    anchors: Tensor, bank: Tensor, positives: Tensor, own: Tensor, percents: Sequence[float], draws: Tensor,
+    nearest: Nearest,
+) -> Tensor:  # fmt: skip
+    """``[M, B, K]`` critic of each anchor with its drawn negatives, one model at a time: its scores stay in cache.
+
+    Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``. The choice
+    itself has no gradient.
+    """
+    values = []
+    for a, b, p, i, percent, drawn in zip(
+        anchors.unbind(), bank.unbind(), positives.detach(), own, percents, draws, strict=True
+    ):
+        scores = a @ b.T
+        if percent == 100 or nearest == "critic":
+            ranking = scores.detach() if percent == 100 else scores.detach().clone()
+        else:
+            ranking = _closeness(p if nearest == "y1" else a.detach(), b.detach())
+        values.append(scores.gather(1, choose(ranking, i, percent, drawn)))
+    return torch.stack(values)
+
+
+def bound(positive: Tensor, negatives: Tensor, with_positive: bool) -> Tensor:
+    """Estimate per pair, nats: ``[..., B]`` and ``[..., B, K]`` to ``[..., B]``."""
+    below = torch.cat([positive[..., None], negatives], -1) if with_positive else negatives
+    return positive - below.logsumexp(-1) + math.log(below.shape[-1])
+
+
+def encode(nets: Networks, inputs: Tensor, output: Output) -> Tensor:
+    """Representations ``[M, B, WIDTH]``; the critic is the product of those of x and y."""
+    outputs = nets(inputs)
+    # on the sphere each side carries half of the temperature
+    return outputs if output == "plane" else F.normalize(outputs, dim=-1) / math.sqrt(TEMPERATURE)
+
+
+def sample(seed: int, count: int = POINTS) -> tuple[Tensor, Tensor]:
+    """``count`` pairs of the paper's normal distribution: x and y, ``[count, 1]`` each."""
+    return JointGaussian(np.array(COVARIANCE), 1).sample(count, torch.Generator().manual_seed(seed))
+
+
+def data(reading: Reading, seeds: Sequence[int], points: int) -> tuple[Tensor, Tensor]:
+    """X and y of each seed's sample, ``[S, N, 1]`` each."""
+    drawn = [sample(seed if reading.data == "redrawn" else 0, points) for seed in seeds]
+    return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+
+
+def order(seed: int, points: int, negatives: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Indices ``[B]`` and draws ``[B, K]`` in [0, 1) of a seed's batches, epoch after epoch without end."""
+    generator = torch.Generator().manual_seed(7_000_003 + seed)
+    while True:
+        for own in torch.randperm(points, generator=generator).split(batch):
+            yield own, torch.rand(len(own), negatives, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Networks of X and Y after training (one and the same where shared), and the estimate of each epoch.
+
+    Args:
+        models: percentage and seed of each network.
+        x, y: the networks.
+        curve: ``[epochs, M]`` nats, the mean of ``log K − loss`` over an epoch's batches as training goes on.
+    """
+
+    models: list[tuple[float, int]]
+    x: Networks
+    y: Networks
+    curve: Tensor
+
+
+def fit(
+    reading: Reading,
+    percents: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    epochs: int,
+    points: int = POINTS,
+    negatives: int = NEGATIVES,
+    batch: int = BATCH,
+) -> Fitted:
+    """Train one pair of networks for each percentage and seed, all of them at once.
+
+    Networks of a seed differ only in their percentage: they share start, order and draws. Adam works entry by entry
+    and the loss is the sum over models, so that none knows of the others.
+
+    Args:
+        reading: of the recipe.
+        percents: rows of the table.
+        seeds: of start, order and draws, and of the data where redrawn.
+        epochs: passes over the points.
+        points: N, the sample.
+        negatives: K, drawn with replacement; a pair's own y is none of them.
+        batch: pairs per step; the last batch of an epoch may be smaller.
+
+    Raises:
+        ArgumentError: an empty or impossible argument.
+    """
+    for name, value, least in (("epochs", epochs, 1), ("points", points, 3), ("negatives", negatives, 1)):
+        if value < least:
+            raise reject(name, value, f"an integer of at least {least}")
+    if not 1 <= batch <= points:
+        raise reject("batch", batch, f"an integer from 1 to points = {points}")
+    if not percents or not seeds:
+        raise reject("percents, seeds", (percents, seeds), "at least one of each")
+    for percent in percents:
+        share_of(percent)
+    models = [(float(percent), seed) for percent in percents for seed in seeds]
+    rows = [percent for percent, _ in models]
+    place = torch.tensor([list(seeds).index(seed) for _, seed in models])
+    x, y = data(reading, seeds, points)
+    x, y = x[place], y[place]
+    net_x = networks([seed for _, seed in models], 1)
+    net_y = net_x if reading.encoders == "shared" else networks([seed for _, seed in models], 2)
+    parameters = net_x.parameters + ([] if net_y is net_x else net_y.parameters)
+    optimizer = torch.optim.Adam(parameters, lr=reading.rate, fused=True)
+    batches = zip(*(order(seed, points, negatives, batch) for seed in seeds), strict=True)
+    memory = encode(net_y, y, reading.output).detach() if reading.bank == "memory" else None
+    curve = []
+    for _ in range(epochs):
+        total = torch.zeros(len(models))
+        for _, each_seed in zip(range(0, points, batch), batches, strict=False):
+            own, draws = (torch.stack(part)[place] for part in zip(*each_seed, strict=True))
+            anchors = encode(net_x, x.gather(1, own[..., None]), reading.output)
+            if memory is None:
+                bank = encode(net_y, y, reading.output)
+                positives = bank.gather(1, own[..., None].expand(-1, -1, WIDTH))
+            else:
+                bank, positives = memory, encode(net_y, y.gather(1, own[..., None]), reading.output)
+            scores = contrast(anchors, bank, positives, own, rows, draws, reading.nearest)
+            values = bound((anchors * positives).sum(-1), scores, reading.positive)
+            optimizer.zero_grad()
+            (-values.mean(1).sum()).backward()
+            optimizer.step()
+            total += values.detach().sum(1)
+            if memory is not None:
+                memory.scatter_(1, own[..., None].expand_as(positives), positives.detach())
+        curve.append(total / points)
+    return Fitted(models, net_x, net_y, torch.stack(curve))

@@ -1,0 +1,269 @@
+"""Encoders of points on two spirals, trained with InfoNCE against a memory bank: vince appendix G.
+
+The views of a point are the point plus uniform noise of width η. All values of η and all seeds of a reading are trained
+at once; a seed's points, initial weights and draws are the same for every η. The text leaves the geometry, the output
+and the critic open: a :class:`Reading` says how they are read.
+:mod:`contrastbook.studies.vince_figure6` runs and judges the readings.
+
+Source: vince appendix G, "A Second Toy Example" and its training details.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastbook.studies import require_choices
+from contrastbook.studies.networks import Networks, symmetric
+from contrastlab.errors import reject
+from contrastlab.seeds import generator
+from contrastlab.theory.toys import Handedness, shifted, spirals
+
+__all__ = ["Encoders", "Reading", "info_nce", "points_of"]
+
+Critic = Literal["dot", "distance"]
+
+# vince appendix G
+LAYERS = 5
+WIDTH = 128
+BATCH = 128
+LEARNING_RATE = 0.03
+MOMENTUM = 0.9
+WEIGHT_DECAY = 1e-5
+TEMPERATURE = 0.07
+BANK_RATE = 0.5
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read what appendix G leaves open.
+
+    Args:
+        handedness: ``same``: the second spiral is the first turned by 180°, they interleave and never cross;
+            ``opposite``: it is the first mirrored, "one spinning clockwise and one counter-clockwise", and they cross.
+        turns: revolutions of each.
+        spacing: points evenly spread over the ``angle``, denser towards the centre, or about evenly over the
+            ``length`` of the curve (the angle is the root of a uniform draw, as in a widespread generator).
+        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models;
+            ``plane``: they are left as they are.
+        critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ, on the sphere the same critic at half the temperature.
+        centred: noise from U(−η/2, η/2) in place of the printed U(0, η).
+        clip: largest norm of a model's gradient; none is printed.
+
+    Raises:
+        ArgumentError: a value that is not among these.
+    """
+
+    handedness: Handedness = "same"
+    turns: float = 2.0
+    spacing: Literal["angle", "length"] = "angle"
+    output: Literal["sphere", "plane"] = "sphere"
+    critic: Critic = "dot"
+    centred: bool = False
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        if not isinstance(self.centred, bool):
+            raise reject("centred", self.centred, "True or False")
+        for name, value in (("turns", self.turns), ("clip", self.clip)):
+            if value is not None and (isinstance(value, bool) or not (math.isfinite(value) and value > 0)):
+                raise reject(name, value, "a positive number")
+
+    @property
+    def name(self) -> str:
+        """Short, such as ``same, 2 turns, sphere, dot``."""
+        parts = [self.handedness, f"{self.turns:g} turn{'s' * (self.turns != 1)}", self.output, self.critic]
+        extra = ["even length"] * (self.spacing == "length") + ["centred"] * self.centred
+        return ", ".join(parts + extra + ([] if self.clip is None else [f"clip {self.clip:g}"]))
+
+
+def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
+    """``count`` points of the two spirals and their labels, ``[count, 2]`` float32 and ``[count]``.
+
+    Args:
+        reading: its geometry and spacing.
+        count: points, half of them on each spiral.
+        seed: of the points.
+        purpose: points of different purposes are independent draws.
+    """
+    draws = generator(seed, f"spirals/{purpose}")
+    points, labels = spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
+    if reading.spacing == "angle":
+        return points, labels
+    # keeping a share proportional to the radius makes a uniform radius the root of one
+    kept, own = torch.empty(0, 2), torch.empty(0, dtype=labels.dtype)
+    while min(int((own == label).sum()) for label in (0, 1)) < (count + 1) // 2:
+        points, labels = spirals(4 * count, draws, handedness=reading.handedness, turns=reading.turns)
+        inside = torch.rand(len(points), generator=draws) < points.norm(dim=1) / 2
+        kept, own = torch.cat([kept, points[inside]]), torch.cat([own, labels[inside]])
+    halves = [kept[own == label][: (count + 1) // 2] for label in (0, 1)]
+    return torch.stack(halves, 1).reshape(-1, 2)[:count], torch.arange(count) % 2
+
+
+def info_nce(
+    queries: Tensor, positives: Tensor, negatives: Tensor, critic: Critic, scratch: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """InfoNCE with the positive in the denominator, and its gradient by the queries.
+
+    ``L = −log exp s(q, k⁺) / (exp s(q, k⁺) + Σⱼ exp s(q, kⱼ))``. The keys are bank rows and get no gradient. The
+    gradient is written out because one softmax then serves value and gradient: the step is bound by this table.
+
+    Args:
+        queries: ``[B, D]``.
+        positives: ``[B, D]``.
+        negatives: ``[K, D]``, shared by the queries.
+        critic: s, at the paper's temperature.
+        scratch: ``[2, B, K + 1]`` to work in; fresh memory of this size costs as much as the arithmetic.
+
+    Returns:
+        ``[B]`` nats and ``[B, D]``, the gradient of each query's loss.
+
+    Source: vince Eq. 4 with the choices of appendix G.
+    """
+    scores, share = queries.new_empty(2, len(queries), len(negatives) + 1) if scratch is None else scratch
+    columns = negatives.T.contiguous()
+    rest = scores[:, 1:]
+    # D is 2: products of columns are several times as quick as a matrix product
+    torch.mul(queries[:, :1], columns[0], out=rest)
+    for axis in range(1, queries.shape[1]):
+        rest.addcmul_(queries[:, axis : axis + 1], columns[axis])
+    scores[:, 0] = (queries * positives).sum(1)
+    scale = 1 / TEMPERATURE
+    if critic == "distance":
+        # −‖q − k‖² = 2 q·k − ‖k‖² − ‖q‖², whose last term cancels in the softmax
+        scale *= 2
+        rest.sub_(0.5 * columns.square().sum(0))
+        scores[:, 0] -= 0.5 * positives.square().sum(1)
+    scores.mul_(scale)
+    torch.softmax(scores, 1, out=share)
+    # log-sum-exp from the largest share, which cannot underflow as the positive's can
+    loss = scores.amax(1) - share.amax(1).log() - scores[:, 0]
+    pulled = (columns @ share[:, 1:].T).T + share[:, :1] * positives
+    return loss, scale * (pulled - positives)
+
+
+class Encoders:
+    """One network for every (seed, η), trained side by side; model ``m`` is seed ``m // E``, noise ``m % E``.
+
+    Five linear layers with ReLU between them, 2 → 128 → 128 → 128 → 128 → 2; weights start as ``nn.Linear`` starts
+    them, bank rows uniform as in the released image code, on the circle where the output is. The state of one model
+    never depends on which others are trained beside it.
+
+    Args:
+        reading: what is trained.
+        etas: E values of η.
+        seeds: S seeds.
+        points: N, points per seed.
+
+    Attributes:
+        points: ``[S, N, 2]``.
+        labels: ``[S, N]``.
+        bank: ``[S·E, N, 2]``, M.
+        networks: the encoders without their output.
+        broken: ``[S·E]`` bool, models whose loss was not finite at some step.
+    """
+
+    def __init__(self, reading: Reading, etas: Sequence[float], seeds: Sequence[int], points: int) -> None:
+        self.reading, self.etas, self.seeds = reading, tuple(etas), tuple(seeds)
+        sizes = list(itertools.pairwise([2, *[WIDTH] * (LAYERS - 1), 2]))
+        drawn = [points_of(reading, points, seed) for seed in seeds]
+        self.points, self.labels = (torch.stack(part) for part in zip(*drawn, strict=True))
+        weights, biases, banks = [], [], []
+        for seed in seeds:
+            draws = generator(seed, "spirals/initial")
+            weights += [[a**-0.5 * symmetric((a, b), draws) for a, b in sizes]] * len(etas)
+            biases += [[a**-0.5 * symmetric((1, b), draws) for a, b in sizes]] * len(etas)
+            bank = math.sqrt(1.5) * symmetric((points, 2), draws)
+            banks += [self._output(bank)] * len(etas)
+        self.networks, self.bank = Networks(weights, biases), torch.stack(banks)
+        self.broken = torch.zeros(len(self.bank), dtype=torch.bool)
+        self._widths = torch.tensor(self.etas)[:, None, None]
+        self._optimizer = torch.optim.SGD(
+            self.networks.parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, foreach=True
+        )
+        self._draws = [generator(seed, "spirals/steps") for seed in seeds]
+
+    def _output(self, raw: Tensor) -> Tensor:
+        return F.normalize(raw, dim=-1) if self.reading.output == "sphere" else raw
+
+    def encode(self, inputs: Tensor, models: slice = slice(None)) -> Tensor:
+        """Representations ``[M, B, 2]`` of ``[M, B, 2]``, each by its own model, of all models or of a slice."""
+        return self._output(self.networks(inputs, models))
+
+    def views(self, anchors: Tensor, unit: Tensor) -> Tensor:
+        """``[S·E, B, 2]``: ``anchors`` ``[S, B, 2]`` plus η times ``unit`` ``[S, B, 2]``, noise of width one."""
+        return (anchors[:, None] + self._widths * unit[:, None]).flatten(0, 1)
+
+    def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The next draws of every seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, negatives ``[S, K]``.
+
+        Negatives are bank indices, with replacement, one draw a step for all queries of a seed.
+        """
+        count, size = self.points.shape[1], min(BATCH, self.points.shape[1])
+        rows, noise, others = [], [], []
+        for draws in self._draws:
+            rows.append(torch.randperm(count, generator=draws)[:size])
+            noise.append(shifted(torch.zeros(size, 2), 1.0, draws, centred=self.reading.centred))
+            others.append(torch.randint(count, (negatives,), generator=draws))
+        return torch.stack(rows), torch.stack(noise), torch.stack(others)
+
+    def step(self, rows: Tensor, unit: Tensor, negatives: Tensor) -> Tensor:
+        """One step of every model: InfoNCE against the bank, SGD, then ``M[i] ← α M[i] + (1 − α) g``.
+
+        Args:
+            rows: ``[S, B]`` different rows of the batch.
+            unit: ``[S, B, 2]`` noise of width one.
+            negatives: ``[S, K]`` bank rows.
+
+        Returns:
+            ``[S·E]`` mean loss, nats.
+        """
+        anchors = torch.stack([own[index] for own, index in zip(self.points, rows, strict=True)])
+        queries = self.encode(self.views(anchors, unit))
+        losses = torch.empty(len(self.bank))
+        gradient = torch.empty_like(queries)
+        scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
+        with torch.no_grad():
+            for model, bank in enumerate(self.bank):
+                seed = model // len(self.etas)
+                loss, own = info_nce(
+                    queries[model], bank[rows[seed]], bank[negatives[seed]], self.reading.critic, scratch
+                )
+                losses[model] = loss.mean()
+                gradient[model] = own / len(loss)
+        self._optimizer.zero_grad()
+        queries.backward(gradient)
+        if self.reading.clip is not None:
+            self._clip(self.reading.clip)
+        self._optimizer.step()
+        with torch.no_grad():
+            for model, bank in enumerate(self.bank):
+                index = rows[model // len(self.etas)]
+                bank[index] = self._output(BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model])
+        self.broken |= ~losses.isfinite()
+        return losses
+
+    def _clip(self, largest: float) -> None:
+        gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
+        norm = torch.stack([gradient.square().sum((1, 2)) for gradient in gradients]).sum(0).sqrt()
+        factor = (largest / norm.clamp(min=1e-12)).clamp(max=1)[:, None, None]
+        for gradient in gradients:
+            gradient.mul_(factor)
+
+    def train(self, iterations: int, negatives: int) -> Tensor:
+        """``iterations`` steps against K ``negatives``; returns ``[S·E]``, the loss over the last tenth, in nats."""
+        last = max(1, iterations // 10)
+        recent = torch.zeros(len(self.bank))
+        for step in range(iterations):
+            loss = self.step(*self.draw(negatives))
+            if step >= iterations - last:
+                recent += loss / last
+        return recent

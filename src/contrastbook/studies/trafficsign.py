@@ -1,0 +1,95 @@
+"""What a split of filmed traffic signs measures: how far copying the label of the most similar training picture goes.
+
+GTSRB shows each physical sign in a track of about 30 frames. A random split per image, the best reading of ring
+Table 3, puts frames of one sign on both sides; a split by track, or the benchmark's own test part, does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contrastbook.studies import Row, Study, measure
+from contrastlab import data, shipped, tasks
+from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.loading import Source, batches
+from contrastlab.errors import unknown
+
+__all__ = ["DISTANCES", "SPLITS", "nearest_pixels", "study"]
+
+SPLITS = {
+    "trafficsign": "at random, per image (ring Table 3, best reading)",
+    "trafficsign_tracks": "by track",
+    "gtsrb32": "the benchmark's own",
+}
+"""Data set to how it is split."""
+
+
+DISTANCES = ("euclidean", "correlation")
+"""Between pixels; the second one does not see how bright a picture is, nor its contrast."""
+
+
+def nearest_pixels(train: Source, test: Source, *, distance: str = "euclidean", side: int = 16) -> Tensor:
+    """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
+
+    Args:
+        train: labelled images.
+        test: labelled images.
+        distance: one of :data:`DISTANCES`.
+        side: of the squares that are compared, in pixels.
+
+    Returns:
+        Boolean, one for each test image.
+
+    Raises:
+        UnknownNameError: no distance has that name.
+    """
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
+    view = augmentation("none", side)
+
+    def pixels(source: Source) -> Tensor:
+        every = batches(source, torch.arange(len(source)), 512, "cpu", drop_last=False)
+        values = torch.cat([view.plain(images).flatten(1) for _, images in every])
+        return values if distance == "euclidean" else F.normalize(values - values.mean(1, keepdim=True), dim=1)
+
+    rows, queries = pixels(train), pixels(test)
+    # ‖q − r‖² is ‖q‖² − 2 (q·r − ‖r‖²/2): the nearest row has the largest product with (q, 1)
+    rows = torch.cat([rows, -rows.square().sum(1, keepdim=True) / 2], 1)
+    queries = torch.cat([queries, torch.ones(len(queries), 1)], 1)
+    return tasks.nearest_neighbour(rows, train.labels, queries, test.labels)
+
+
+def study(
+    *, side: int = 16, data_root: str | Path | None = None, out_dir: Path | str = "runs",
+    read_also: Sequence[Path | str] = shipped.RESULTS,
+) -> Study:  # fmt: skip
+    """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored.
+
+    Args:
+        side: of the squares that are compared, in pixels.
+        data_root: where the signs lie; see :func:`contrastlab.data.data_root`.
+        out_dir: where new rows are written.
+        read_also: further folders that may hold them already.
+
+    Raises:
+        MissingDataError: nothing is stored, and the signs are not there.
+    """
+
+    def run() -> list[Row]:
+        found: list[Row] = []
+        for name, split in SPLITS.items():
+            splits = data.load(name, data_root)
+            row: Row = {"data": name, "split": split, "train images": len(splits.train)}
+            for distance in DISTANCES:
+                right = nearest_pixels(splits.train, splits.test, distance=distance, side=side)
+                row |= {"test images": len(right), f"1-NN, {distance}": 100 * float(right.double().mean())}
+            found.append(row | {"note": splits.note, "fingerprint": splits.test.fingerprint})
+        return found
+
+    config = {"splits": SPLITS, "side": side, "distances": DISTANCES}
+    return measure("trafficsign_leak", "laptop", config, run, out_dir=out_dir, read_also=read_also)

@@ -1,0 +1,330 @@
+"""vince Figure 6: does some amount of noise in the views make the labels of two spirals linearly separable?
+
+The transfer task is to tell the two spirals apart by logistic regression on the 2-D representations. The paper reports
+near-chance accuracy at η = 0, a peak at η = 0.4 and chance far beyond. :data:`READINGS` are trained by
+:func:`accuracy_curve` and judged by :mod:`contrastbook.studies.peaks`.
+
+Source: vince appendix G and Figure 6.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from contrastbook import studies
+from contrastbook.studies import Row, Study, measure, spirals
+from contrastbook.studies.spirals import Encoders, Reading, points_of
+from contrastlab.errors import reject, unknown
+from contrastlab.seeds import generator
+from contrastlab.theory.toys import shifted
+
+__all__ = [
+    "PROFILES", "READINGS", "Profile", "accuracy_curve", "frame", "representations", "stored", "study",
+]  # fmt: skip
+
+STUDY = "vince_figure6"
+
+COLLAPSED = 1e-4
+"""A representation that varies less than this share of its size is one point."""
+
+
+def _check(
+    etas: Sequence[float], seeds: Sequence[int], iterations: int, negatives: int, points: int, held_out: int
+) -> None:
+    if not etas or not all(math.isfinite(eta) and eta >= 0 for eta in etas) or len(set(etas)) < len(etas):
+        raise reject("etas", etas, "different numbers of at least 0, one or more")
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise reject("seeds", seeds, "different non-negative integers, one or more")
+    for name, value in (("iterations", iterations), ("negatives", negatives)):
+        if value < 1:
+            raise reject(name, value, "an integer of at least 1")
+    for name, value in (("points", points), ("held_out", held_out)):
+        if value < 20:
+            raise reject(name, value, "an integer of at least 20")
+
+
+def _named(*readings: Reading) -> dict[str, Reading]:
+    return {reading.name: reading for reading in readings}
+
+
+READINGS: Mapping[str, Reading] = _named(
+    Reading(turns=1.0, output="plane", clip=1.0),
+    Reading(turns=1.0, output="plane", critic="distance", clip=1.0),
+    Reading(),
+    Reading(handedness="opposite", turns=1.0, output="plane", clip=1.0),
+    Reading(turns=1.0, output="plane"),
+    Reading(handedness="opposite"),
+    Reading(output="plane", critic="distance", clip=1.0),
+    Reading(turns=1.0, output="plane", centred=True, clip=1.0),
+    Reading(turns=1.5, spacing="length"),
+)
+"""Readings that the text allows, by name, those first that came closest to the published curve in short runs."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much of the study is run.
+
+    Args:
+        readings: names in :data:`READINGS`.
+        etas: η, widths of the noise.
+        seeds: of points, initial weights and draws.
+        iterations: optimiser steps.
+        negatives: K, bank rows against each positive.
+        points: of the two spirals together, to train on; as many of the bank's rows.
+        held_out: further points, on which accuracy is taken.
+    """
+
+    readings: tuple[str, ...] = tuple(READINGS)
+    etas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.8, 5.0)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    iterations: int = 10_000
+    negatives: int = 4096
+    points: int = 10_000
+    held_out: int = 5000
+
+    def __post_init__(self) -> None:
+        for name in self.readings:
+            if name not in READINGS:
+                raise unknown("reading", name, READINGS)
+        _check(**self.sizes)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """All but the readings: the arguments of :func:`accuracy_curve`."""
+        return {name: value for name, value in asdict(self).items() if name != "readings"}
+
+
+PROFILES: Mapping[str, Profile] = {
+    "smoke": Profile(
+        readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
+        held_out=400,
+    ),
+    "laptop": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
+    "paper": Profile(),
+}  # fmt: skip
+"""``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the printed protocol."""
+
+
+def _one_place(encoded: Tensor) -> bool:
+    return float(encoded.std(0).max()) <= COLLAPSED * float(encoded.abs().max())
+
+
+def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
+    """Accuracy of logistic regression on standardised coordinates, percent."""
+    if _one_place(train):  # a constant answer; standardising would magnify rounding errors
+        return 100 * float((truth == labels.bincount().argmax()).float().mean())
+    probe = make_pipeline(StandardScaler(), LogisticRegression())
+    # in single precision the solver may stop with a failed line search
+    fitted = probe.fit(train.double().numpy(), labels.numpy())
+    return 100 * float(fitted.score(test.double().numpy(), truth.numpy()))
+
+
+@torch.no_grad()
+def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for order, seed in enumerate(encoders.seeds):
+        points, labels = encoders.points[order], encoders.labels[order]
+        test, truth = points_of(encoders.reading, held_out, seed, "test")
+        draws = generator(seed, "spirals/views")
+        unit = [shifted(torch.zeros_like(x), 1.0, draws, centred=encoders.reading.centred) for x in (points, test)]
+        for number, eta in enumerate(encoders.etas):
+            model = order * len(encoders.etas) + number
+            one = slice(model, model + 1)
+            clean = [encoders.encode(x[None], one)[0] for x in (points, test)]
+            noisy = [encoders.encode((x + eta * u)[None], one)[0] for x, u in zip((points, test), unit, strict=True)]
+            result: dict[str, Any] = {"accuracy": None, "accuracy_views": None}
+            if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
+                result["outcome"] = "diverged"
+            elif _one_place(clean[0]):
+                result["outcome"] = "collapsed"
+            else:
+                result["outcome"] = "trained"
+            if result["outcome"] != "diverged":
+                result["accuracy"] = _score(clean[0], labels, clean[1], truth)
+                result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
+            found.append(result)
+    return found
+
+
+def accuracy_curve(
+    reading: Reading,
+    etas: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    iterations: int,
+    negatives: int,
+    points: int,
+    held_out: int,
+) -> list[Row]:
+    """Train a reading at every η and seed, and probe it.
+
+    Args:
+        reading: what is trained.
+        etas: widths of the noise.
+        seeds: of points, initial weights and draws.
+        iterations: optimiser steps of 128 points.
+        negatives: K.
+        points: to train on.
+        held_out: further points, on which accuracy is taken.
+
+    Returns:
+        Rows with ``reading``, ``encoder``, ``eta``, ``seed``, ``accuracy`` (percent, of the points) and
+        ``accuracy_views`` (percent, of fresh views of them), ``loss`` (nats, mean of the last tenth), ``mi_bound``
+        (``log K − loss``, nats) and ``outcome``. ``encoder`` is ``trained``, or one of two references without η:
+        ``raw``, the coordinates themselves, and ``untrained``, the initial network. ``outcome`` is ``trained``,
+        ``collapsed`` (all points have one representation) or ``diverged`` (no number exists: they are None).
+
+    Raises:
+        ArgumentError: an empty or repeated list, a negative η, or a size too small.
+    """
+    _check(etas, seeds, iterations, negatives, points, held_out)
+    rows: list[Row] = []
+    encoders = Encoders(reading, (0.0,), seeds, points)
+    for order, (seed, result) in enumerate(zip(seeds, _evaluate(encoders, held_out), strict=True)):
+        test, truth = points_of(reading, held_out, seed, "test")
+        raw = _score(encoders.points[order], encoders.labels[order], test, truth)
+        empty: Row = {"reading": reading.name, "eta": None, "seed": seed, "loss": None, "mi_bound": None}
+        rows.append(empty | {"encoder": "raw", "accuracy": raw, "accuracy_views": None, "outcome": "trained"})
+        rows.append(empty | {"encoder": "untrained"} | result | {"accuracy_views": None})
+    encoders = Encoders(reading, etas, seeds, points)
+    losses = encoders.train(iterations, negatives).tolist()
+    for model, (loss, result) in enumerate(zip(losses, _evaluate(encoders, held_out), strict=True)):
+        own: Row = {"reading": reading.name, "encoder": "trained"}
+        own |= {"eta": etas[model % len(etas)], "seed": seeds[model // len(etas)]}
+        whole = result["outcome"] != "diverged"
+        own |= {"loss": loss if whole else None, "mi_bound": math.log(negatives) - loss if whole else None}
+        rows.append(own | result)
+    return rows
+
+
+def _config(reading: Reading, profile: Profile) -> dict[str, Any]:
+    """Everything that decides the numbers of one reading; code that changes them takes a new version."""
+    names = ("layers", "width", "batch", "learning_rate", "momentum", "weight_decay", "temperature", "bank_rate")
+    constants = {name: getattr(spirals, name.upper()) for name in names} | {"version": 1}
+    lists = {key: list(value) if isinstance(value, tuple) else value for key, value in profile.sizes.items()}
+    return {"reading": asdict(reading), **lists, **constants}
+
+
+def study(
+    profile: str,
+    *,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    readings: Sequence[str] | None = None,
+    log: Callable[[str], None] = print,
+) -> list[Study]:
+    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored.
+
+    Args:
+        profile: a name in :data:`PROFILES`.
+        out_dir: where new curves are written.
+        read_also: further folders that may hold them already.
+        readings: names; all of the profile where left out.
+        log: takes one line per reading.
+
+    Raises:
+        UnknownNameError: no such profile, or no such reading.
+    """
+    chosen = _profile(profile)
+    found = []
+    for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
+        if name not in READINGS:
+            raise unknown("reading", name, READINGS)
+        reading = READINGS[name]
+        measured = measure(
+            STUDY,
+            profile,
+            _config(reading, chosen),
+            functools.partial(accuracy_curve, reading, **chosen.sizes),
+            out_dir=out_dir,
+            read_also=read_also,
+        )
+        log(f"{number}/{len(names)} {name}: {measured.provenance['wall_s']:.0f} s")
+        found.append(measured)
+    return found
+
+
+def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
+    """Those curves of a profile that are stored in one of ``roots``; nothing is trained.
+
+    Raises:
+        UnknownNameError: no such profile.
+    """
+    chosen = _profile(profile)
+    each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
+    return [rows for rows in each if rows is not None]
+
+
+def _profile(profile: str) -> Profile:
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    return PROFILES[profile]
+
+
+def representations(
+    profile: str,
+    reading: str,
+    etas: Sequence[float] = (0.0, 0.4, 1.6),
+    *,
+    count: int = 200,
+    out_dir: Path | str | None,
+    read_also: Sequence[Path | str] = (),
+) -> Study | None:
+    """Representations of held-out points by a reading's encoders, as rows to draw.
+
+    Args:
+        profile: a name in :data:`PROFILES`, whose seeds and sizes are taken.
+        reading: a name in :data:`READINGS`.
+        etas: widths of the noise.
+        count: points of each encoder.
+        out_dir: where new rows are written; None: train nothing, and return None where nothing is stored.
+        read_also: further folders that may hold them already.
+
+    Returns:
+        Rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
+    """
+    chosen = _profile(profile)
+    if reading not in READINGS:
+        raise unknown("reading", reading, READINGS)
+    what = READINGS[reading]
+    _check(etas, chosen.seeds, chosen.iterations, chosen.negatives, chosen.points, count)
+
+    def run() -> list[Row]:
+        encoders = Encoders(what, etas, chosen.seeds, chosen.points)
+        encoders.train(chosen.iterations, chosen.negatives)
+        rows: list[Row] = []
+        for model, (seed, eta) in enumerate(itertools.product(chosen.seeds, etas)):
+            points, labels = points_of(what, count, seed, "test")
+            with torch.no_grad():
+                own = encoders.encode(points[None], slice(model, model + 1))[0]
+            whole = bool(own.isfinite().all())
+            for label, (x, y) in zip(labels.tolist(), own.tolist(), strict=True):
+                place: Row = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")} if whole else {"x": None, "y": None}
+                rows.append({"seed": seed, "eta": eta, "label": label} | place)
+        return rows
+
+    config = _config(what, chosen) | {"etas": list(etas), "held_out": count}
+    if out_dir is None:
+        return studies.stored(f"{STUDY}_points", profile, config, read_also)
+    return measure(f"{STUDY}_points", profile, config, run, out_dir=out_dir, read_also=read_also)
+
+
+def frame(curve: Study) -> pd.DataFrame:
+    """The trained rows of a curve, their numbers as floats (NaN where a model diverged)."""
+    rows = pd.DataFrame(curve.rows)
+    numbers = ("eta", "accuracy", "accuracy_views", "loss", "mi_bound")
+    return rows[rows["encoder"] == "trained"].astype(dict.fromkeys(numbers, float))

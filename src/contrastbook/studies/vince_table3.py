@@ -1,0 +1,273 @@
+"""vince Table 3: the readings of its recipe that are trained, what is stored of them, and how they compare.
+
+Source: vince appendix E and Table 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from contrastbook import studies
+from contrastbook.studies import Row, Study, looseness, measure
+from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS, Reading
+from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
+from contrastlab.errors import unknown
+
+__all__ = ["PROFILES", "Profile", "stored", "study", "summary", "train"]
+
+STUDY = "vince_table3"
+COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviation of about ρ
+
+
+def train(
+    reading: Reading,
+    percents: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    epochs: int,
+    points: int = POINTS,
+    negatives: int = NEGATIVES,
+    batch: int = BATCH,
+    repeats: int = 5,
+) -> list[Row]:
+    """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
+
+    Args:
+        reading: this and what follows as in :func:`~contrastbook.studies.looseness.fit`.
+        percents: rows of the table.
+        seeds: a model each.
+        epochs: passes over the points.
+        points: N.
+        negatives: K.
+        batch: pairs per step.
+        repeats: K negatives are drawn this often for each pair of an estimate.
+
+    Returns:
+        A row for each percentage and seed: ``train`` and ``held_out`` (as many fresh pairs), the estimate in nats as
+        trained, all points encoded anew; ``population``, its expectation for K → ∞ by quadrature; ``infonce`` and
+        ``infonce_population``, the same critic with all y as negatives; ``last_epoch`` and ``best_epoch``, what the
+        training loop itself reads; ``spread``, the standard deviation of f(x, y) over y, root mean square over x,
+        nats; ``status``: ``trained``, ``collapsed`` (spread below 1/20 of the optimal critic's), ``negative`` (an
+        estimate below −.1: worse than a constant) or ``diverged``. A number that is not finite is ``None``, and
+        ``reason`` says so.
+
+    Raises:
+        ArgumentError: an empty or impossible argument.
+    """
+    fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points, negatives=negatives, batch=batch)
+    place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
+    fresh = [looseness.sample(10_000 + seed, points) for seed in seeds]
+    pairs = {
+        "train": looseness.data(reading, seeds, points),
+        "held_out": (torch.stack([x for x, _ in fresh]), torch.stack([y for _, y in fresh])),
+        "grid": (_GRID_X[None, :, None].expand(len(seeds), -1, 1), _GRID_Y[None, :, None].expand(len(seeds), -1, 1)),
+    }
+    with torch.no_grad():
+        codes = {
+            name: (
+                looseness.encode(fitted.x, x[place].float(), reading.output).double(),
+                looseness.encode(fitted.y, y[place].float(), reading.output).double(),
+            )
+            for name, (x, y) in pairs.items()
+        }
+        rows: list[Row] = []
+        for model, (percent, seed) in enumerate(fitted.models):
+            one = {name: (x[model], y[model]) for name, (x, y) in codes.items()}
+            numbers: dict[str, float] = {}
+            for name in ("train", "held_out"):
+                generator = torch.Generator().manual_seed(20_000 + seed)
+                draws = torch.rand(points, negatives * repeats, generator=generator, dtype=torch.float64)
+                numbers[name] = _estimate(*one[name], percent, draws.view(points, repeats, negatives), reading)
+            numbers["population"] = _expectation(*one["grid"], percent, reading.nearest)
+            scores = one["train"][0] @ one["train"][1].T
+            numbers["infonce"] = _against_others(scores)
+            numbers["infonce_population"] = _expectation(*one["grid"], 100.0, reading.nearest)
+            numbers["last_epoch"] = float(fitted.curve[-1, model])
+            numbers["best_epoch"] = float(fitted.curve[:, model].max())
+            numbers["spread"] = float(scores.var(1).mean().sqrt())
+            row: Row = {"reading": reading.name, "percent": percent, "seed": seed}
+            rows.append(row | _verdict(numbers, fitted.curve[:, model]))
+    return rows
+
+
+def _verdict(numbers: dict[str, float], curve: Tensor) -> Row:
+    reason = None
+    lost = [name for name, value in numbers.items() if not math.isfinite(value)]
+    if lost:
+        bad = (~curve.isfinite()).nonzero()
+        when = f"the loss was not finite in epoch {int(bad[0]) + 1}" if len(bad) else "the loss was finite throughout"
+        status, reason = "diverged", f"not finite: {', '.join(lost)}; {when}"
+    elif numbers["spread"] < COLLAPSED:
+        status = "collapsed"
+    else:
+        status = "negative" if numbers["train"] < -0.1 else "trained"
+    kept: Row = {name: None if name in lost else value for name, value in numbers.items()}
+    return {"status": status, "reason": reason} | kept
+
+
+def _against_others(scores: Tensor) -> float:
+    """InfoNCE of a sample's scores ``[N, N]``, each positive against the mean over the N − 1 other y, nats."""
+    own = scores.diagonal()
+    others = scores.masked_fill(torch.eye(len(scores), dtype=torch.bool), -math.inf).logsumexp(1)
+    return float((own - others).mean()) + math.log(len(scores) - 1)
+
+
+def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, reading: Reading) -> float:
+    """Mean bound over all pairs of encodings ``[N, E]`` with draws ``[N, R, K]``, nats."""
+    points, repeats, negatives = draws.shape
+    total = 0.0
+    # ranked in float32, as in training; what is estimated is summed in float64
+    for own in torch.arange(points).split(500):
+        contrast = looseness.contrast(
+            x[own].float()[None], y.float()[None], y[own].float()[None], own[None], [percent],
+            draws[own].reshape(1, len(own), -1), reading.nearest,
+        )  # fmt: skip
+        contrast = contrast.double().view(len(own), repeats, negatives)
+        positive = (x[own] * y[own]).sum(1)[:, None].expand(-1, repeats)
+        total += float(looseness.bound(positive, contrast, reading.positive).sum())
+    return total / (points * repeats)
+
+
+_GRID_X = math.sqrt(COVARIANCE[0][0]) * torch.linspace(-6, 6, 161, dtype=torch.float64)
+_GRID_Y = math.sqrt(COVARIANCE[1][1]) * torch.linspace(-6, 6, 641, dtype=torch.float64)
+
+
+def _expectation(x: Tensor, y: Tensor, percent: float, nearest: looseness.Nearest) -> float:
+    """Expectation of the bound for K → ∞, nats, from encodings of the grids, by the trapezoid rule."""
+    part = share_of(percent)
+    zx, zy = _GRID_X / math.sqrt(COVARIANCE[0][0]), _GRID_Y / math.sqrt(COVARIANCE[1][1])
+    over_x, over_y = torch.exp(-0.5 * zx**2), torch.exp(-0.5 * zy**2)
+    over_x, over_y = over_x / over_x.sum(), over_y / over_y.sum()
+    joint = over_y * torch.exp(-0.5 * (zy - RHO * zx[:, None]) ** 2 / (1 - RHO**2) + 0.5 * zy**2)
+    joint = over_x[:, None] * joint / joint.sum(1, keepdim=True)
+    critic = x @ y.T
+
+    def within(ranking: Tensor) -> Tensor:
+        order = ranking.argsort(1, descending=True)
+        mass = over_y[order]
+        # the point at the edge counts with the part of its mass that fits
+        return torch.zeros_like(ranking).scatter_(1, order, (part - (mass.cumsum(1) - mass)).clamp(min=0).minimum(mass))
+
+    if part == 1:
+        log_mean = (critic + over_y.log()).logsumexp(1, keepdim=True)
+    elif nearest == "y1":
+        top = critic.amax(1, keepdim=True)
+        log_mean = top + torch.log(torch.exp(critic - top) @ within(-torch.cdist(y, y)).T / part)
+    else:
+        # in logarithms throughout: the set may lie hundreds of nats below the largest score
+        inside = within(critic if nearest == "critic" else -torch.cdist(x, y)).log()
+        log_mean = (critic + inside).logsumexp(1, keepdim=True) - math.log(part)
+    return float((joint * (critic - log_mean)).sum())
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is trained: every percentage and seed under every reading."""
+
+    readings: tuple[Reading, ...]
+    percents: tuple[float, ...] = PERCENTS
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    epochs: int = 100
+    points: int = POINTS
+
+
+WRITTEN = Reading()
+THEOREM = Reading(nearest="critic")
+PATIENT = Reading(nearest="critic", rate=0.003)
+
+PROFILES: Mapping[str, Profile] = {
+    "smoke": Profile((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
+    "laptop": Profile((WRITTEN, PATIENT), epochs=20),
+    "paper": Profile(
+        (
+            WRITTEN,
+            THEOREM,
+            PATIENT,
+            Reading(nearest="critic", rate=0.001),
+            Reading(nearest="critic", rate=0.0003),
+            Reading(nearest="x"),
+            Reading(nearest="x", encoders="shared"),
+            Reading(nearest="critic", bank="memory"),
+            Reading(nearest="critic", rate=0.003, data="redrawn"),
+            Reading(output="sphere"),
+            Reading(nearest="critic", output="sphere", rate=0.003),
+        )
+    ),
+}
+
+
+def study(
+    profile: str,
+    out_dir: Path | str,
+    read_also: Sequence[Path | str] = (),
+    *,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[Reading, Study]:
+    """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
+
+    Args:
+        profile: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
+        out_dir: where new rows are written, one file for each reading.
+        read_also: further folders of stored rows.
+        log: is told of every reading.
+    """
+    found = {}
+    for reading, config in _configs(profile).items():
+
+        def run(reading: Reading = reading) -> list[Row]:
+            plan = PROFILES[profile]
+            return train(reading, plan.percents, plan.seeds, epochs=plan.epochs, points=plan.points)
+
+        found[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
+        log(f"{profile}: {reading.name}: {found[reading].provenance['wall_s']:.0f} s when measured")
+    return found
+
+
+def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
+    """Those readings of a profile that are stored under ``roots``; trains nothing."""
+    each = {reading: studies.stored(STUDY, profile, config, roots) for reading, config in _configs(profile).items()}
+    return {reading: rows for reading, rows in each.items() if rows is not None}
+
+
+def summary(found: Study, number: str = "train") -> pd.DataFrame:
+    """Mean over seeds of one number of a reading.
+
+    Args:
+        found: of :func:`study` or :func:`stored`.
+        number: a column of :func:`train`, such as ``held_out``.
+
+    Returns:
+        One line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over
+        the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
+
+    Raises:
+        UnknownNameError: there is no such number.
+    """
+    frame = pd.DataFrame(found.rows)
+    if number not in frame.columns:
+        raise unknown("number", number, frame.columns)
+    grouped = frame.astype({number: float}).groupby("percent", sort=False)
+    values = grouped[number]
+    lines = pd.DataFrame(
+        {"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()},
+    )
+    for status in ("collapsed", "negative", "diverged"):
+        lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
+    return lines
+
+
+def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    plan = PROFILES[profile]
+    common = {"percents": list(plan.percents), "seeds": list(plan.seeds), "epochs": plan.epochs, "points": plan.points}
+    common |= {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
+    return {reading: {"reading": asdict(reading)} | common for reading in plan.readings}
