@@ -122,7 +122,7 @@ class Items(ItemSet):
     classes: tuple[str, ...]
 
     def _fits(self) -> bool:
-        raise NotImplementedError
+        return True
 
     def __post_init__(self) -> None:
         if not self._fits():
