@@ -27,11 +27,7 @@ _COLUMNS = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"
 def frame(results: Iterable[Result]) -> pd.DataFrame:
     """A line for each run with a bound and a linear probe on the data it was trained on.
 
-    Args:
-        results: stored results of any table.
-
-    Returns:
-        Data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
+    Returns data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
     """
     lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
     for r in results:
@@ -50,12 +46,8 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
 
     Seeds of a method are averaged first: they are no further methods.
 
-    Args:
-        lines: of :func:`frame`, one data set and profile.
-        draws: of the bootstrap, with a generator of its own.
-
-    Returns:
-        The correlation, and the ends of its interval; NaN for fewer than four methods.
+    ``lines``: of :func:`frame`, one data set and profile. ``draws``: of the bootstrap, with a generator of its own.
+    Returns the correlation, and the ends of its interval; NaN for fewer than four methods.
     """
     means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
     if len(means) < 4:
@@ -73,8 +65,7 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
 def scatter(lines: pd.DataFrame) -> Figure:
     """Accuracy against the bound, a panel for each data set and profile, a dot for each run.
 
-    Args:
-        lines: of :func:`frame`.
+    ``lines``: of :func:`frame`.
     """
     groups = list(lines.groupby(["dataset", "profile"], sort=True))
     wide = max(min(len(groups), 2), 1)

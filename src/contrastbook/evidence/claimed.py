@@ -20,13 +20,7 @@ class Claim:
     """A row of a table set against another one in a column.
 
     Args:
-        plan: of the table.
-        name: of the column.
-        column: that is measured.
-        method: recipe of the row.
-        base: recipe of the row it is set against.
         published: the paper's difference; NaN where it says which is better and prints no number.
-        source: printed, derived or words.
         sign: of the difference in the paper; 0 where it claims none.
     """
 
@@ -57,12 +51,7 @@ class Claim:
 
 
 def claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[Claim]:
-    """The claims of a table, those first that its own data can decide, then those that stored results on others can.
-
-    Args:
-        plan: of the table.
-        results: stored results of any table.
-    """
+    """The claims of a table, those first that its own data can decide, then those that stored results on others can."""
     columns = list(plan.columns.items())
     for dataset in sorted({r.dataset for r in results} - set(plan.datasets)) if columns else ():
         # results on a folder that only another machine has are of no registered kind

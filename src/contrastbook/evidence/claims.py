@@ -87,9 +87,8 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
     """The claims of all tables and figures that print a number for both rows, or the difference, or say its sign.
 
-    Args:
-        results: stored results of any table, such as ``results.find("results")``.
-        plans: of the tables; all by default.
+    ``results``: stored results of any table, such as ``results.find("results")``. ``plans``: of the tables; all by
+    default.
 
     Returns:
         A line for each claim and profile with results, and for a claim without any one that says so. Other data than
@@ -209,8 +208,7 @@ def forest(lines: pd.DataFrame) -> Figure:
     Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed. A triangle at 0 points where
     the paper says that the difference lies, without a number.
 
-    Args:
-        lines: of :func:`frame`; those without a measured gain are left out.
+    ``lines``: of :func:`frame`; those without a measured gain are left out.
     """
     shown = lines[lines["gain"].notna()].to_dict("records")
     figure, axes = plt.subplots(figsize=(10, 1.0 + 0.36 * max(len(shown), 1)), layout="constrained")
@@ -243,8 +241,7 @@ def forest(lines: pd.DataFrame) -> Figure:
 def html(lines: pd.DataFrame) -> str:
     """The measured claims as a table for a page; everything escaped.
 
-    Args:
-        lines: of :func:`frame`; those that were not run are counted below it, by table.
+    ``lines``: of :func:`frame`; those that were not run are counted below it, by table.
     """
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
@@ -299,7 +296,6 @@ def check_path(path: Path | str) -> Path:
     """Where lines can be stored: its folder is made, before they are computed.
 
     Raises:
-        ArgumentError: another ending than ``.csv`` or ``.parquet``.
         StorageError: the folder cannot be made.
     """
     path = Path(path)
@@ -312,15 +308,10 @@ def check_path(path: Path | str) -> Path:
 def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
     """Store lines for others to load, and the data dictionary beside them.
 
-    Args:
-        lines: of :func:`frame`.
-        path: ends in ``.csv`` or ``.parquet``.
-
-    Returns:
-        The file, and ``<name>-columns.csv`` with the meaning of every column.
+    ``lines``: of :func:`frame`. ``path``: ends in ``.csv`` or ``.parquet``. Returns the file, and
+    ``<name>-columns.csv`` with the meaning of every column.
 
     Raises:
-        ArgumentError: another ending.
         StorageError: a file cannot be written.
     """
     path = check_path(path)

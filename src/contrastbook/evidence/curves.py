@@ -29,14 +29,8 @@ _COLUMNS = ["method", "label", "seed", "epoch", "measure", "value"]
 def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> pd.DataFrame:
     """A line for each method, seed, epoch and measure of the runs that a table shows.
 
-    Args:
-        plan: of the table.
-        column: of ``plan.select``.
-        results: stored results of any table.
-        profile: one of ``plan.profiles``.
-
-    Returns:
-        Method, label, seed, epoch (from 1), measure (a key of :data:`MEASURES`), value.
+    ``column``: of ``plan.select``. ``profile``: one of ``plan.profiles``. Returns method, label, seed, epoch (from 1),
+    measure (a key of :data:`MEASURES`), value.
     """
     lines = []
     for method in plan.methods:
@@ -51,12 +45,7 @@ def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: s
 def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
     """A panel for each pair of the table with at least two seeds a row: mean over seeds, and a band from least to most.
 
-    Args:
-        plan: of the table.
-        lines: of :func:`frame`.
-
-    Returns:
-        ``None`` where no pair has the seeds, or anything in common that may be drawn.
+    ``lines``: of :func:`frame`. Returns ``None`` where no pair has the seeds, or anything in common that may be drawn.
     """
     seeds = lines.groupby("method")["seed"].nunique()
     many = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]

@@ -48,10 +48,7 @@ class Difference:
     """A mean difference with a Student t interval.
 
     Args:
-        mean: in the metric's unit.
         half_width: of the interval; infinite where there are too few values.
-        p: two-sided, of no difference.
-        df: degrees of freedom.
     """
 
     mean: float
@@ -88,12 +85,7 @@ def _values(name: str, values: Sequence[float]) -> np.ndarray:
 def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
     """Mean of differences taken seed by seed.
 
-    Args:
-        differences: one for each seed.
-        level: 0.05 for a 95 % interval.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
+    ``level``: 0.05 for a 95 % interval.
     """
     array = _values("differences", differences)
     n = len(array)
@@ -104,13 +96,7 @@ def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
 def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVEL) -> Difference:
     """Difference of two means whose seeds have nothing in common (Welch 1947).
 
-    Args:
-        values: of the method, one for each seed.
-        base: of the base.
-        level: 0.05 for a 95 % interval.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
+    ``level``: 0.05 for a 95 % interval.
     """
     a, b = _values("values", values), _values("base", base)
     mean = math.fsum(a) / len(a) - math.fsum(b) / len(b)
@@ -134,7 +120,6 @@ class McNemar:
         gain: difference in percent of the items.
         half_width: 95 %, of the items drawn.
         discordant: percent of the items that exactly one of them has right.
-        p: exact and two-sided, of no difference.
     """
 
     gain: float
@@ -146,12 +131,7 @@ class McNemar:
 def mcnemar(right: Tensor, base: Tensor) -> McNemar:
     """What two networks differ in on the same items.
 
-    Args:
-        right: which items the one has right, boolean ``[N]``.
-        base: the same for the other.
-
-    Raises:
-        ArgumentError: not the same number of items, or none.
+    ``right``: which items the one has right, boolean ``[N]``.
     """
     if right.shape != base.shape or right.ndim != 1 or not len(right):
         raise reject(
@@ -170,11 +150,7 @@ def wobble(right: Tensor) -> float:
     Two seeds of one method differ in a share *d* of the items; independent flips then give the accuracy a standard
     deviation of ``100·sqrt(d / 2n)``. What a measured standard deviation has beyond it is of the whole network.
 
-    Args:
-        right: which items each of R seeds has right, boolean ``[R, N]``.
-
-    Raises:
-        ArgumentError: fewer than two seeds, or no item.
+    ``right``: which items each of R seeds has right, boolean ``[R, N]``.
     """
     if right.ndim != 2 or len(right) < 2 or not right.shape[1]:
         raise reject("right", tuple(right.shape), "booleans [R, N] of at least two seeds and one item")
@@ -192,12 +168,8 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
     *t*, and *m* further ones take it to √(nw/(n+m)) u + √(m(1−w)/(n+m)) v, where *w* has the beta distribution of
     (n/2, m/2) and *v* is the cosine of a random direction in *m* dimensions: an integral over both for each look.
 
-    Args:
-        level: two-sided, of the t test at every look, above 0 and below 1.
-        looks: numbers of seeds, rising, the first at least 2 and each at least 2 more than the last.
-
-    Raises:
-        ArgumentError: another level, or looks that do not rise so.
+    ``level``: two-sided, of the t test at every look, above 0 and below 1. ``looks``: numbers of seeds, rising, the
+    first at least 2 and each at least 2 more than the last.
     """
     steps = np.diff(looks)
     if not looks or looks[0] < 2 or (steps < 2).any():
@@ -237,13 +209,6 @@ def pocock(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> float:
     """Level of a t test that finds a difference at one of the looks with probability ``level`` where there is none.
 
     The same at every look (Pocock 1977), but for a variance that is not known.
-
-    Args:
-        looks: numbers of seeds, rising.
-        level: two-sided, of all looks together.
-
-    Raises:
-        ArgumentError: as for :func:`crossing`.
     """
     return float(optimize.brentq(lambda one: crossing(one, looks) - level, level / (2 * len(looks)), level, xtol=1e-12))
 
@@ -256,8 +221,6 @@ class Decision:
         seeds: that the interval is of; those beyond the look that ended it are not in it.
         difference: with an interval that pays for all looks, or before the first look with a plain 95 % interval.
         p: of no difference, for all looks together; 1 before the first.
-        looked: whether the first look was reached.
-        ended: whether no more seeds are asked for.
     """
 
     seeds: int
@@ -270,13 +233,8 @@ class Decision:
 def decide(differences: Sequence[float], published: float, looks: tuple[int, ...] = LOOKS) -> Decision:
     """Look at differences after 8, 12 and 16 seeds; see the rule above.
 
-    Args:
-        differences: seed by seed, in the order of the seeds.
-        published: the gain that is claimed; NaN where only its sign is, which nothing but 0 can exclude.
-        looks: numbers of seeds, rising.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
+    ``differences``: seed by seed, in the order of the seeds. ``published``: the gain that is claimed; NaN where only
+    its sign is, which nothing but 0 can exclude.
     """
     array = _values("differences", differences)
     reached = [n for n in looks if n <= len(array)]
@@ -312,14 +270,9 @@ def verdict(
     claimed sign is 0, the adjusted p-value at most 0.05, and the interval not within :data:`MARGIN`. *Open*: anything
     else, and whatever has not reached the first look.
 
-    Args:
-        decision: of the looks.
-        adjusted: its p-value after :func:`holm`.
-        published: the gain that is claimed; NaN where only its sign is, and then no x is far enough from it.
-        sign: that is claimed: positive, negative or 0; by default that of ``published``.
-
-    Returns:
-        The verdict, and x where it has one.
+    ``adjusted``: its p-value after :func:`holm`. ``published``: the gain that is claimed; NaN where only its sign is,
+    and then no x is far enough from it. ``sign``: that is claimed: positive, negative or 0; by default that of
+    ``published``. Returns the verdict, and x where it has one.
     """
     sign = published if sign is None else sign
     if not decision.looked:

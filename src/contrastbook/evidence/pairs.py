@@ -19,13 +19,7 @@ __all__ = ["measured"]
 def measured(high: Scores | None, low: Scores | None, published: float) -> dict[str, Any] | None:
     """The columns of a claim that its runs decide, and under ``decision`` what was seen at which look.
 
-    Args:
-        high: results of the method.
-        low: results of the row it is set against.
-        published: the paper's difference, in the metric's unit.
-
-    Returns:
-        ``None`` where the two have no seed in common, or were run on different data.
+    Returns ``None`` where the two have no seed in common, or were run on different data.
     """
     if high is None or low is None or high.data != low.data:
         return None

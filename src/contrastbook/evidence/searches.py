@@ -63,11 +63,7 @@ def _frame(stored: dict[str, Any]) -> pd.DataFrame:
 def table(path: Path | str) -> pd.DataFrame:
     """By trial: what differs between trials, the validation score of each row, and the standard error of an accuracy.
 
-    Args:
-        path: of the stored search.
-
-    Returns:
-        Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
+    Returns of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
 
     Raises:
         MissingDataError: there is no such file.
@@ -103,17 +99,12 @@ def _value(whole: dict[str, Any], name: str) -> Any:
 def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
     """Trial that won and its settings, as stored: those that are not at their default.
 
-    Args:
-        path: of a stored random search.
-        printed: among the trials that leave alone what the paper prints.
-
-    Returns:
-        Name of the trial, and ``Settings.model_dump(exclude_defaults=True)`` of it.
+    ``printed``: among the trials that leave alone what the paper prints. Returns name of the trial, and
+    ``Settings.model_dump(exclude_defaults=True)`` of it.
 
     Raises:
         MissingDataError: there is no such file.
         CorruptFileError: it is not a search.
-        ArgumentError: no trial has all its rows, or the search is a list by hand.
     """
     stored = read(path)
     if "rows" not in stored:
@@ -133,14 +124,11 @@ def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, A
 def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     """What the winner of a search changes in a profile: all that was drawn, at the length of the profile.
 
-    Args:
-        path: of a stored random search.
-        printed: among the trials that leave alone what the paper prints.
+    ``printed``: among the trials that leave alone what the paper prints.
 
     Raises:
         MissingDataError: there is no such file.
         CorruptFileError: it is not a search.
-        ArgumentError: no trial has all its rows, or the search is a list by hand.
     """
     stored = read(path)
     _, won = winner(path, printed=printed)
@@ -161,10 +149,8 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
 def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
-    Args:
-        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
-            row was made on.
-        folder: of the searches.
+    ``stored``: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
+    row was made on.
 
     Raises:
         MissingDataError: a search that a profile names is not stored.

@@ -65,17 +65,9 @@ def sliding(
 ) -> go.Figure:
     """``draw`` at every value of one knob, as a figure with a slider.
 
-    Args:
-        draw: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the
-            same traces for all values.
-        knob: name of its parameter.
-        values: the stops.
-        start: the first one shown; by default the middle.
-        label: written before the value; by default the knob's name.
-        fixed: its other parameters.
-
-    Raises:
-        ArgumentError: no value, a start that is no stop, or figures whose traces do not correspond.
+    ``draw``: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the same
+    traces for all values. ``start``: the first one shown; by default the middle. ``label``: written before the value;
+    by default the knob's name.
     """
     if not len(values):
         raise reject("values", list(values), "at least one stop")

@@ -24,15 +24,8 @@ __all__ = ["flow_colours", "strip"]
 def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
     """Displacements as colours: rest is white.
 
-    Args:
-        flow: ``[2, H, W]``, (x to the right, y down).
-        full: the length that has full saturation; longer ones have it, too.
-
-    Returns:
-        ``[H, W, 3]`` in [0, 1]: to the right red, down green-yellow, to the left cyan, up violet.
-
-    Raises:
-        ArgumentError: another shape, or ``full`` is not positive.
+    ``flow``: ``[2, H, W]``, (x to the right, y down). ``full``: the length that has full saturation; longer ones have
+    it, too. Returns ``[H, W, 3]`` in [0, 1]: to the right red, down green-yellow, to the left cyan, up violet.
     """
     if flow.ndim != 3 or flow.shape[0] != 2:
         raise reject("flow.shape", tuple(flow.shape), "[2, H, W]")
@@ -48,14 +41,8 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
 def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, title: str = "") -> Figure:
     """Frames of a clip above their flow.
 
-    Args:
-        frames: uint8 ``[T, 3, H, W]``.
-        flows: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every time.
-        times: numbers of the frames that are shown.
-        title: of the figure.
-
-    Returns:
-        A row of frames, a row for each kind of flow, all flows with one scale, and the key of the colours.
+    ``frames``: uint8 ``[T, 3, H, W]``. ``flows``: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every
+    time. Returns a row of frames, a row for each kind of flow, all flows with one scale, and the key of the colours.
     """
     full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
     rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}

@@ -27,15 +27,8 @@ def objects(
 ) -> go.Figure:  # fmt: skip
     """Detections above a score beside the truth.
 
-    Args:
-        found: of :func:`contrastbook.studies.found_objects.study`.
-        test: the pictures it was measured on.
-        threshold: score from which a detection is drawn.
-        labels: method to the words above its column.
-        pictures: how many rows.
-
-    Returns:
-        A figure whose traces do not depend on the threshold.
+    ``found``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
+    Returns a figure whose traces do not depend on the threshold.
     """
     require("threshold", threshold, 0, 1)
     require_integer("pictures", pictures, 1)

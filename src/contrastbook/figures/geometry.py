@@ -22,10 +22,7 @@ def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0)
 
     Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4).
 
-    Args:
-        divergence: name in :mod:`contrastlab.divergences`.
-        mu: μ, above 0.
-        precision: ``1 / 2σ²``, above 0.
+    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
     """
     f = divergences.get(divergence)
     require("mu", mu, 0, open_low=True)
@@ -85,13 +82,8 @@ def simplex(
 ) -> go.Figure:  # fmt: skip
     """Where free points on a sphere go if a divergence does nothing but push them apart: all squared distances, sorted.
 
-    Args:
-        divergence: name in :mod:`contrastlab.divergences`.
-        mu: μ, above 0.
-        precision: ``1 / 2σ²``, above 0.
-        points: N; a regular simplex needs N ≤ ``dimension`` + 1.
-        dimension: d.
-        seed: of the random start.
+    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
+    ``points``: N; a regular simplex needs N ≤ ``dimension`` + 1.
     """
     f = divergences.get(divergence)
     require("mu", mu, 0, open_low=True)

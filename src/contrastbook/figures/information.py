@@ -30,15 +30,7 @@ def ceiling(
     nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256), pairs: int = 2048,
     seed: int = 0,
 ) -> go.Figure:  # fmt: skip
-    """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information.
-
-    Args:
-        nats: I(X; Y).
-        dimension: of X and of Y.
-        ks: terms in the denominator, the positive included.
-        pairs: sampled.
-        seed: of the sample.
-    """
+    """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information."""
     require("nats", nats, 0)
     require_integer("dimension", dimension, 1)
     for k in ks:
@@ -71,10 +63,7 @@ def looseness(percent: float = 90.0, rho: float = 0.2, *, scales: int = 25) -> g
 
     The critic is a multiple a of the optimal one, for two Gaussians with correlation ``rho``.
 
-    Args:
-        percent: p, above 0 and at most 100.
-        rho: ρ.
-        scales: points on the curve, from a = 0 to 1.2.
+    ``percent``: p, above 0 and at most 100. ``scales``: points on the curve, from a = 0 to 1.2.
     """
     require("percent", percent, 0, 100, open_low=True)
     require("rho", rho, -0.999, 0.999)
@@ -109,14 +98,7 @@ GRAPHS: tuple[tuple[int, int], ...] = (
 def view_table(near: int, common: int, *, views: int = 6, circle: int = 10) -> NDArray[np.int64]:
     """A graph of shared views: items of six classes, each class a circle of neighbours.
 
-    Args:
-        near: views shared with either neighbour on the circle.
-        common: views shared by all items.
-        views: views of an item, at least ``2·near + common``.
-        circle: items of a class.
-
-    Returns:
-        ``[6·circle, views]`` ids of views, from 0.
+    ``views``: views of an item, at least ``2·near + common``. Returns ``[6·circle, views]`` ids of views, from 0.
     """
     count = 6 * circle
     item = np.arange(count)
@@ -135,9 +117,8 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
 
     Sixty items in six circles (the classes) have six views each; along the steps more and more of them are shared.
 
-    Args:
-        step: index into :data:`~contrastbook.figures.information.GRAPHS`; at 0 no view is shared, at the last all are.
-        measured: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
+    ``step``: index into :data:`~contrastbook.figures.information.GRAPHS`; at 0 no view is shared, at the last all are.
+    ``measured``: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
     """
     require_integer("step", step, 0)
     require("step", step, 0, len(GRAPHS) - 1)

@@ -16,11 +16,7 @@ from contrastlab.errors import reject
 def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed: int = 0) -> go.Figure:
     """How much of the gradient goes to the hardest negatives: share of the softmax weight against rank.
 
-    Args:
-        tau: τ, above 0.
-        queries: averaged over so many.
-        keys: negatives of each, uniform on a sphere of 128 dimensions.
-        seed: of them.
+    ``tau``: τ, above 0. ``keys``: negatives of each, uniform on a sphere of 128 dimensions.
     """
     require("tau", tau, 0, open_low=True)
     require_integer("queries", queries, 1)
@@ -47,14 +43,9 @@ def ring(
 ) -> go.Figure:  # fmt: skip
     """Similarities of one query to a bank, the ring from ``inner`` to ``outer`` %, and the level c it should exceed.
 
-    Args:
-        outer: u, percent from the closest key.
-        inner: ℓ, percent that is skipped.
-        tau: τ.
-        classes: equally many keys of each class; the query belongs to one.
-        within: mean cosine with keys of the own class; with others it is 0.
-        keys: in the bank.
-        seed: of the cosines, normal with the spread of random directions in 128 dimensions.
+    ``outer``: u, percent from the closest key. ``inner``: ℓ, percent that is skipped. ``classes``: equally many keys of
+    each class; the query belongs to one. ``within``: mean cosine with keys of the own class; with others it is 0.
+    ``seed``: of the cosines, normal with the spread of random directions in 128 dimensions.
     """
     require("tau", tau, 0, open_low=True)
     require("inner", inner, 0, 100)
@@ -96,12 +87,8 @@ def joint(
 ) -> go.Figure:
     """JCL's closed form beside the exact loss of infinitely many Gaussian keys, against the variance along the query.
 
-    Args:
-        strength: λ of at least 0.
-        tau: τ.
-        mean: mean of ``q·k⁺``.
-        negatives: K of random direction, in 128 dimensions.
-        most: largest variance of ``q·k⁺`` drawn.
+    ``strength``: λ of at least 0. ``mean``: mean of ``q·k⁺``. ``negatives``: K of random direction, in 128 dimensions.
+    ``most``: largest variance of ``q·k⁺`` drawn.
     """
     require("strength", strength, 0)
     require("tau", tau, 0, open_low=True)

@@ -15,9 +15,7 @@ _SEEDS = ((2, "ignored", "dot"), (3, "published", "dash"), (5, "other", "longdas
 def power(sd: float = 0.6, gap: float = 1.0) -> go.Figure:
     """How likely a t test of n runs a side is to find a difference, against the true difference.
 
-    Args:
-        sd: standard deviation over seeds of a run, points.
-        gap: the difference that the title speaks of, points.
+    ``sd``: standard deviation over seeds of a run, points. ``gap``: the difference that the title speaks of, points.
     """
     require("sd", sd, 0, 10, open_low=True)
     require("gap", gap, 0, 10, open_low=True)

@@ -17,8 +17,7 @@ _GRAPHS: tuple[Graph, ...] = ("core", "full")
 def kept_bits(room: int = 3) -> go.Figure:
     """Which shared bits four views keep when each has room for a few, with a core view and in the full graph.
 
-    Args:
-        room: bits that each view can keep, at most 5.
+    ``room``: bits that each view can keep, at most 5.
     """
     require_integer("room", room, 0)
     require("room", room, 0, 5)
@@ -55,11 +54,7 @@ def kept_bits(room: int = 3) -> go.Figure:
 
 
 def more_views(n_flip: float = 0.04) -> go.Figure:
-    """Accuracy of the label from one number of the core view, against how many views it is compared with.
-
-    Args:
-        n_flip: how often a partner sees the wrong nuisance.
-    """
+    """Accuracy of the label from one number of the core view, against how many views it is compared with."""
     require("n_flip", n_flip, 0, 0.5)
     orders = list(itertools.permutations(PARTNERS))
     curves = {
@@ -83,11 +78,7 @@ def more_views(n_flip: float = 0.04) -> go.Figure:
 
 
 def shared_information(room: int = 8) -> go.Figure:
-    """Accuracy of eight label bits against the information of two views that share the first bits of sixteen.
-
-    Args:
-        room: numbers of an embedding.
-    """
+    """Accuracy of eight label bits against the information of two views that share the first bits of sixteen."""
     require_integer("room", room, 1)
     shared = list(range(17))
     curve = [100 * multiview.u_formula(s, room=room) for s in shared]

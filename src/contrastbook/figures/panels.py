@@ -50,14 +50,8 @@ def by_percent(
 ) -> Figure:
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
 
-    Args:
-        exact: names of :data:`EXACT`.
-        marks: label to rows of a reading and the column to draw, a marker for each row.
-        title: of the panel.
-        scale: ``symlog`` is logarithmic in both directions with 0 in the middle.
-
-    Raises:
-        UnknownNameError: no such curve.
+    ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw, a marker for each
+    row. ``scale``: ``symlog`` is logarithmic in both directions with 0 in the middle.
     """
     percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
     steps = np.linspace(0, len(order) - 1, 61)
@@ -105,8 +99,7 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw
     coordinates and an encoder that was never trained. The grey bar is where the published curve has its peak.
 
-    Args:
-        curves: profile to stored curves; two at most are told apart.
+    ``curves``: profile to stored curves; two at most are told apart.
     """
     readings = list(dict.fromkeys(str(found.rows[0]["reading"]) for each in curves.values() for found in each))
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
@@ -146,12 +139,7 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
 
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
-    """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling.
-
-    Args:
-        curves: of one profile.
-        negatives: K.
-    """
+    """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling."""
     etas = sorted({eta for found in curves for eta in vince_figure6.frame(found)["eta"]})
     figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
     for number, found in enumerate(curves):
@@ -174,12 +162,7 @@ def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
 
 
 def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) -> Figure:
-    """One view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise.
-
-    Args:
-        etas: η.
-        count: points.
-    """
+    """One view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise."""
     hands: tuple[Handedness, ...] = ("same", "opposite")
     figure, panels = plt.subplots(
         2, len(etas), figsize=(3 * len(etas), 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
@@ -200,9 +183,7 @@ def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) 
 def planes(drawn: Study, title: str) -> Figure:
     """Representations of held-out points, a row for each seed, and the line that logistic regression draws.
 
-    Args:
-        drawn: of :func:`contrastbook.studies.vince_figure6.representations`.
-        title: above all.
+    ``drawn``: of :func:`contrastbook.studies.vince_figure6.representations`. ``title``: above all.
     """
     rows = pd.DataFrame(drawn.rows).dropna()
     seeds, etas = rows["seed"].unique(), rows["eta"].unique()
@@ -235,8 +216,7 @@ def planes(drawn: Study, title: str) -> Figure:
 def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Averages of log p against the squared distance of pairs, a panel each, with the line through them and its R².
 
-    Args:
-        curves: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
+    ``curves``: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
     """
     figure, panels = plt.subplots(1, len(curves), figsize=(3.9 * len(curves), 3.8), squeeze=False, layout="constrained")
     for panel, (title, each) in zip(panels[0], curves.items(), strict=True):

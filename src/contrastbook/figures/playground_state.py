@@ -99,12 +99,8 @@ class State:
 
     Args:
         circle: items of each of the six classes; they sit on a circle and share views with their neighbours.
-        views: views of an item.
-        near: views that an item shares with either neighbour.
-        common: views that all items share.
-        keys: ``"across"``, ``"both"``, ``"within"``: :class:`~contrastlab.keys.InBatch`; ``"queue"``: the last
-            ``size`` keys, without gradient, as :class:`~contrastlab.keys.Queue` with momentum 0 has them.
-        size: keys of the queue.
+        keys: ``"across"``, ``"both"``, ``"within"``: :class:`~contrastlab.keys.InBatch`; ``"queue"``: the last ``size``
+            keys, without gradient, as :class:`~contrastlab.keys.Queue` with momentum 0 has them.
         negatives: ``"every"``, ``"ball"`` or ``"ring"``.
         inner: ℓ of the ring, percent.
         outer: u of ball and ring, percent.
@@ -113,27 +109,15 @@ class State:
         begin: when it starts to change, a fraction of the run.
         width: how long it changes, a fraction of the run.
         positives: ``"one"``, ``"many"``, ``"joint"`` or ``"neighbours"``.
-        count: M, keys of an item.
         strength: λ of JCL.
         closest: neighbours that count as positives, percent of the keys.
         objective: ``"infonce"``, ``"without"`` (the positive not in the denominator), ``"fmicl"``, ``"au"`` or
             ``"spectral"``.
         divergence: of f-MICL, a name in :mod:`contrastlab.divergences`.
-        order: of the Tsallis divergence.
         weight: α of f-MICL.
         sigma2: σ² of f-MICL, the temperature of its recipe.
-        align: a of alignment and uniformity.
-        uniform: b of it.
-        t: t of it.
-        tau: τ.
         rate: learning rate: how far a view moves in a step, in radians, where its gradient is of usual size.
         origin: where the views start, ``"random"`` or ``"cap"``.
-        seed: of the start and of the draws.
-        steps: length of a run.
-
-    Raises:
-        UnknownNameError: a choice that does not exist.
-        ArgumentError: a number outside the range of its slider, or a graph of more than :data:`MOST_VIEWS` views.
     """
 
     circle: int = 10
@@ -208,7 +192,6 @@ class State:
 
         Raises:
             NotApplicableError: a combination that cannot be computed.
-            ArgumentError: a ring without room.
         """
         return make_recipe({**asdict(self), "until": self.until})
 

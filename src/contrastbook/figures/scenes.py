@@ -48,9 +48,7 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
     Luminance and depth go from dark to light, chrominance is shown at equal luminance, a normal's three components
     are red, green and blue.
 
-    Args:
-        scenes: ``[B, C, H, W]``, packed, RGB in [0, 1].
-        classes: of pixels.
+    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
     """
     names = ("L", "ab", "depth", "normal", "label")
     there = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
@@ -76,10 +74,8 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
 def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequence[str]) -> Figure:
     """Scenes, a row each: the picture, the classes that segmenters see, and the true ones. Void is white.
 
-    Args:
-        scenes: ``[B, C, H, W]``, packed, RGB in [0, 1].
-        predicted: name of a segmenter to its classes ``[B, H, W]``.
-        classes: of pixels.
+    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to its classes ``[B, H,
+    W]``.
     """
     truth, rows = labels(scenes), []
     for k, scene in enumerate(scenes):

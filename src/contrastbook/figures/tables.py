@@ -42,8 +42,7 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 
     Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". Bars: 95 % t intervals over seeds.
 
-    Args:
-        costs: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
+    ``costs``: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
     """
     figure, axes = panels(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
     for panel, (dataset, profile, cost) in zip(axes[0], costs, strict=True):
@@ -70,8 +69,7 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 def averages(of: Averages) -> Figure:
     """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys.
 
-    Args:
-        of: see :func:`contrastbook.studies.joint_keys.averages`.
+    ``of``: see :func:`contrastbook.studies.joint_keys.averages`.
     """
     figure, axes = panels(size=(9, 3.6))
     frame = of.frame
@@ -91,8 +89,7 @@ def averages(of: Averages) -> Figure:
 def covariance(**sweeps: pd.DataFrame) -> Figure:
     """JCL's loss above that of the mean key against the variance of ``q·k⁺``; a panel for each set of negatives.
 
-    Args:
-        sweeps: title, with spaces as underscores, to a frame of :func:`contrastbook.studies.joint_keys.sweep`.
+    ``sweeps``: title, with spaces as underscores, to a frame of :func:`contrastbook.studies.joint_keys.sweep`.
     """
     figure, axes = panels(1, len(sweeps), (10, 3.8), squeeze=False)
     draw = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
@@ -109,9 +106,7 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
 
     Bars: the 95 % t interval over seeds, or for one seed the test set's sampling error.
 
-    Args:
-        table: of jcl Figure 2.
-        said_good: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
+    ``table``: of jcl Figure 2. ``said_good``: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
     """
     measured = {row.method: row.measured for row in table.rows if row.measured is not None}
     figure, axes = panels(1, len(said_good), (10, 3.4), sharey=True)
@@ -133,9 +128,7 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
 def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:
     """JCL Figure 3: histograms over images of (a) the mean cosine of two views, (b) the mean variance of a coordinate.
 
-    Args:
-        numbers: label of a row to its :func:`contrastbook.studies.joint_keys.view_statistics`.
-        title: data, profile and counts.
+    ``numbers``: label of a row to its :func:`contrastbook.studies.joint_keys.view_statistics`.
     """
     kinds = list(next(iter(numbers.values())))
     figure, axes = panels(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
@@ -155,11 +148,7 @@ def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -
 def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str], title: str) -> Figure:
     """Losses by epoch, each on a scale of its own: 1 at the first epoch, 0 at its lowest (fmicl Figure 6, in small).
 
-    Args:
-        results: of any rows; the first with a curve of each row is drawn.
-        plan: of the table.
-        rows: full names.
-        title: data and profile.
+    ``results``: of any rows; the first with a curve of each row is drawn.
     """
     figure, axes = panels(size=(7, 3.4))
     curves = {r.method: r.curve for r in reversed(results) if len(r.curve) > 1}
@@ -182,8 +171,7 @@ def spreads(of: Mapping[str, Spread]) -> Figure:
     A flat line at 2 (dotted) is the ideal of fmicl Theorem 4; a step from 0 to 4 is two opposite heaps; a line at 0 is
     one constant.
 
-    Args:
-        of: label to what :func:`contrastbook.studies.collapse.spread` measured.
+    ``of``: label to what :func:`contrastbook.studies.collapse.spread` measured.
     """
     figure, axes = panels(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
@@ -200,11 +188,7 @@ def spreads(of: Mapping[str, Spread]) -> Figure:
 
 
 def conjugates(divergences: Sequence[Divergence]) -> Figure:
-    """The conjugate of each divergence as far as it is finite; thin lines are ends, cosines lie in the grey.
-
-    Args:
-        divergences: at most seven.
-    """
+    """The conjugate of each divergence as far as it is finite; thin lines are ends, cosines lie in the grey."""
     t = torch.linspace(-1.25, 1.25, 2001, dtype=torch.float64)
     figure, axes = panels(size=(7.5, 4.2))
     axes.axvspan(-1, 1, color="0.93", label="where cosines lie")
@@ -221,9 +205,7 @@ def conjugates(divergences: Sequence[Divergence]) -> Figure:
 def similarities(divergences: Sequence[Divergence], temperature: float) -> Figure:
     """What a pair contributes against its cosine: Gaussian similarity above, plain cosine below.
 
-    Args:
-        divergences: at most seven.
-        temperature: σ², of the Gaussian similarity.
+    ``temperature``: σ², of the Gaussian similarity.
     """
     cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
     log_u = (cosine - 1) / temperature
@@ -248,12 +230,9 @@ def similarities(divergences: Sequence[Divergence], temperature: float) -> Figur
 def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, floor: float | None = None) -> Figure:
     """Accuracy against α, published or measured, KL and JS.
 
-    Args:
-        frame: of :func:`contrastbook.studies.negative_weight.accuracy`.
-        natural: α that makes αu a density ratio for uniform features.
-        title: of the axes.
-        measured: the measured numbers with their bars, else the published ones.
-        floor: accuracy of the untrained encoder in percent.
+    ``frame``: of :func:`contrastbook.studies.negative_weight.accuracy`. ``natural``: α that makes αu a density ratio
+    for uniform features. ``measured``: the measured numbers with their bars, else the published ones. ``floor``:
+    accuracy of the untrained encoder in percent.
     """
     figure, axes = panels(size=(7.5, 3.4))
     column = "measured" if measured else "published"
@@ -272,8 +251,7 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 def crosses_grid(states: pd.DataFrame) -> Figure:
     """The grid of choices: what cannot exist, what exists, and what is published.
 
-    Args:
-        states: of :func:`contrastbook.studies.children.states`.
+    ``states``: of :func:`contrastbook.studies.children.states`.
     """
     figure, axes = panels(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
@@ -292,8 +270,7 @@ def crosses_grid(states: pd.DataFrame) -> Figure:
 def families(frame: pd.DataFrame) -> Figure:
     """Crosses as dots between their parents and their random encoder, by both probes.
 
-    Args:
-        frame: of :func:`contrastbook.studies.children.family`.
+    ``frame``: of :func:`contrastbook.studies.children.family`.
     """
     lines = frame.reset_index()
     names = list(dict.fromkeys(lines["cross"]))

@@ -15,11 +15,7 @@ _MARKERS = "osD^vP"
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
     """Accuracy against the value of a knob, a line for each method; bars reach from the least to the greatest seed.
 
-    Args:
-        lines: of :func:`contrastbook.studies.turned.frame`, with a number at the end of each column's name.
-        knob: what is turned, for the axis.
-        where: data and profile, for the title.
-        logarithmic: axis of the knob.
+    ``lines``: of :func:`contrastbook.studies.turned.frame`, with a number at the end of each column's name.
     """
     figure, axes = panels(size=(6.5, 3.8))
     words = []
@@ -49,9 +45,7 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
 
     A row without a bound, such as the untrained encoder, is a dashed line at its mean.
 
-    Args:
-        lines: of :func:`contrastbook.studies.turned.frame`.
-        where: data and profile, for the title.
+    ``lines``: of :func:`contrastbook.studies.turned.frame`.
     """
     figure, axes = panels(size=(7.5, 4.6))
     means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()

@@ -20,10 +20,8 @@ __all__ = ["accuracy_against_information", "estimate_against_truth"]
 def accuracy_against_information(found: Study, accuracy: Mapping[str, float], *, floor: float | None = None) -> Figure:
     """Two panels, colour spaces and patches: information on the horizontal axis, accuracy on the vertical one.
 
-    Args:
-        found: rows of :func:`contrastbook.studies.shared_information.study`.
-        accuracy: row to percent; rows without one are left out.
-        floor: accuracy of random encoders of two parts, a dashed line.
+    ``found``: rows of :func:`contrastbook.studies.shared_information.study`. ``accuracy``: row to percent; rows without
+    one are left out. ``floor``: accuracy of random encoders of two parts, a dashed line.
     """
     rows = pd.DataFrame(found.rows)
     rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))].astype({"nats": float, "half_width": float})
@@ -66,8 +64,7 @@ def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
 def estimate_against_truth(found: Study) -> Figure:
     """The estimate on textures, with its sampling error, beside the exact information.
 
-    Args:
-        found: rows of :func:`contrastbook.studies.shared_information.control`.
+    ``found``: rows of :func:`contrastbook.studies.shared_information.control`.
     """
     rows = pd.DataFrame(found.rows).groupby("distance").mean(numeric_only=True)
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")

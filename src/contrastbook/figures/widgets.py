@@ -39,9 +39,7 @@ __all__ = [
 def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
     """``draw`` with one control per knob, drawn anew when a control is let go.
 
-    Args:
-        draw: a pure function of the knobs that returns a plotly figure.
-        knobs: name of a parameter to its control.
+    ``draw``: a pure function of the knobs that returns a plotly figure.
     """
     out = ipywidgets.Output()
 

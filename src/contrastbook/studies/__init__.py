@@ -91,13 +91,7 @@ def measure(
 ) -> Study:
     """The stored rows of this configuration; measured with ``run`` and stored where there are none.
 
-    Args:
-        study: name of the study, a folder.
-        profile: such as ``smoke``; in the file's name.
-        config: everything that decides the numbers; JSON.
-        run: measures the rows.
-        out_dir: where new rows are written.
-        read_also: further folders that may hold them already.
+    ``profile``: such as ``smoke``; in the file's name.
     """
     already = stored(study, profile, config, (out_dir, *read_also))
     if already is not None:

@@ -33,8 +33,7 @@ def grid_frame() -> pd.DataFrame:
 def objections(grid: pd.DataFrame) -> pd.DataFrame:
     """Why combinations cannot exist: the first objection of each, how many have it, and an example.
 
-    Args:
-        grid: of :func:`grid_frame`.
+    ``grid``: of :func:`grid_frame`.
     """
     groups = grid[~grid["exists"]].groupby("reason")
     example = groups.first()[list(CHOICES)].agg(" × ".join, axis=1)
@@ -45,11 +44,7 @@ def objections(grid: pd.DataFrame) -> pd.DataFrame:
 def states(grid: pd.DataFrame) -> pd.DataFrame:
     """The grid as a picture: 0 cannot exist, 1 exists, 2 is published.
 
-    Args:
-        grid: of :func:`grid_frame`.
-
-    Returns:
-        Views, keys and negatives down; positives and objectives across.
+    ``grid``: of :func:`grid_frame`. Returns views, keys and negatives down; positives and objectives across.
     """
     frame = pd.DataFrame(
         {
@@ -62,11 +57,7 @@ def states(grid: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(rows: str) -> dict[str, Cross]:
-    """Full name to cross, from ``"all"`` or ``"jcl_ring,cmc_jcl"``.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """Full name to cross, from ``"all"`` or ``"jcl_ring,cmc_jcl"``."""
     names = list(CROSSES) if rows == "all" else [f"crosses/{name.strip()}" for name in rows.split(",")]
     return {crosses.recipe_of(name).name: CROSSES[crosses.recipe_of(name).name] for name in names}
 
@@ -81,16 +72,10 @@ def measured(
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """Every cross, its parents and their random encoders, read or run.
 
-    Args:
-        wanted: of :func:`chosen`.
-        dataset: name in :func:`contrastlab.data.names`.
-        profile: ``smoke``, ``laptop`` or ``paper``.
-        seeds: of the runs.
-        where: ``out_dir``, ``read_also``, ``data_root``, ``log`` of :func:`contrastbook.studies.crosses.study`.
-
-    Returns:
-        Rows of :func:`contrastbook.studies.crosses.run` by name and seed, and what cannot exist on these data, with the
-        reason.
+    ``wanted``: of :func:`chosen`. ``dataset``: name in :func:`contrastlab.data.names`. ``profile``: ``smoke``,
+    ``laptop`` or ``paper``. ``where``: ``out_dir``, ``read_also``, ``data_root``, ``log`` of
+    :func:`contrastbook.studies.crosses.study`. Returns rows of :func:`contrastbook.studies.crosses.run` by name and
+    seed, and what cannot exist on these data, with the reason.
     """
     names = dict.fromkeys(n for c, cross in wanted.items() for n in map(crosses.floor, (c, *cross.parents)))
     names |= dict.fromkeys(n for c, cross in wanted.items() for n in (*cross.parents, c))
@@ -118,9 +103,7 @@ def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
     """Each cross with its parents and its random encoder: accuracies in percent, and points above random.
 
-    Args:
-        runs: of :func:`measured`.
-        wanted: of :func:`chosen`.
+    ``runs``: of :func:`measured`. ``wanted``: of :func:`chosen`.
     """
     rows = []
     for c, cross in wanted.items():
@@ -136,11 +119,7 @@ def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") ->
 
     By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
 
-    Args:
-        runs: of :func:`measured`.
-        one: name.
-        other: name.
-        metric: ``linear`` or ``knn200``.
+    ``runs``: of :func:`measured`. ``metric``: ``linear`` or ``knn200``.
     """
     mine, others = (_by_seed(runs, name, metric) for name in (one, other))
     gaps = [mine[seed] - others[seed] for seed in mine if seed in others]
@@ -157,9 +136,7 @@ def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") ->
 def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
     """A sentence for each cross, then who is above both parents and who above the random encoder.
 
-    Args:
-        runs: of :func:`measured`.
-        wanted: of :func:`chosen`.
+    ``runs``: of :func:`measured`. ``wanted``: of :func:`chosen`.
     """
     out = []
     for c, cross in wanted.items():

@@ -51,13 +51,7 @@ REFERENCES = ("ours/random", "ours/random_lab")
 
 @dataclass(frozen=True)
 class Cross:
-    """A combination that no paper tried.
-
-    Args:
-        recipe: the method.
-        parents: recipes it has its choices from.
-        asks: what it could show.
-    """
+    """A combination that no paper tried."""
 
     recipe: Recipe
     parents: tuple[str, ...]
@@ -103,11 +97,7 @@ CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _crosses()}
 
 
 def recipe_of(name: str) -> Recipe:
-    """A cross (``"jcl_ring"`` or in full) or a published method.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """A cross (``"jcl_ring"`` or in full) or a published method."""
     for full in (name, f"crosses/{name}"):
         if full in CROSSES:
             return CROSSES[full].recipe
@@ -146,7 +136,6 @@ class Cell:
     Args:
         choices: views, keys, negatives, positives, objective, by their names in :data:`CHOICES`.
         recipe: the method, ``None`` where it cannot exist.
-        reason: why not.
         tried: methods of these kinds that a paper prints in a table.
     """
 
@@ -203,11 +192,7 @@ def _general(message: str) -> str:
 
 
 def protocol(dataset: str, profile: str) -> Settings:
-    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR, in the profile; fewer steps at smoke.
-
-    Raises:
-        UnknownNameError: an unknown profile.
-    """
+    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR, in the profile; fewer steps at smoke."""
     settings = papers.plan("ring", "5d").settings(dataset, "ring/simclr", profile)
     if profile == "smoke":
         return settings.override(
@@ -244,13 +229,8 @@ def run(
 ) -> list[Row]:  # fmt: skip
     """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images.
 
-    Args:
-        name: see :func:`recipe_of`.
-        dataset: name in :func:`contrastlab.data.names`.
-        profile: ``smoke``, ``laptop`` or ``paper``.
-        seed: of weights, order, augmentation, draws and probe.
-        data_root: where data sets lie.
-        log: takes lines of progress.
+    ``name``: see :func:`recipe_of`. ``dataset``: name in :func:`contrastlab.data.names`. ``profile``: ``smoke``,
+    ``laptop`` or ``paper``.
 
     Raises:
         NotApplicableError: L and ab of grey images.

@@ -48,15 +48,7 @@ def two_forms(
 ) -> tuple[Tensor, Tensor]:
     """Eq. 8 with the ``d × d`` covariance, and as the library has it: mean and variance of ``q·k_m``.
 
-    Args:
-        queries: B.
-        keys: M′ of each.
-        dimension: d.
-        tau: τ.
-        seed: of queries, keys and 100 negatives.
-
-    Returns:
-        Both losses, float64 ``[B]``, in nats.
+    ``seed``: of queries, keys and 100 negatives. Returns both losses, float64 ``[B]``, in nats.
     """
     draw = torch.Generator().manual_seed(seed)
 
@@ -83,7 +75,6 @@ class Averages:
     Args:
         frame: by M: mean over the draws, and their 5 and 95 % quantiles, in nats.
         limit: mean over all draws and keys, in nats.
-        error: standard error of it.
         closed: λ to JCL's closed form for the same distribution.
     """
 
@@ -99,15 +90,7 @@ def averages(
 ) -> Averages:  # fmt: skip
     """Averages over ever more keys with ``q·k⁺ ~ N(mean, sd²)``: they settle at Eq. 4 and not at the closed form.
 
-    Args:
-        mean: of ``q·k⁺``.
-        sd: of ``q·k⁺``.
-        c: log of the sum over the negatives.
-        tau: τ.
-        most: keys, a power of 2.
-        draws: images alike.
-        strengths: values of λ.
-        seed: of the draws.
+    ``mean``: of ``q·k⁺``. ``sd``: of ``q·k⁺``. ``most``: keys, a power of 2. ``strengths``: values of λ.
     """
     draw = torch.Generator().manual_seed(seed)
     a = (mean + sd * torch.randn(draws, most, generator=draw, dtype=torch.float64)) / tau
@@ -125,14 +108,8 @@ def averages(
 def sweep(c: float, *, m: float = 0.8, tau: float = 0.2, strengths: Sequence[float] = (0, 0.5, 1, 4)) -> pd.DataFrame:
     """Losses above that of the mean key against the variance of ``q·k⁺``, in nats.
 
-    Args:
-        c: log of the sum over the negatives.
-        m: mean of ``q·k⁺``.
-        tau: τ.
-        strengths: values of λ.
-
-    Returns:
-        A row for each variance; ``infinitely many keys`` and ``λ = …``.
+    ``m``: mean of ``q·k⁺``. ``strengths``: values of λ. Returns a row for each variance; ``infinitely many keys`` and
+    ``λ = …``.
     """
     variances = np.linspace(0, 0.04, 41)
     base = float(joint.closed_form(m, 0, c, tau, 0))
@@ -147,16 +124,8 @@ def inertness(
 ) -> pd.DataFrame:  # fmt: skip
     """What the covariance does to the loss, by number of negatives and λ.
 
-    Args:
-        negatives: K, spread evenly over the sphere.
-        strengths: λ.
-        m: mean of ``q·k⁺``.
-        v: variance of ``q·k⁺``.
-        tau: τ.
-        dimension: d.
-
-    Returns:
-        ``p⁺``; the nats that the covariance adds; the slope of the loss by ``v`` over that by ``m``.
+    ``m``: mean of ``q·k⁺``. ``v``: variance of ``q·k⁺``. Returns ``p⁺``; the nats that the covariance adds; the slope
+    of the loss by ``v`` over that by ``m``.
     """
     rows = []
     for count in negatives:
@@ -190,11 +159,7 @@ class ViewStatistics:
 
     @classmethod
     def of(cls, z: Tensor) -> ViewStatistics:
-        """From unit features of views, ``[N, copies, d]``.
-
-        Raises:
-            ArgumentError: fewer than two views.
-        """
+        """From unit features of views, ``[N, copies, d]``."""
         copies = z.shape[1]
         if copies < 2:
             raise reject("copies", copies, "at least 2 views")
@@ -229,11 +194,7 @@ def _views(run: Run, encoders: nn.ModuleList, images: int, copies: int, device: 
 def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
     """How close random views of one image are, for the embedding and for the features before the head.
 
-    Args:
-        run: whose data and augmentation are taken.
-        encoders: one stream, on the device of the data.
-        images: how many.
-        copies: views of each; the paper has 32 of 32,768 images.
+    ``copies``: views of each; the paper has 32 of 32,768 images.
     """
     device = next(encoders.parameters()).device
     parts = [
@@ -246,8 +207,7 @@ def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int 
 def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFrame:
     """Mean cosine of views of one image, of views of different images, and the difference.
 
-    Args:
-        numbers: label of a row to its :func:`view_statistics`.
+    ``numbers``: label of a row to its :func:`view_statistics`.
     """
     rows = {}
     for label, kinds in numbers.items():
@@ -265,11 +225,7 @@ def weights(
 ) -> pd.DataFrame:  # fmt: skip
     """p⁺ with and without the covariance, at the m and v that encoders have: means over the images.
 
-    Args:
-        numbers: label of a row to its :func:`view_statistics`.
-        c: log of the sum over the negatives.
-        tau: τ.
-        strengths: values of λ.
+    ``numbers``: label of a row to its :func:`view_statistics`. ``strengths``: values of λ.
     """
     rows = {}
     for label, kinds in numbers.items():

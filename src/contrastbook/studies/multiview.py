@@ -33,11 +33,7 @@ FOUR: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 
 def pairs(views: int, graph: Graph) -> list[tuple[int, int]]:
-    """Unordered pairs of views whose information is summed: the first with each other, or all.
-
-    Raises:
-        ArgumentError: another graph, or fewer than two views.
-    """
+    """Unordered pairs of views whose information is summed: the first with each other, or all."""
     if views < 2:
         raise reject("views", views, "at least 2")
     if graph not in ("core", "full"):
@@ -69,12 +65,7 @@ def states(world: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.int64]]:
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
     """What each bit is worth to the objective: by how many bits the sum of informations falls without it.
 
-    Args:
-        world: bit to the views that hold it.
-        graph: which pairs are summed.
-
-    Returns:
-        Bits, by enumeration of all states; private bits are worth nothing.
+    Returns bits, by enumeration of all states; private bits are worth nothing.
     """
     known, count = states(world), _views_of(world)
 
@@ -93,14 +84,8 @@ def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]
 def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
     """What views with room for a few bits keep, if each keeps bits: the best of all choices.
 
-    Args:
-        world: bit to the views that hold it.
-        graph: which pairs are summed.
-        room: bits that a view can keep.
-
-    Returns:
-        The largest sum of informations, in bits; and every choice that reaches it with no more bits than it needs, as
-        bit to the views that keep it.
+    ``room``: bits that a view can keep. Returns the largest sum of informations, in bits; and every choice that reaches
+    it with no more bits than it needs, as bit to the views that keep it.
     """
     if room < 0:
         raise reject("room", room, "an integer >= 0")
@@ -166,16 +151,7 @@ def train(
 ) -> Encoders:  # fmt: skip
     """Encoders of a world of fair bits, one a view, trained by CMC on fresh batches.
 
-    Args:
-        draw: numbers of the bits that each view holds.
-        bits: of the world.
-        graph: which pairs are contrasted.
-        room: numbers m of an embedding.
-        seed: of weights, batches and noise.
-        steps: of Adam.
-        batch: states a step; the others are negatives.
-        noise: see :class:`Encoders`.
-        lr: of Adam.
+    ``draw``: numbers of the bits that each view holds. ``noise``: see :class:`Encoders`.
     """
     generator = torch.Generator().manual_seed(seed)
     made = new([len(held) for held in draw], room, noise, generator)
@@ -197,9 +173,8 @@ def read(
 ) -> list[Tensor]:  # fmt: skip
     """How well each bit of the world is read from each view's embedding.
 
-    Returns:
-        For each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many others.
-        A last one is read from all views together.
+    Returns for each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many
+    others. A last one is read from all views together.
     """
     generator = torch.Generator().manual_seed(10_000 + seed)
     world = torch.randint(2, (2 * count, bits), generator=generator).float() * 2 - 1
@@ -237,17 +212,8 @@ def _through(flip: float) -> NDArray[np.float64]:
 def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
     """The one-bit code of (y, n) that shares most with some views, and what it says of y.
 
-    Args:
-        partners: names in :data:`PARTNERS`; their encoders have room for all they see.
-        y_flip: probability that a partner sees the other y.
-        n_flip: probability that a partner sees the other n.
-
-    Returns:
-        Accuracy of y from the best of all sixteen codes; and the sums of informations, in bits, of the two codes that
-        matter: ``y`` and ``n``.
-
-    Raises:
-        ArgumentError: a flip that is no probability up to a half.
+    ``partners``: names in :data:`PARTNERS`; their encoders have room for all they see. Returns accuracy of y from the
+    best of all sixteen codes; and the sums of informations, in bits, of the two codes that matter: ``y`` and ``n``.
     """
     for name, flip in (("y_flip", y_flip), ("n_flip", n_flip)):
         if not 0 <= flip <= 0.5:
@@ -283,12 +249,7 @@ def floors(
 ) -> dict[int, float]:
     """Accuracy of the label bits from M untrained encoders side by side.
 
-    Args:
-        views: numbers M; each view holds all label bits and as many bits of its own.
-        labels: label bits.
-        room: numbers of an embedding.
-        noise: see :class:`Encoders`.
-        seed: of weights and states.
+    ``views``: numbers M; each view holds all label bits and as many bits of its own. ``noise``: see :class:`Encoders`.
     """
     out = {}
     for count in views:
@@ -306,11 +267,7 @@ def u_formula(shared: float, *, labels: int = 8, room: int = 8, noise: float = 0
     behind noise that is less the fewer they are; beyond, each number holds several, and a linear reader gets a part of
     the variance of each. Label bits come first, so the shared ones are labels until there are ``labels`` of them.
 
-    Args:
-        shared: bits that both views hold.
-        labels: label bits.
-        room: numbers of an embedding.
-        noise: standard deviation added to each number.
+    ``shared``: bits that both views hold.
     """
     if not shared:
         return 0.5
@@ -346,13 +303,8 @@ def chosen_by(objective: Literal["predict", "contrast"], rho: Sequence[float], s
     through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
     largest correlation (canonical correlation analysis), which no scale changes.
 
-    Args:
-        objective: ``"predict"`` or ``"contrast"``.
-        rho: correlation of the two views, a value a factor.
-        scale: standard deviation of the factor in the second view.
-
-    Returns:
-        Number of the factor.
+    ``objective``: ``"predict"`` or ``"contrast"``. ``rho``: correlation of the two views, a value a factor. ``scale``:
+    standard deviation of the factor in the second view. Returns number of the factor.
     """
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")
@@ -366,12 +318,7 @@ def sign_accuracy(
 ) -> float:  # fmt: skip
     """Accuracy of the sign of the first factor from one number, found by linear algebra on samples.
 
-    Args:
-        objective: see :func:`chosen_by`.
-        rho: see :func:`chosen_by`.
-        scale: see :func:`chosen_by`.
-        count: samples.
-        seed: of the samples.
+    ``objective``: see :func:`chosen_by`. ``rho``: see :func:`chosen_by`. ``scale``: see :func:`chosen_by`.
     """
     rng = np.random.default_rng(seed)
     r, s = np.array(rho), np.array(scale)

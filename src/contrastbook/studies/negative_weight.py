@@ -24,13 +24,7 @@ def knob_gap(divergence: str, mu: float, alpha: float, *, queries: int = 64, key
 
     Zero for KL, whatever the scores: α and μ are one knob there (fmicl Proposition 5).
 
-    Args:
-        divergence: by name.
-        mu: μ.
-        alpha: α.
-        queries: of a batch.
-        keys: negatives of each.
-        seed: of their cosines, uniform from −1 to 1.
+    ``seed``: of their cosines, uniform from −1 to 1.
     """
     draw = torch.Generator().manual_seed(seed)
     tau = get("fmicl/kl").temperature
@@ -43,12 +37,7 @@ def knob_gap(divergence: str, mu: float, alpha: float, *, queries: int = 64, key
 def natural(dimension: float, c: float) -> float:
     """``1 / E exp(−c‖x − y‖²)`` for two points uniform on the unit sphere: the α that makes αu a density ratio.
 
-    Args:
-        dimension: d, at least 2.
-        c: ``1 / 2σ²``, above 0.
-
-    Raises:
-        ArgumentError: a value out of range.
+    ``dimension``: d, at least 2. ``c``: ``1 / 2σ²``, above 0.
     """
     if dimension < 2:
         raise reject("dimension", dimension, "a number of at least 2")
@@ -67,9 +56,8 @@ def table7() -> pd.DataFrame:
 def accuracy(table: Report) -> pd.DataFrame:
     """A line for each row of a report of Table 8: divergence, α, published and measured accuracy in percent.
 
-    Returns:
-        ``divergence``, ``alpha``, ``published``, ``measured``, ``half width`` (95 %: over seeds, or of the test set's
-        sampling error where there is one seed); NaN where there is nothing. Sorted by α.
+    Returns ``divergence``, ``alpha``, ``published``, ``measured``, ``half width`` (95 %: over seeds, or of the test
+    set's sampling error where there is one seed); NaN where there is nothing. Sorted by α.
     """
     rows = []
     for row in table.rows:

@@ -19,7 +19,6 @@ class Peak:
     """Whether an accuracy curve has the published shape; see :func:`peak`.
 
     Args:
-        reading: its name.
         eta: η of the highest mean accuracy.
         accuracy: percent, mean over seeds at that η.
         ends: percent, mean over seeds at the smallest and at the largest η.
@@ -52,12 +51,8 @@ def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
     :data:`SEPARATED` percent, (3) its worst seed is above the best seed of both ends and of the raw coordinates; and
     (4) at the smallest and the largest η its mean is below :data:`NEAR_CHANCE`.
 
-    Args:
-        rows: of :func:`contrastbook.studies.vince_figure6.accuracy_curve`; diverged models are left out.
-        accuracy: the column, ``accuracy`` or ``accuracy_views``.
-
-    Raises:
-        ArgumentError: no trained rows with numbers at two values of η, no raw reference, or more than one reading.
+    ``rows``: of :func:`contrastbook.studies.vince_figure6.accuracy_curve`; diverged models are left out. ``accuracy``:
+    the column, ``accuracy`` or ``accuracy_views``.
     """
     names = {str(row["reading"]) for row in rows}
     if len(names) != 1:
@@ -109,11 +104,7 @@ def table(peaks: Sequence[Peak]) -> pd.DataFrame:
 
 
 def sentence(curves: Sequence[Study]) -> str:
-    """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown.
-
-    Args:
-        curves: of one profile, a reading each.
-    """
+    """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown."""
     judged = [peak(found.rows) for found in curves]
     best, there = closest(judged), [found for found in judged if not found.missing]
     shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in there) or (

@@ -26,9 +26,6 @@ class Reading:
     """A network before and after it was trained on the sentences of a grammar.
 
     Args:
-        settings: of the run.
-        before: as initialised.
-        after: trained.
         similarity: Spearman × 100 on the grammar's test pairs, before and after.
     """
 
@@ -51,7 +48,6 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
     """Train ``method`` on the grammar, and score its similarity before and after.
 
     Raises:
-        UnknownNameError: no such method.
         MissingExtraError: the extra for text is not installed.
     """
     recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
@@ -68,13 +64,7 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
 
 
 def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
-    """Largest difference of two embeddings of the same sentences by an untrained network in training mode.
-
-    Args:
-        rate: of dropout.
-        texts: sentences.
-        seed: of weights and masks.
-    """
+    """Largest difference of two embeddings of the same sentences by an untrained network in training mode."""
     source, how = data.load("grammar").pretrain, settings(dropout=rate)
     kind = modality(source)
     with fixed(seed):

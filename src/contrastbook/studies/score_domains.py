@@ -27,9 +27,7 @@ SIX: tuple[Divergence, ...] = tuple(
 def slope(f: Divergence, score: Tensor) -> float:
     """Slope of f* at a score, how hard the negatives' term pushes there; NaN outside of the domain.
 
-    Args:
-        f: the divergence.
-        score: ``[1]``.
+    ``score``: ``[1]``.
     """
     if not bool(f.contains(score).all()):
         return float("nan")
@@ -51,11 +49,7 @@ def conjugates() -> pd.DataFrame:
 
 
 def untrained_cosines(images: int = 300) -> Tensor:
-    """Cosines of all pairs of different test images of the bundled shapes, by an encoder as it is initialised.
-
-    Args:
-        images: how many.
-    """
+    """Cosines of all pairs of different test images of the bundled shapes, by an encoder as it is initialised."""
     settings, shapes = papers.plan("fmicl", "4").settings("shapes", "kl", "smoke"), data.load("shapes")
     fresh = pretrain(get("ours/random"), settings, shapes.pretrain, log=lambda line: None).encoders
     view = augmentation(settings.augmentation, settings.image_size)
@@ -66,8 +60,7 @@ def untrained_cosines(images: int = 300) -> Tensor:
 def outside(pairs: Tensor) -> pd.DataFrame:
     """For each divergence: percent of scores outside of the conjugate's domain, and the largest slope inside.
 
-    Args:
-        pairs: scores, float64 ``[N]``.
+    ``pairs``: scores, float64 ``[N]``.
     """
     rows = {}
     for f in SIX:
@@ -84,9 +77,7 @@ def refusals(
 ) -> dict[tuple[str, float], str]:
     """What training says of a cosine in the conjugate: empty, or the reason it is refused for.
 
-    Args:
-        names: divergences.
-        temperatures: τ, that the cosine is divided by.
+    ``temperatures``: τ, that the cosine is divided by.
     """
     out = {}
     for name in names:

@@ -53,11 +53,7 @@ class Sizes:
     Args:
         pictures: of which the views are made; a fifth is scored, a tenth stops the training.
         side: of the views that the critic sees, in pixels: larger ones are averaged down to it.
-        hidden: units of each layer of the critic.
-        epochs: at most.
-        patience: epochs without a gain before it stops.
         seeds: of the order of the pictures and of the critic.
-        draws: of the bootstrap.
     """
 
     pictures: int
@@ -80,18 +76,9 @@ PROFILES: Mapping[str, Sizes] = {
 def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, float]:
     """MINE's lower bound on I(X; Y) from pairs.
 
-    Args:
-        x: ``[N, p]``.
-        y: ``[N, q]``, row by row the partner of x.
-        sizes: of the critic, its training and the bootstrap.
-        seed: of the split, the order and the critic's weights.
-
-    Returns:
-        The bound in nats, on a fifth of the pairs, which neither trained nor stopped the critic, and the 95 %
-        half-width of its sampling error.
-
-    Raises:
-        ArgumentError: too few pairs.
+    ``x``: ``[N, p]``. ``y``: ``[N, q]``, row by row the partner of x. ``seed``: of the split, the order and the
+    critic's weights. Returns the bound in nats, on a fifth of the pairs, which neither trained nor stopped the critic,
+    and the 95 % half-width of its sampling error.
     """
     apart = len(x) // 5
     if len(x) < 10 * BATCH:
@@ -136,14 +123,8 @@ def _standardised(part: Tensor, seen: Tensor) -> Tensor:
 def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float = 0.1) -> JointGaussian:
     """Two square patches of a Gaussian texture whose correlation falls off as exp(−r/length).
 
-    Args:
-        distance: pixels from one patch to the other along both axes.
-        size: side of a patch in pixels.
-        length: of correlation, in pixels.
-        noise: variance that each pixel has by itself, beside the texture's of 1.
-
-    Raises:
-        ArgumentError: patches that overlap, or a length that is not positive.
+    ``distance``: pixels from one patch to the other along both axes. ``size``: side of a patch in pixels. ``length``:
+    of correlation, in pixels. ``noise``: variance that each pixel has by itself, beside the texture's of 1.
     """
     if distance < size:
         raise reject("distance", distance, f"at least {size}, the side of a patch: no pixel is in both")
@@ -162,11 +143,7 @@ def control(
 ) -> Study:  # fmt: skip
     """The estimate beside the exact information of two patches of a texture.
 
-    Returns:
-        Rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
-
-    Raises:
-        UnknownNameError: no such profile.
+    Returns rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
     """
     sizes = _sizes(profile)
 
@@ -200,21 +177,12 @@ def study(
 
     Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes.
 
-    Args:
-        profile: a name in :data:`PROFILES`; it also says how large patches are and how far apart.
-        dataset: of the pictures.
-        rows: full names of recipes of two parts or patches, such as ``cmc/split_rgb``.
-        data_root: folder of data sets.
-        out_dir: where new rows are written.
-        read_also: further folders that may hold them already.
-        log: takes a line for each row.
-
-    Returns:
-        Rows with ``row``, ``label``, ``kind`` (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats``
-        and ``half_width`` (95 %, of the sampling error), the last two None with a ``reason`` where there are no views.
+    ``profile``: a name in :data:`PROFILES`; it also says how large patches are and how far apart. ``rows``: full names
+    of recipes of two parts or patches, such as ``cmc/split_rgb``. Returns rows with ``row``, ``label``, ``kind``
+    (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats`` and ``half_width`` (95 %, of the sampling
+    error), the last two None with a ``reason`` where there are no views.
 
     Raises:
-        UnknownNameError: no such profile or data set.
         MissingDataError: the data are not there.
     """
     sizes, splits = _sizes(profile), data.load(dataset, data_root)

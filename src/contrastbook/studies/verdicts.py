@@ -44,9 +44,7 @@ def described(found: Study) -> pd.Series[str]:
 def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
     """Percentages at which a reading does what, by the median over seeds.
 
-    Args:
-        found: rows of one reading.
-        factor: up to which a number is like the table's.
+    ``factor``: up to which a number is like the table's.
 
     Returns:
         ``trains``: most seeds end with a critic that is not constant and an estimate above −0.1 nats; ``above the
@@ -68,8 +66,7 @@ def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
 def closest(table: pd.DataFrame) -> tuple[str, str]:
     """The reading, and which of its numbers, that is like vince Table 3 at most percentages.
 
-    Args:
-        table: a line for each reading, the columns of :func:`verdict`.
+    ``table``: a line for each reading, the columns of :func:`verdict`.
     """
     met = table[["train", "infonce", "infonce_population"]].map(len)
     name = str(met.max(axis=1).idxmax())

@@ -82,8 +82,6 @@ class Profile:
         readings: names in :data:`READINGS`.
         etas: η, widths of the noise.
         seeds: of points, initial weights and draws.
-        iterations: optimiser steps.
-        negatives: K, bank rows against each positive.
         points: of the two spirals together, to train on; as many of the bank's rows.
         held_out: further points, on which accuracy is taken.
     """
@@ -172,14 +170,8 @@ def accuracy_curve(
 ) -> list[Row]:
     """Train a reading at every η and seed, and probe it.
 
-    Args:
-        reading: what is trained.
-        etas: widths of the noise.
-        seeds: of points, initial weights and draws.
-        iterations: optimiser steps of 128 points.
-        negatives: K.
-        points: to train on.
-        held_out: further points, on which accuracy is taken.
+    ``seeds``: of points, initial weights and draws. ``iterations``: optimiser steps of 128 points. ``held_out``:
+    further points, on which accuracy is taken.
 
     Returns:
         Rows with ``reading``, ``encoder``, ``eta``, ``seed``, ``accuracy`` (percent, of the points) and
@@ -187,9 +179,6 @@ def accuracy_curve(
         (``log K − loss``, nats) and ``outcome``. ``encoder`` is ``trained``, or one of two references without η:
         ``raw``, the coordinates themselves, and ``untrained``, the initial network. ``outcome`` is ``trained``,
         ``collapsed`` (all points have one representation) or ``diverged`` (no number exists: they are None).
-
-    Raises:
-        ArgumentError: an empty or repeated list, a negative η, or a size too small.
     """
     _check(etas, seeds, iterations, negatives, points, held_out)
     rows: list[Row] = []
@@ -229,15 +218,7 @@ def study(
 ) -> list[Study]:
     """The stored curves of a profile, one file per reading; those that are not stored are trained and stored.
 
-    Args:
-        profile: a name in :data:`PROFILES`.
-        out_dir: where new curves are written.
-        read_also: further folders that may hold them already.
-        readings: names; all of the profile where left out.
-        log: takes one line per reading.
-
-    Raises:
-        UnknownNameError: no such profile, or no such reading.
+    ``profile``: a name in :data:`PROFILES`.
     """
     chosen = _profile(profile)
     found = []
@@ -259,11 +240,7 @@ def study(
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
-    """Those curves of a profile that are stored in one of ``roots``; nothing is trained.
-
-    Raises:
-        UnknownNameError: no such profile.
-    """
+    """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
     chosen = _profile(profile)
     each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
     return [rows for rows in each if rows is not None]
@@ -286,16 +263,10 @@ def representations(
 ) -> Study | None:
     """Representations of held-out points by a reading's encoders, as rows to draw.
 
-    Args:
-        profile: a name in :data:`PROFILES`, whose seeds and sizes are taken.
-        reading: a name in :data:`READINGS`.
-        etas: widths of the noise.
-        count: points of each encoder.
-        out_dir: where new rows are written; None: train nothing, and return None where nothing is stored.
-        read_also: further folders that may hold them already.
-
-    Returns:
-        Rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
+    ``profile``: a name in :data:`PROFILES`, whose seeds and sizes are taken. ``reading``: a name in :data:`READINGS`.
+    ``count``: points of each encoder. ``out_dir``: where new rows are written; None: train nothing, and return None
+    where nothing is stored. Returns rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model
+    diverged).
     """
     chosen = _profile(profile)
     if reading not in READINGS:

@@ -40,15 +40,8 @@ def train(
 ) -> list[Row]:
     """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
 
-    Args:
-        reading: this and what follows as in :func:`~contrastbook.studies.looseness.fit`.
-        percents: rows of the table.
-        seeds: a model each.
-        epochs: passes over the points.
-        points: N.
-        negatives: K.
-        batch: pairs per step.
-        repeats: K negatives are drawn this often for each pair of an estimate.
+    ``reading``: this and what follows as in :func:`~contrastbook.studies.looseness.fit`. ``epochs``: passes over the
+    points. ``repeats``: K negatives are drawn this often for each pair of an estimate.
 
     Returns:
         A row for each percentage and seed: ``train`` and ``held_out`` (as many fresh pairs), the estimate in nats as
@@ -58,9 +51,6 @@ def train(
         nats; ``status``: ``trained``, ``collapsed`` (spread below 1/20 of the optimal critic's), ``negative`` (an
         estimate below −.1: worse than a constant) or ``diverged``. A number that is not finite is ``None``, and
         ``reason`` says so.
-
-    Raises:
-        ArgumentError: an empty or impossible argument.
     """
     fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points, negatives=negatives, batch=batch)
     place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
@@ -213,11 +203,8 @@ def study(
 ) -> dict[Reading, Study]:
     """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
 
-    Args:
-        profile: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
-        out_dir: where new rows are written, one file for each reading.
-        read_also: further folders of stored rows.
-        log: is told of every reading.
+    ``profile``: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
+    ``out_dir``: where new rows are written, one file for each reading.
     """
     found = {}
     for reading, config in _configs(profile).items():
@@ -240,16 +227,9 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
 def summary(found: Study, number: str = "train") -> pd.DataFrame:
     """Mean over seeds of one number of a reading.
 
-    Args:
-        found: of :func:`study` or :func:`stored`.
-        number: a column of :func:`train`, such as ``held_out``.
-
-    Returns:
-        One line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over
-        the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
-
-    Raises:
-        UnknownNameError: there is no such number.
+    ``found``: of :func:`study` or :func:`stored`. ``number``: a column of :func:`train`, such as ``held_out``. Returns
+    one line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over the
+    ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
     """
     frame = pd.DataFrame(found.rows)
     if number not in frame.columns:
