@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import matplotlib.pyplot as plt
 import plotly.graph_objects as go
+from matplotlib.figure import Figure
 
 from contrastlab.errors import reject
 
@@ -24,6 +26,29 @@ COLOURS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What a colour means, on every page."""
+
+BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
+CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["query"], "#56B4E9")
+STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
+
+
+def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any) -> tuple[Figure, Any]:
+    """A matplotlib figure and its axes, out of pyplot's hands: shown once, by whoever asked for it."""
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **more)
+    plt.close(figure)
+    return figure, axes
+
+
+def panel_each(
+    count: int, wide: int, size: tuple[float, float], least: float = 0.0, **more: Any
+) -> tuple[Figure, list[Any]]:
+    """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
+    columns = max(min(count, wide), 1)
+    rows = max(-(-count // columns), 1)
+    figure, axes = panels(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
+    for blank in axes.flat[max(count, 1) :]:
+        blank.set_visible(False)
+    return figure, list(axes.flat[: max(count, 1)])
 
 
 def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
