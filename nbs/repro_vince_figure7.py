@@ -30,7 +30,7 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastbook.figures import turned as draw
+from contrastbook.figures import tables as draw
 from contrastbook.studies import turned
 from contrastlab.reproduce import notebook
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contrastbook.figures import turned as draw
+from contrastbook.figures import tables as draw
 from contrastbook.studies import turned
 from contrastlab import methods as recipes
 from contrastlab import papers, results, tasks

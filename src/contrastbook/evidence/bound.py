@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from contrastbook.figures.base import panel_each
+from contrastbook.figures.base import subplots_each
 from contrastlab import methods
 from contrastlab.report.numbers import signed
 from contrastlab.results import Result
@@ -61,7 +61,7 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
 def scatter(lines: pd.DataFrame) -> Figure:
     """Accuracy against the bound, a panel for each data set and profile, a dot for each run; lines of :func:`frame`."""
     groups = list(lines.groupby(["dataset", "profile"], sort=True))
-    figure, panels = panel_each(len(groups), 2, (4.6, 4.0))
+    figure, panels = subplots_each(len(groups), 2, (4.6, 4.0))
     words = []
     for axes, ((dataset, profile), mine) in zip(panels, groups, strict=False):
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):

@@ -322,10 +322,10 @@ def forest(lines: pd.DataFrame) -> Figure:
 
     ``lines``: of :func:`frame`; those without a measured gain are left out.
     """
-    from contrastbook.figures.base import BLUE, ORANGE, panels
+    from contrastbook.figures.base import BLUE, ORANGE, subplots
 
     shown = lines[lines["gain"].notna()].to_dict("records")
-    figure, axes = panels(size=(10, 1.0 + 0.36 * max(len(shown), 1)))
+    figure, axes = subplots(size=(10, 1.0 + 0.36 * max(len(shown), 1)))
     for y, line in enumerate(shown):
         each = [float(part.partition(":")[2]) for part in line["differences"].split()]
         axes.plot(each, [y] * len(each), "|", color="0.3", markersize=9, zorder=2.5)

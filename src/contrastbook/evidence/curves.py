@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from contrastbook.figures.base import BLUE, ORANGE, panel_each
+from contrastbook.figures.base import BLUE, ORANGE, subplots_each
 from contrastlab import escape
 from contrastlab import methods as recipes
 from contrastlab.papers import Column, TablePlan
@@ -48,7 +48,7 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
     pairs = {pair: measure for pair in repeated if (measure := _measure(lines, pair))}
     if not pairs:
         return None
-    drawn, panels = panel_each(len(pairs), 3, (3.4, 3.0), least=5.0)
+    drawn, panels = subplots_each(len(pairs), 3, (3.4, 3.0), least=5.0)
     words = []
     for axes, (pair, measure) in zip(panels, pairs.items(), strict=True):
         for method, line, colour in zip(pair, ("-", "--"), (BLUE, ORANGE), strict=True):

@@ -17,7 +17,7 @@ def _part(part: object) -> str:
 
 
 def modalities(method: str) -> str:
-    """What the tables that have a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it."""
+    """What the tables with a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it."""
     name = methods.get(method).name
     if name in papers.REFERENCES:
         return "any"

@@ -32,20 +32,22 @@ CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["q
 STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
 
 
-def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any) -> tuple[Figure, Any]:
+def subplots(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any
+) -> tuple[Figure, Any]:
     """A matplotlib figure and its axes, out of pyplot's hands: shown once, by whoever asked for it."""
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **more)
     plt.close(figure)
     return figure, axes
 
 
-def panel_each(
+def subplots_each(
     count: int, wide: int, size: tuple[float, float], least: float = 0.0, **more: Any
 ) -> tuple[Figure, list[Any]]:
     """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
     columns = max(min(count, wide), 1)
     rows = max(-(-count // columns), 1)
-    figure, axes = panels(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
+    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
     for blank in axes.flat[max(count, 1) :]:
         blank.set_visible(False)
     return figure, list(axes.flat[: max(count, 1)])
@@ -67,6 +69,12 @@ def require_integer(name: str, value: int, low: int) -> None:
         raise reject(name, value, f"an integer of at least {low}")
 
 
+def require_positive(**values: float) -> None:
+    """Raise an ``ArgumentError`` unless all are finite and above 0."""
+    for name, value in values.items():
+        require(name, value, 0, open_low=True)
+
+
 def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
     """An empty figure in the common style; ``x`` and ``y`` are the titles of its axes."""
     lines = "<br>".join(textwrap.wrap(title, 46))  # plotly breaks none, and a phone shows some 46 characters
@@ -77,6 +85,23 @@ def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
         legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
     )  # fmt: skip
     return figure
+
+
+def add_line(
+    figure: go.Figure,
+    name: str,
+    x: Any,
+    y: Any,
+    colour: str,
+    dash: str | None = None,
+    *,
+    marker: Any = None,
+    **line: Any,
+) -> None:
+    """Draw a line in one of :data:`COLOURS`, with markers where their look is given."""
+    look = {"color": COLOURS[colour], **line} | ({"dash": dash} if dash else {})
+    extra = {} if marker is None else {"marker": marker}
+    figure.add_scatter(x=x, y=y, name=name, mode="lines" if marker is None else "lines+markers", line=look, **extra)
 
 
 def sliding(

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
-from contrastbook.figures.base import COLOURS
+from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study, fmicl_figure1, verdicts, vince_figure6
 from contrastbook.studies.spirals import Reading, points_of
 from contrastbook.theory import gaussians
@@ -55,7 +55,7 @@ def by_percent(
     """
     percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
     steps = np.linspace(0, len(order) - 1, 61)
-    figure, axes = plt.subplots(figsize=(7.5, 5.4), layout="constrained")
+    figure, axes = subplots(size=(7.5, 5.4))
     for name in exact:
         if name not in EXACT:
             raise unknown("curve", name, EXACT)
@@ -85,7 +85,6 @@ def by_percent(
     axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel="bound on I(X; Y) (nats)", title=title)
     axes.set_xlabel("negatives: the p % of the sample closest to the positive (%); harder →")
     figure.legend(loc="outside lower center", ncols=2)
-    plt.close(figure)  # or a notebook shows it twice
     return figure
 
 
@@ -105,9 +104,7 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
     etas = sorted({eta for each in curves.values() for f in each for eta in vince_figure6.frame(f)["eta"]})
     lines = math.ceil(len(readings) / 3)
-    figure, panels = plt.subplots(
-        lines, 3, figsize=(10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(lines, 3, (10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False)
     for panel, reading in zip(panels.flat, readings, strict=False):
         for number, (name, found) in enumerate(frames.items()):
             if reading not in found:
@@ -134,14 +131,13 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
         panel.set_xlabel("η, width of the noise")
     named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
-    plt.close(figure)
     return figure
 
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling."""
     etas = sorted({eta for found in curves for eta in vince_figure6.frame(found)["eta"]})
-    figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    figure, panel = subplots(size=(8, 3.8))
     for number, found in enumerate(curves):
         name, trained = str(found.rows[0]["reading"]), vince_figure6.frame(found)
         mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
@@ -151,7 +147,6 @@ def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     panel.set(xlabel="η, width of the noise", ylabel="bound log K − loss [nats]")
     _frame(panel, etas)
     figure.legend(loc="outside right center", fontsize=8)
-    plt.close(figure)
     return figure
 
 
@@ -162,11 +157,9 @@ def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
 
 
 def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) -> Figure:
-    """One view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise."""
+    """A view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise."""
     hands: tuple[Handedness, ...] = ("same", "opposite")
-    figure, panels = plt.subplots(
-        2, len(etas), figsize=(3 * len(etas), 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(2, len(etas), (3 * len(etas), 6), sharex=True, sharey=True, squeeze=False)
     for line, hand in zip(panels, hands, strict=True):
         points, labels = points_of(Reading(handedness=hand, turns=1.0), count, seed=0)
         for panel, eta in zip(line, etas, strict=True):
@@ -176,7 +169,6 @@ def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) 
             panel.set(xlabel="first coordinate", ylabel="second coordinate")
             panel.label_outer()
     panels[0, 0].legend(loc="upper right")
-    plt.close(figure)
     return figure
 
 
@@ -187,9 +179,7 @@ def planes(drawn: Study, title: str) -> Figure:
     """
     rows = pd.DataFrame(drawn.rows).dropna()
     seeds, etas = rows["seed"].unique(), rows["eta"].unique()
-    figure, panels = plt.subplots(
-        len(seeds), len(etas), figsize=(3.3 * len(etas), 3.3 * len(seeds)), squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(len(seeds), len(etas), (3.3 * len(etas), 3.3 * len(seeds)), squeeze=False)
     for (seed, eta), own in rows.groupby(["seed", "eta"]):
         panel = panels[list(seeds).index(seed), list(etas).index(eta)]
         points, labels = own[["x", "y"]].to_numpy(), own["label"].to_numpy()
@@ -209,7 +199,6 @@ def planes(drawn: Study, title: str) -> Figure:
         panel.set_xlabel("first output")
     panels[0, 0].legend(fontsize=8)
     figure.suptitle(title)
-    plt.close(figure)
     return figure
 
 
@@ -218,7 +207,7 @@ def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
 
     ``curves``: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
     """
-    figure, panels = plt.subplots(1, len(curves), figsize=(3.9 * len(curves), 3.8), squeeze=False, layout="constrained")
+    figure, panels = subplots(1, len(curves), (3.9 * len(curves), 3.8), squeeze=False)
     for panel, (title, each) in zip(panels[0], curves.items(), strict=True):
         for number, (label, means) in enumerate(each.items()):
             slope, offset, r2 = fmicl_figure1.straight(means)
@@ -229,5 +218,4 @@ def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         panel.set(title=title, xlabel="squared distance ‖x − y‖²")
         panel.legend(loc="lower left", fontsize=9)
     panels[0, 0].set_ylabel("log p (nats)")
-    plt.close(figure)
     return figure

@@ -192,7 +192,7 @@ def _general(message: str) -> str:
 
 
 def protocol(dataset: str, profile: str) -> Settings:
-    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR, in the profile; fewer steps at smoke."""
+    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR; fewer steps at smoke."""
     settings = papers.plan("ring", "5d").settings(dataset, "ring/simclr", profile)
     if profile == "smoke":
         return settings.override(
