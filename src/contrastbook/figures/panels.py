@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
 from contrastbook.figures.base import COLOURS, subplots
-from contrastbook.studies import Study, fmicl_figure1, verdicts, vince_figure6
+from contrastbook.studies import Study, fmicl_figure1, vince_figure6, vince_table3
 from contrastbook.studies.spirals import Reading, points_of
 from contrastbook.theory import gaussians
 from contrastlab.errors import unknown
@@ -69,7 +69,7 @@ def by_percent(
         label += f" ({below.sum()} below the axis)" * bool(below.any())
         values, colour = rows[column].mask(below), COLOURS[CYCLE[number]]
         axes.plot(place, values, MARKERS[number], color=colour, ms=6, alpha=0.65, mec="none", label=label)
-    printed = verdicts.published()
+    printed = vince_table3.published()
     place = np.interp(-printed.index.to_numpy(), -percents, order)
     look: dict[str, Any] = {"color": COLOURS["query"], "mfc": "none", "ms": 9, "capsize": 3}
     axes.errorbar(place, printed["value"], printed["std"], fmt="o", label="published", **look)

@@ -18,7 +18,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, subplots
-from contrastbook.studies import Study, turned
+from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
 from contrastlab import escape
@@ -221,7 +221,7 @@ def similarities(divergences: Sequence[Divergence], temperature: float) -> Figur
 def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, floor: float | None = None) -> Figure:
     """Accuracy against α, published or measured, KL and JS.
 
-    ``frame``: of :func:`contrastbook.studies.negative_weight.accuracy`. ``natural``: α that makes αu a density ratio
+    ``frame``: of :func:`contrastbook.studies.fmicl_tables.accuracy`. ``natural``: α that makes αu a density ratio
     for uniform features. ``measured``: the measured numbers with their bars, else the published ones. ``floor``:
     accuracy of the untrained encoder in percent.
     """
@@ -242,7 +242,7 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 def crosses_grid(states: pd.DataFrame) -> Figure:
     """The grid of choices: what cannot exist, what exists, and what is published.
 
-    ``states``: of :func:`contrastbook.studies.children.states`.
+    ``states``: of :func:`contrastbook.studies.crosses.states`.
     """
     figure, axes = subplots(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
@@ -261,7 +261,7 @@ def crosses_grid(states: pd.DataFrame) -> Figure:
 def families(frame: pd.DataFrame) -> Figure:
     """Crosses as dots between their parents and their random encoder, by both probes.
 
-    ``frame``: of :func:`contrastbook.studies.children.family`.
+    ``frame``: of :func:`contrastbook.studies.crosses.family`.
     """
     lines = frame.reset_index()
     names = list(dict.fromkeys(lines["cross"]))
@@ -290,12 +290,12 @@ _MARKERS = "osD^vP"
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
     """Accuracy against the value of a knob, a line for each method; bars reach from the least to the greatest seed.
 
-    ``lines``: of :func:`contrastbook.studies.turned.frame`, with a number at the end of each column's name.
+    ``lines``: of :func:`contrastbook.studies.sweep.frame`, with a number at the end of each column's name.
     """
     figure, axes = subplots(size=(6.5, 3.8))
     words = []
     for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
-        seeds = mine.assign(value=mine["column"].map(turned.value)).groupby("value")["accuracy"]
+        seeds = mine.assign(value=mine["column"].map(sweep.value)).groupby("value")["accuracy"]
         mean, low, high = seeds.mean(), seeds.min(), seeds.max()
         axes.errorbar(
             mean.index, mean, [mean - low, high - mean], color=CYCLE[k % 7], marker=_MARKERS[k % 6],
@@ -320,7 +320,7 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
 
     A row without a bound, such as the untrained encoder, is a dashed line at its mean.
 
-    ``lines``: of :func:`contrastbook.studies.turned.frame`.
+    ``lines``: of :func:`contrastbook.studies.sweep.frame`.
     """
     figure, axes = subplots(size=(7.5, 4.6))
     means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()

@@ -1,4 +1,4 @@
-"""vince Table 3: the readings of its recipe that are trained, what is stored of them, and how they compare.
+"""vince Table 3: the readings of its recipe that are trained, how they compare, and the exact values beside them.
 
 Source: vince appendix E and Table 3.
 """
@@ -18,10 +18,10 @@ from torch import Tensor
 from contrastbook import studies
 from contrastbook.studies import Row, Study, looseness, measure
 from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS, Reading
+from contrastbook.theory import gaussians
 from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
+from contrastlab import papers
 from contrastlab.errors import unknown
-
-__all__ = ["PROFILES", "Profile", "stored", "study", "summary", "train"]
 
 STUDY = "vince_table3"
 COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviation of about ρ
@@ -251,3 +251,65 @@ def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
     common = {"percents": list(plan.percents), "seeds": list(plan.seeds), "epochs": plan.epochs, "points": plan.points}
     common |= {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
     return {reading: {"reading": asdict(reading)} | common for reading in plan.readings}
+
+
+LOST = {"collapsed": "constant", "negative": "below −.1", "diverged": "diverged"}
+
+
+def published() -> pd.DataFrame:
+    """The printed table by percentage, ``value`` and ``std`` in nats; InfoNCE is VINCE with all of the sample."""
+    names = {"InfoNCE" if p == 100 else f"VINCE ({p:.0f}%)": p for p in gaussians.PERCENTS}
+    rows = papers.published("vince", "3").set_index("row")
+    return rows.loc[list(names), ["value", "std"]].rename(index=names).rename_axis("percent")
+
+
+def exact() -> pd.DataFrame:
+    """Many negatives (K → ∞), in nats: :func:`~contrastbook.theory.gaussians.population` and ``largest``, by row."""
+    rows = [(gaussians.population(p), gaussians.largest(p), p) for p in gaussians.PERCENTS]
+    lines = [(p, q.value, q.best, q.best_scale, t.value, t.infonce, 100 * q.share if p < 100 else None)
+             for q, t, p in rows]  # fmt: skip
+    names = ["percent", "at f*", "best scale", "at a", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
+    return pd.DataFrame(lines, columns=names).set_index("percent")
+
+
+def described(found: Study) -> pd.Series[str]:
+    """For each percentage mean ± standard deviation over seeds, how many, and how many of them failed in which way."""
+
+    def text(line: pd.Series[float]) -> str:
+        spread = "" if pd.isna(line["sd"]) else f" ± {line['sd']:.2g}"
+        lost = "".join(f", {line[status]:.0f} {word}" for status, word in LOST.items() if line[status])
+        return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{lost})"
+
+    return summary(found).apply(text, axis=1)
+
+
+def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
+    """Percentages at which a reading does what, by the median over seeds.
+
+    ``factor``: up to which a number is like the table's.
+
+    Returns:
+        ``trains``: most seeds end with a critic that is not constant and an estimate above −0.1 nats; ``above the
+        truth``: the estimate on fresh pairs, at hard negatives; and for ``train``, ``infonce``,
+        ``infonce_population``: rows where that number is like the table's.
+    """
+    lines, fresh = summary(found), summary(found, "held_out")["median"]
+    failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
+    chosen = {
+        "trains": failed < (lines["n"] + lines["diverged"]) / 2,
+        "above the truth": (fresh > gaussians.information()) & (lines.index < 100),
+    }
+    for number in ("train", "infonce", "infonce_population"):
+        ratio = summary(found, number)["median"] / published()["value"].loc[lines.index]
+        chosen[number] = (ratio < factor) & (ratio > 1 / factor)
+    return {name: lines.index[where].tolist() for name, where in chosen.items()}
+
+
+def closest(table: pd.DataFrame) -> tuple[str, str]:
+    """The reading, and which of its numbers, that is like vince Table 3 at most percentages.
+
+    ``table``: a line for each reading, the columns of :func:`verdict`.
+    """
+    met = table[["train", "infonce", "infonce_population"]].map(len)
+    name = str(met.max(axis=1).idxmax())
+    return name, str(met.loc[name].idxmax())

@@ -22,7 +22,7 @@ from contrastlab.views import Dropout
 
 
 @dataclass(frozen=True)
-class Reading:
+class BeforeAfter:
     """A network before and after it was trained on the sentences of a grammar.
 
     Args:
@@ -44,7 +44,7 @@ def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Se
     )  # fmt: skip
 
 
-def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> Reading:
+def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> BeforeAfter:
     """Train ``method`` on the grammar, and score its similarity before and after.
 
     Raises:
@@ -60,7 +60,7 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
     scores = [
         tasks.spearman(task.cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)
     ]
-    return Reading(how, before.eval(), after, (scores[0], scores[1]))
+    return BeforeAfter(how, before.eval(), after, (scores[0], scores[1]))
 
 
 def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
@@ -80,7 +80,7 @@ def _features(nets: nn.ModuleList, texts: Texts, how: Settings) -> Tensor:
         return F.normalize(tasks.represent(nets, (view.plain(texts),), "pooled").double(), dim=1)
 
 
-def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
+def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
     """The sentences nearest to ``query``, before and after training, with their cosines.
 
     All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
@@ -88,8 +88,8 @@ def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> 
     """
     texts = Texts([query, *others])
     columns = {}
-    for name, nets in (("before", reading.before), ("after", reading.after)):
-        rows = _features(nets, texts, reading.settings)
+    for name, nets in (("before", networks.before), ("after", networks.after)):
+        rows = _features(nets, texts, networks.settings)
         rows = F.normalize(rows - rows.mean(0), dim=1)
         cosines = rows[1:] @ rows[0]
         best = cosines.topk(count).indices.tolist()
@@ -98,7 +98,7 @@ def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> 
     return pd.DataFrame(columns)
 
 
-def shared_words(reading: Reading, sentences: list[str]) -> tuple[float, float]:
+def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, float]:
     """How much the order of the cosines is that of shared words: Spearman × 100, before and after training.
 
     Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
@@ -108,7 +108,7 @@ def shared_words(reading: Reading, sentences: list[str]) -> tuple[float, float]:
     shared = np.array([len(bags[i] & bags[j]) / (len(bags[i]) * len(bags[j])) ** 0.5 for i, j in pairs])
     first, second = torch.tensor(pairs).T
     scores = []
-    for nets in (reading.before, reading.after):
-        rows = _features(nets, Texts(sentences), reading.settings)
+    for nets in (networks.before, networks.after):
+        rows = _features(nets, Texts(sentences), networks.settings)
         scores.append(tasks.spearman((rows[first] * rows[second]).sum(1), shared))
     return scores[0], scores[1]
