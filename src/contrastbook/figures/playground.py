@@ -22,16 +22,7 @@ from typing import Any
 
 from contrastbook.figures import COLOURS
 from contrastbook.figures.playground_data import GROUPS, LABELS, NEEDS, bounded, pieces, reasons, refusals, source
-from contrastbook.figures.playground_state import (
-    CHOICES,
-    LABEL,
-    MODULES,
-    MOST_VIEWS,
-    NAME,
-    STOPS,
-    WHOLE,
-    State,
-)
+from contrastbook.figures.playground_state import CHOICES, LABEL, MODULES, MOST_VIEWS, NAME, STOPS, WHOLE, State
 from contrastlab import divergences
 from contrastlab.errors import unknown
 from contrastlab.methods import Recipe

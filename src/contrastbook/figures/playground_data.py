@@ -10,13 +10,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any
 
-from contrastbook.figures.playground_state import (
-    CHOICES,
-    NAME,
-    State,
-    first_use,
-    make_recipe,
-)
+from contrastbook.figures.playground_state import CHOICES, NAME, State, first_use, make_recipe
 from contrastlab import divergences, negatives
 from contrastlab.errors import ContrastLabError
 from contrastlab.methods import Recipe

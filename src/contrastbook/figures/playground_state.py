@@ -29,12 +29,7 @@ MOST_VIEWS = 300
 
 CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "keys": {
-            "across": "other view",
-            "both": "both views",
-            "within": "same view",
-            "queue": "queue, no gradient",
-        },
+        "keys": {"across": "other view", "both": "both views", "within": "same view", "queue": "queue, no gradient"},
         "negatives": {"every": "every key", "ball": "ball: the closest", "ring": "ring: close, not closest"},
         "positives": {
             "one": "one key",

@@ -174,9 +174,7 @@ ARCHITECTURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Printed encoder to the names it has here; fmicl §4.1 says that its ViT-S has 6 blocks."""
 
 DIFFERENT: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken",
-    }
+    {("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"}
 )
 """Cells that a protocol cannot take as they are printed, and why."""
 

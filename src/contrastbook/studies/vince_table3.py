@@ -236,9 +236,7 @@ def summary(found: Study, number: str = "train") -> pd.DataFrame:
         raise unknown("number", number, frame.columns)
     grouped = frame.astype({number: float}).groupby("percent", sort=False)
     values = grouped[number]
-    lines = pd.DataFrame(
-        {"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()},
-    )
+    lines = pd.DataFrame({"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()})
     for status in ("collapsed", "negative", "diverged"):
         lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
     return lines

@@ -33,15 +33,7 @@ from contrastlab.errors import NonFiniteLossError, reject
 from contrastlab.seeds import fixed
 from contrastlab.theory.fitting import Trace, early_stopping
 
-__all__ = [
-    "Prior",
-    "fit",
-    "log_sphere_area",
-    "log_von_mises_fisher",
-    "real_nvp",
-    "stereographic",
-    "von_mises_fisher",
-]
+__all__ = ["Prior", "fit", "log_sphere_area", "log_von_mises_fisher", "real_nvp", "stereographic", "von_mises_fisher"]
 
 Prior = Literal["gaussian", "uniform"]
 
