@@ -26,11 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contrastlab import errors
 
-__all__ = [
-    "METHODS", "VERDICTS", "Search", "Statement", "counts", "markdown", "numbers", "searched", "searches", "statement",
-    "statements", "summary",
-]  # fmt: skip
-
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {
     "holds": "holds",

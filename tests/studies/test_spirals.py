@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from contrastbook.studies import Study, location, vince_figure6, vince_table3
 from contrastbook.studies import spirals as module
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
-from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Profile, accuracy_curve, peak, representations, study
+from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
 from contrastlab.errors import ArgumentError, UnknownNameError
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
@@ -200,7 +200,7 @@ def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="reading"):
         representations("smoke", "same", out_dir=tmp_path)
     with pytest.raises(UnknownNameError, match="reading"):
-        Profile(readings=("same",))
+        Sizes(readings=("same",))
 
 
 def test_names_are_one_to_a_reading() -> None:
@@ -276,7 +276,7 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
 
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = Profile(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
+    tiny = Sizes(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
     monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": tiny})
     lines: list[str] = []
     first, *rest = READINGS

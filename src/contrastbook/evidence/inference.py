@@ -79,10 +79,7 @@ def _values(name: str, values: Sequence[float]) -> np.ndarray:
 
 
 def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
-    """Mean of differences taken seed by seed.
-
-    ``level``: 0.05 for a 95 % interval.
-    """
+    """Mean of differences taken seed by seed. ``level``: 0.05 for a 95 % interval."""
     array = _values("differences", differences)
     n = len(array)
     se = float(array.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
@@ -90,10 +87,7 @@ def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
 
 
 def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVEL) -> Difference:
-    """Difference of two means whose seeds have nothing in common (Welch 1947).
-
-    ``level``: 0.05 for a 95 % interval.
-    """
+    """Difference of two means whose seeds have nothing in common (Welch 1947). ``level``: 0.05 for a 95 % interval."""
     a, b = _values("values", values), _values("base", base)
     mean = math.fsum(a) / len(a) - math.fsum(b) / len(b)
     if min(len(a), len(b)) < 2:
@@ -125,10 +119,7 @@ class McNemar:
 
 
 def mcnemar(right: Tensor, base: Tensor) -> McNemar:
-    """What two networks differ in on the same items.
-
-    ``right``: which items the one has right, boolean ``[N]``.
-    """
+    """What two networks differ in on the same items. ``right``: which items the one has right, boolean ``[N]``."""
     if right.shape != base.shape or right.ndim != 1 or not len(right):
         raise reject(
             "right", tuple(right.shape), f"booleans for the same items as base, {tuple(base.shape)}, at least 1"

@@ -9,8 +9,6 @@ import pandas as pd
 from contrastlab import data, escape, methods, papers, report, results
 from contrastlab.results import Result
 
-__all__ = ["anchor", "card", "commands", "grid", "modalities", "neighbours", "numbers", "table"]
-
 
 def _part(part: object) -> str:
     return "–" if part is None else type(part).__name__

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,17 +12,15 @@ from matplotlib.figure import Figure
 
 from contrastlab.errors import reject
 
-COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        "query": "#000000",
-        "positive": "#009E73",
-        "negative": "#D55E00",
-        "ignored": "#BBBBBB",
-        "truth": "#0072B2",
-        "published": "#CC79A7",
-        "other": "#E69F00",
-    }
-)
+COLOURS: Mapping[str, str] = {
+    "query": "#000000",
+    "positive": "#009E73",
+    "negative": "#D55E00",
+    "ignored": "#BBBBBB",
+    "truth": "#0072B2",
+    "published": "#CC79A7",
+    "other": "#E69F00",
+}
 """What a colour means, on every page."""
 
 BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
@@ -51,28 +47,6 @@ def subplots_each(
     for blank in axes.flat[max(count, 1) :]:
         blank.set_visible(False)
     return figure, list(axes.flat[: max(count, 1)])
-
-
-def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
-    """Raise an ``ArgumentError`` unless ``low ≤ value ≤ high`` (``low < value`` with ``open_low``)."""
-    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
-    if not inside:
-        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
-            f" and at most {high:g}" if math.isfinite(high) else ""
-        )
-        raise reject(name, value, span)
-
-
-def require_integer(name: str, value: int, low: int) -> None:
-    """Raise an ``ArgumentError`` unless ``value`` is an integer of at least ``low``."""
-    if isinstance(value, bool) or int(value) != value or value < low:
-        raise reject(name, value, f"an integer of at least {low}")
-
-
-def require_positive(**values: float) -> None:
-    """Raise an ``ArgumentError`` unless all are finite and above 0."""
-    for name, value in values.items():
-        require(name, value, 0, open_low=True)
 
 
 def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:

@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 import torch
 from numpy.typing import NDArray
 
-from contrastbook.figures.base import COLOURS, add_line, canvas, require, require_integer
+from contrastbook.checks import require, require_integer
+from contrastbook.figures.base import COLOURS, add_line, canvas
 from contrastbook.studies import measurement, multiview
 from contrastbook.studies.multiview import FOUR, PARTNERS, Graph
 from contrastbook.theory import gaussians

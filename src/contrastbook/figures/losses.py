@@ -12,7 +12,8 @@ from scipy import optimize
 from scipy.special import logsumexp
 from torch.nn import functional
 
-from contrastbook.figures.base import COLOURS, add_line, canvas, require, require_integer
+from contrastbook.checks import require, require_integer, require_positive
+from contrastbook.figures.base import COLOURS, add_line, canvas
 from contrastbook.theory import joint as exact
 from contrastlab import divergences
 from contrastlab.errors import reject
@@ -23,7 +24,7 @@ def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed:
 
     ``tau``: τ, above 0. ``keys``: negatives of each, uniform on a sphere of 128 dimensions.
     """
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require_integer("queries", queries, 1)
     require_integer("keys", keys, 2)
     cosines = np.sort(np.random.default_rng(seed).standard_normal((queries, keys)) / math.sqrt(128), axis=1)[:, ::-1]
@@ -50,7 +51,7 @@ def ring(
     each class; the query belongs to one. ``within``: mean cosine with keys of the own class; with others it is 0.
     ``seed``: of the cosines, normal with the spread of random directions in 128 dimensions.
     """
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require("inner", inner, 0, 100)
     require("outer", outer, 0, 100, open_low=True)
     if outer <= inner:
@@ -93,7 +94,7 @@ def joint(
     ``most``: largest variance of ``q·k⁺`` drawn.
     """
     require("strength", strength, 0)
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require("mean", mean, -1, 1)
     require_integer("negatives", negatives, 1)
     rest = exact.log_sum_on_sphere(negatives, 128, tau)
@@ -125,8 +126,7 @@ def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0)
     ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
     """
     f = divergences.get(divergence)
-    require("mu", mu, 0, open_low=True)
-    require("precision", precision, 0, open_low=True)
+    require_positive(mu=mu, precision=precision)
     t = torch.linspace(0, 4, 401, dtype=torch.float64)
     h = f.composition(math.log(mu) - precision * t).numpy()
     kind = (
@@ -184,8 +184,7 @@ def simplex(
     ``points``: N; a regular simplex needs N ≤ ``dimension`` + 1.
     """
     f = divergences.get(divergence)
-    require("mu", mu, 0, open_low=True)
-    require("precision", precision, 0, open_low=True)
+    require_positive(mu=mu, precision=precision)
     require_integer("points", points, 2)
     require_integer("dimension", dimension, 2)
     start, end = _push_apart(f, mu, precision, points, dimension, seed)

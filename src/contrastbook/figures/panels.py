@@ -24,8 +24,6 @@ from contrastbook.theory import gaussians
 from contrastlab.errors import unknown
 from contrastlab.theory.toys import Handedness, shifted
 
-__all__ = ["EXACT", "bounds_by_noise", "by_distance", "by_noise", "by_percent", "planes", "views_of_spirals"]
-
 MARKERS = "s^vDo<>pP*Xh"
 CYCLE = ("negative", "published", "truth", "other", "positive", "query")
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from contrastbook.figures.base import COLOURS, require, require_integer, subplots
+from contrastbook.checks import require, require_integer
+from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
 from contrastlab import escape
 from contrastlab.data.annotated import AnnotatedImages, draw

@@ -21,16 +21,11 @@ from importlib.resources import files
 from typing import Any
 
 from contrastbook.figures import COLOURS
-from contrastbook.figures.playground_data import GROUPS, LABELS, NEEDS, bounded, pieces, reasons, refusals, source
+from contrastbook.figures.playground_data import GROUPS, LABELS, NEEDS, bounded, pieces, reasons, refusals
 from contrastbook.figures.playground_state import CHOICES, LABEL, MODULES, MOST_VIEWS, NAME, STOPS, WHOLE, State
 from contrastlab import divergences
 from contrastlab.errors import unknown
 from contrastlab.methods import Recipe
-
-__all__ = [
-    "CHOICES", "MOST_VIEWS", "PRESETS", "STOPS", "Preset", "State", "data", "html", "module", "preset", "source",
-    "widget",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)

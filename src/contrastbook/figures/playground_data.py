@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import partial
 from itertools import product
-from types import MappingProxyType
 from typing import Any
 
 from contrastbook.figures.playground_state import CHOICES, NAME, State, first_use, make_recipe
@@ -17,13 +16,11 @@ from contrastlab.methods import Recipe
 
 # What the library says, with the numbers that a reader turns marked @name@. They are put in as numbers that occur
 # nowhere else, and looked for in what comes out.
-_MARKS: Mapping[str, float] = MappingProxyType(
-    {
-        "inner": 1.37, "outer": 13.9, "start": 87.3, "begin": 0.137, "until": 0.613, "count": 17, "count+1": 18,
-        "strength": 3.17, "closest": 2.37, "order": 2.71, "order-1": 1.71, "weight": 4.19, "align": 1.19,
-        "uniform": 1.23, "t": 2.29, "tau": 0.731, "sigma2": 0.919, "size": 613,
-    }
-)  # fmt: skip
+_MARKS: Mapping[str, float] = {
+    "inner": 1.37, "outer": 13.9, "start": 87.3, "begin": 0.137, "until": 0.613, "count": 17, "count+1": 18,
+    "strength": 3.17, "closest": 2.37, "order": 2.71, "order-1": 1.71, "weight": 4.19, "align": 1.19,
+    "uniform": 1.23, "t": 2.29, "tau": 0.731, "sigma2": 0.919, "size": 613,
+}  # fmt: skip
 
 
 def _marked(text: str, marks: Mapping[str, float] = _MARKS) -> str:
@@ -49,7 +46,7 @@ def source(part: Any) -> str:
     return f"{module}.{type(part).__name__}({', '.join(given)})"
 
 
-_BASE: Mapping[str, Any] = MappingProxyType(asdict(State()) | dict(_MARKS))
+_BASE: Mapping[str, Any] = asdict(State()) | dict(_MARKS)
 
 
 def pieces() -> dict[str, dict[str, tuple[str, str]]]:
@@ -151,46 +148,40 @@ def reasons() -> dict[str, str]:
     }
 
 
-GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "Shared views": ("circle", "views", "near", "common"),
-        "Keys": ("keys", "size"),
-        "Negatives": ("negatives", "inner", "outer", "anneal", "start", "begin", "width"),
-        "Positives": ("positives", "count", "strength", "closest"),
-        "Objective": (
-            "objective", "divergence", "order", "weight", "sigma2", "align", "uniform", "t", "tau",
-        ),
-        "Motion": ("rate", "origin", "steps", "seed"),
-    }
-)  # fmt: skip
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Shared views": ("circle", "views", "near", "common"),
+    "Keys": ("keys", "size"),
+    "Negatives": ("negatives", "inner", "outer", "anneal", "start", "begin", "width"),
+    "Positives": ("positives", "count", "strength", "closest"),
+    "Objective": (
+        "objective", "divergence", "order", "weight", "sigma2", "align", "uniform", "t", "tau",
+    ),
+    "Motion": ("rate", "origin", "steps", "seed"),
+}  # fmt: skip
 
 
-LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        "circle": "items of a class", "views": "views of an item", "near": "shared with either neighbour",
-        "common": "shared by all", "keys": "keys", "size": "keys in the queue", "negatives": "negatives",
-        "inner": "ℓ (%)", "outer": "u (%)", "anneal": "anneal u", "start": "u at first (%)",
-        "begin": "annealing begins at", "width": "annealing lasts",
-        "positives": "positives", "count": "M", "strength": "λ", "closest": "neighbours (%)", "objective": "objective",
-        "divergence": "divergence", "order": "order", "weight": "α", "sigma2": "σ²", "align": "a", "uniform": "b",
-        "t": "t", "tau": "τ", "rate": "learning rate", "origin": "start", "steps": "steps of a run", "seed": "seed",
-    }
-)  # fmt: skip
+LABELS: Mapping[str, str] = {
+    "circle": "items of a class", "views": "views of an item", "near": "shared with either neighbour",
+    "common": "shared by all", "keys": "keys", "size": "keys in the queue", "negatives": "negatives",
+    "inner": "ℓ (%)", "outer": "u (%)", "anneal": "anneal u", "start": "u at first (%)",
+    "begin": "annealing begins at", "width": "annealing lasts",
+    "positives": "positives", "count": "M", "strength": "λ", "closest": "neighbours (%)", "objective": "objective",
+    "divergence": "divergence", "order": "order", "weight": "α", "sigma2": "σ²", "align": "a", "uniform": "b",
+    "t": "t", "tau": "τ", "rate": "learning rate", "origin": "start", "steps": "steps of a run", "seed": "seed",
+}  # fmt: skip
 
 
-NEEDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "size": {"keys": ("queue",)},
-        "inner": {"negatives": ("ring",)},
-        "outer": {"negatives": ("ball", "ring")},
-        "anneal": {"negatives": ("ball", "ring")},
-        **{name: {"negatives": ("ball", "ring"), "anneal": (1,)} for name in ("start", "begin", "width")},
-        "count": {"positives": ("many", "joint")},
-        "strength": {"positives": ("joint",)},
-        "closest": {"positives": ("neighbours",)},
-        **{name: {"objective": ("fmicl",)} for name in ("divergence", "weight", "sigma2")},
-        "order": {"objective": ("fmicl",), "divergence": ("tsallis",)},
-        **{name: {"objective": ("au",)} for name in ("align", "uniform", "t")},
-        "tau": {"objective": ("infonce", "without", "spectral")},
-    }
-)
+NEEDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "size": {"keys": ("queue",)},
+    "inner": {"negatives": ("ring",)},
+    "outer": {"negatives": ("ball", "ring")},
+    "anneal": {"negatives": ("ball", "ring")},
+    **{name: {"negatives": ("ball", "ring"), "anneal": (1,)} for name in ("start", "begin", "width")},
+    "count": {"positives": ("many", "joint")},
+    "strength": {"positives": ("joint",)},
+    "closest": {"positives": ("neighbours",)},
+    **{name: {"objective": ("fmicl",)} for name in ("divergence", "weight", "sigma2")},
+    "order": {"objective": ("fmicl",), "divergence": ("tsallis",)},
+    **{name: {"objective": ("au",)} for name in ("align", "uniform", "t")},
+    "tau": {"objective": ("infonce", "without", "spectral")},
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,58 +26,54 @@ MOST_VIEWS = 300
 """Views that a page can move and draw at the rate of a film."""
 
 
-CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "keys": {"across": "other view", "both": "both views", "within": "same view", "queue": "queue, no gradient"},
-        "negatives": {"every": "every key", "ball": "ball: the closest", "ring": "ring: close, not closest"},
-        "positives": {
-            "one": "one key",
-            "many": "M keys, mean loss",
-            "joint": "JCL, from M keys",
-            "neighbours": "neighbours, too",
-        },
-        "objective": {
-            "infonce": "InfoNCE",
-            "without": "InfoNCE, positive not below",
-            "fmicl": "f-MICL",
-            "au": "alignment and uniformity",
-            "spectral": "spectral",
-        },
-        "divergence": {name: divergences.get(name).title for name in divergences.names()},
-        "origin": {"random": "everywhere", "cap": "in a cap"},
-    }
-)
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    "keys": {"across": "other view", "both": "both views", "within": "same view", "queue": "queue, no gradient"},
+    "negatives": {"every": "every key", "ball": "ball: the closest", "ring": "ring: close, not closest"},
+    "positives": {
+        "one": "one key",
+        "many": "M keys, mean loss",
+        "joint": "JCL, from M keys",
+        "neighbours": "neighbours, too",
+    },
+    "objective": {
+        "infonce": "InfoNCE",
+        "without": "InfoNCE, positive not below",
+        "fmicl": "f-MICL",
+        "au": "alignment and uniformity",
+        "spectral": "spectral",
+    },
+    "divergence": {name: divergences.get(name).title for name in divergences.names()},
+    "origin": {"random": "everywhere", "cap": "in a cap"},
+}
 """Values of the choices that have a name, and how a reader sees them."""
 
 
-STOPS: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "circle": (7, 8, 9, 10, 11, 12),
-        "views": (2, 3, 4, 5, 6),
-        "near": (0, 1, 2, 3),
-        "common": (0, 1, 2, 3, 4, 5),
-        "size": (30, 60, 120, 240),
-        "inner": (0, 1, 2, 5, 10, 15, 20, 30, 50, 70),
-        "outer": (1, 2, 5, 10, 15, 20, 30, 50, 70, 100),
-        "anneal": (0, 1),
-        "start": (10, 20, 30, 50, 70, 100),
-        "begin": (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
-        "width": (0.1, 0.2, 0.3, 0.5, 1),
-        "count": (2, 3, 4, 5, 6),
-        "strength": (0, 0.25, 0.5, 1, 2, 4, 8, 16),
-        "closest": (1, 2, 5, 10, 15, 20, 30),
-        "order": (1.2, 1.5, 2, 2.5, 3, 4, 5),
-        "weight": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2, 5, 10, 20, 40, 80),
-        "sigma2": (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5),
-        "align": (0.1, 0.2, 0.5, 1, 2, 5),
-        "uniform": (0.1, 0.2, 0.5, 1, 2, 5),
-        "t": (0.5, 1, 2, 3, 5, 10),
-        "tau": (0.01, 0.02, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1, 2),
-        "rate": (0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
-        "seed": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
-        "steps": (100, 200, 300, 500, 1000),
-    }
-)
+STOPS: Mapping[str, tuple[float, ...]] = {
+    "circle": (7, 8, 9, 10, 11, 12),
+    "views": (2, 3, 4, 5, 6),
+    "near": (0, 1, 2, 3),
+    "common": (0, 1, 2, 3, 4, 5),
+    "size": (30, 60, 120, 240),
+    "inner": (0, 1, 2, 5, 10, 15, 20, 30, 50, 70),
+    "outer": (1, 2, 5, 10, 15, 20, 30, 50, 70, 100),
+    "anneal": (0, 1),
+    "start": (10, 20, 30, 50, 70, 100),
+    "begin": (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    "width": (0.1, 0.2, 0.3, 0.5, 1),
+    "count": (2, 3, 4, 5, 6),
+    "strength": (0, 0.25, 0.5, 1, 2, 4, 8, 16),
+    "closest": (1, 2, 5, 10, 15, 20, 30),
+    "order": (1.2, 1.5, 2, 2.5, 3, 4, 5),
+    "weight": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2, 5, 10, 20, 40, 80),
+    "sigma2": (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5),
+    "align": (0.1, 0.2, 0.5, 1, 2, 5),
+    "uniform": (0.1, 0.2, 0.5, 1, 2, 5),
+    "t": (0.5, 1, 2, 3, 5, 10),
+    "tau": (0.01, 0.02, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1, 2),
+    "rate": (0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    "seed": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+    "steps": (100, 200, 300, 500, 1000),
+}
 """Where the slider of a number stops; a value between the first and the last is accepted, too."""
 
 

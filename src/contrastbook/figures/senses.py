@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from torch import Tensor
 
+from contrastbook.checks import require_positive
 from contrastbook.figures.base import canvas
 from contrastlab import divergences, escape
 from contrastlab.data.speech.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
-
-__all__ = ["audible_view", "push", "spectrograms"]
 
 
 def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tensor, NDArray[np.float64]]:
@@ -66,9 +65,7 @@ def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl")
     ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``. ``divergence``: name in
     :mod:`contrastlab.divergences`.
     """
-    for name, value in (("weight", weight), ("spread", spread)):
-        if not value > 0:
-            raise reject(name, value, "a positive number")
+    require_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()

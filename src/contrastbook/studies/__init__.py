@@ -11,16 +11,15 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from contrastlab import files, results
-from contrastlab.errors import CorruptFileError, reject
-
-__all__ = ["Study", "location", "measure", "read", "require_choices", "stored"]
+from contrastlab.errors import CorruptFileError, reject, unknown
 
 Row = dict[str, float | int | str | None]
 
@@ -108,6 +107,21 @@ def measure(
     text = json.dumps(files.with_checksum(measured.model_dump(mode="json")), indent=1, ensure_ascii=False)
     files.write_whole(location(out_dir, study, profile, config), text + "\n")
     return measured
+
+
+Sizes = TypeVar("Sizes")
+
+
+def of_profile(profiles: Mapping[str, Sizes], profile: str) -> Sizes:
+    """What a study measures in a profile, or an ``UnknownNameError`` with near matches."""
+    if profile not in profiles:
+        raise unknown("profile", profile, profiles)
+    return profiles[profile]
+
+
+def plain(sizes: Any) -> dict[str, Any]:
+    """The fields of a dataclass as JSON has them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(sizes).items()}
 
 
 def require_choices(reading: Any) -> None:

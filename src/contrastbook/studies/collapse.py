@@ -24,8 +24,6 @@ from contrastlab.seeds import generator
 from contrastlab.settings import Settings
 from contrastlab.tasks import frozen
 
-__all__ = ["RUNS", "Spread", "large_rate", "numbers", "settings", "spread", "study", "verdict"]
-
 RUNS: Mapping[str, tuple[str, bool, int]] = {
     "untrained": ("ours/random", False, 0), "KL": ("fmicl/kl", False, 0), "JS": ("fmicl/js", False, 0),
     "RKL": ("fmicl/reverse_kl", False, 0), "RKL, large rate, seed 0": ("fmicl/reverse_kl", True, 0),
@@ -60,10 +58,7 @@ def large_rate() -> float:
 
 
 def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 0) -> Spread:
-    """How an encoder spreads images: two random views of each.
-
-    ``images``: uint8, ``[N, C, H, W]``.
-    """
+    """How an encoder spreads images: two random views of each. ``images``: uint8, ``[N, C, H, W]``."""
     view = augmentation(chosen.augmentation, chosen.image_size)
     views = get("fmicl/kl").views.make(images, view, generator(seed, "views"))
     with frozen(encoder):

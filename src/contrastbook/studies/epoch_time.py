@@ -16,8 +16,6 @@ from contrastlab.papers import TablePlan
 from contrastlab.report import interval, machine
 from contrastlab.results import Result, slug
 
-__all__ = ["epoch_cost", "pools", "printed_beside", "published", "sentences", "where_time_goes"]
-
 PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
 """Printed rows of Table 5a with a ring, and the row each is built on."""
 
@@ -160,10 +158,7 @@ def _epochs(result: Result) -> list[float]:
 
 
 def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
-    """What :func:`epoch_cost` found, a sentence for each method with a ring.
-
-    ``cost``: of :func:`epoch_cost`.
-    """
+    """What :func:`epoch_cost` found, a sentence for each method with a ring. ``cost``: of :func:`epoch_cost`."""
     printed, out = published(), []
     for ring in PAIRS:
         value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])

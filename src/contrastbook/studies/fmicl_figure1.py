@@ -28,8 +28,6 @@ from contrastlab.settings import Settings
 from contrastlab.tasks import frozen, represent
 from contrastlab.views import Augmented
 
-__all__ = ["Kind", "averages", "control", "embedded", "estimate", "judged", "straight"]
-
 Pairs = tuple[Tensor, Tensor]
 Kind = Literal["kernel", "two widths", "clusters"]
 

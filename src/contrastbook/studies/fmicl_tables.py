@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import cast
 
 import pandas as pd
@@ -138,44 +137,38 @@ def refusals(
     return out
 
 
-PLACES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
-    {
-        "CIFAR-10": ("2", "cifar10", "fmicl/kl"),
-        "STL-10": ("2", "stl10", "fmicl/kl"),
-        "TinyImageNet": ("2", "tinyimagenet", "fmicl/kl"),
-        "ImageNet": ("3", "imagenet", "fmicl/moco_v3_kl"),
-        "Wikipedia": ("9", "wikipedia", "fmicl/sentences_kl_alpha409600"),
-    }
-)
+PLACES: Mapping[str, tuple[str, str, str]] = {
+    "CIFAR-10": ("2", "cifar10", "fmicl/kl"),
+    "STL-10": ("2", "stl10", "fmicl/kl"),
+    "TinyImageNet": ("2", "tinyimagenet", "fmicl/kl"),
+    "ImageNet": ("3", "imagenet", "fmicl/moco_v3_kl"),
+    "Wikipedia": ("9", "wikipedia", "fmicl/sentences_kl_alpha409600"),
+}
 """Printed row to table, pre-training data and method of the protocol that has it."""
 
-COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = MappingProxyType(
-    {
-        "N batch": lambda settings, recipe: settings.batch_size,
-        "d": lambda settings, recipe: settings.dim,
-        "lr": lambda settings, recipe: settings.lr,
-        "mu": lambda settings, recipe: recipe.objective.mu,  # type: ignore[attr-defined]
-        "1/(2 sigma^2)": lambda settings, recipe: 1 / (2 * recipe.temperature),
-        "alpha": lambda settings, recipe: recipe.objective.weight,  # type: ignore[attr-defined]
-        "epoch": lambda settings, recipe: settings.epochs,
-        "k (kNN)": lambda settings, recipe: Neighbours.of(settings).k,
-    }
-)
+COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = {
+    "N batch": lambda settings, recipe: settings.batch_size,
+    "d": lambda settings, recipe: settings.dim,
+    "lr": lambda settings, recipe: settings.lr,
+    "mu": lambda settings, recipe: recipe.objective.mu,  # type: ignore[attr-defined]
+    "1/(2 sigma^2)": lambda settings, recipe: 1 / (2 * recipe.temperature),
+    "alpha": lambda settings, recipe: recipe.objective.weight,  # type: ignore[attr-defined]
+    "epoch": lambda settings, recipe: settings.epochs,
+    "k (kNN)": lambda settings, recipe: Neighbours.of(settings).k,
+}
 """Printed column to what it is in a protocol."""
 
-ARCHITECTURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "ResNet-18": ("resnet18",),
-        "ResNet-50": ("resnet50",),
-        "ViT-S": ("vit_small_6",),
-        "BERT-base": ("bert-base-uncased",),
-    }
-)
+ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    "ResNet-18": ("resnet18",),
+    "ResNet-50": ("resnet50",),
+    "ViT-S": ("vit_small_6",),
+    "BERT-base": ("bert-base-uncased",),
+}
 """Printed encoder to the names it has here; fmicl §4.1 says that its ViT-S has 6 blocks."""
 
-DIFFERENT: Mapping[tuple[str, str], str] = MappingProxyType(
-    {("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"}
-)
+DIFFERENT: Mapping[tuple[str, str], str] = {
+    ("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"
+}
 """Cells that a protocol cannot take as they are printed, and why."""
 
 

@@ -28,11 +28,6 @@ from contrastlab.seeds import generator
 from contrastlab.tasks.representations import Kind
 from contrastlab.views import Augmented
 
-__all__ = [
-    "KINDS", "SAID_GOOD", "Averages", "ViewStatistics", "averages", "closeness", "inertness", "sweep", "two_forms",
-    "view_statistics", "weights",
-]  # fmt: skip
-
 KINDS: tuple[Kind, ...] = ("embedding", "pooled")
 
 SAID_GOOD: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]] = {

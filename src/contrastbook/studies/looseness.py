@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.checks import require_integer
 from contrastbook.studies import require_choices
 from contrastbook.studies.networks import Networks, symmetric
 from contrastbook.theory.gaussians import share_of
 from contrastlab.errors import reject
 from contrastlab.theory.toys import JointGaussian
-
-__all__ = ["Fitted", "Reading", "bound", "choose", "contrast", "data", "encode", "fit", "networks", "order", "sample"]
 
 COVARIANCE = ((2.0, 0.4), (0.4, 2.0))
 POINTS = 2000
@@ -204,8 +203,7 @@ def fit(
     of an epoch may be smaller.
     """
     for name, value, least in (("epochs", epochs, 1), ("points", points, 3), ("negatives", negatives, 1)):
-        if value < least:
-            raise reject(name, value, f"an integer of at least {least}")
+        require_integer(name, value, least)
     if not 1 <= batch <= points:
         raise reject("batch", batch, f"an integer from 1 to points = {points}")
     if not percents or not seeds:

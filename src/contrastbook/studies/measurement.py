@@ -19,13 +19,9 @@ from scipy import integrate, special, stats
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.checks import require, require_integer, require_positive
 from contrastlab import data, papers, tasks
 from contrastlab.errors import reject
-
-__all__ = [
-    "TEST_ITEMS", "Drift", "accuracies", "collapsed_bound", "detection", "drift", "flattery", "picked_on",
-    "published_gaps", "replicas", "seeds_needed",
-]  # fmt: skip
 
 TEST_ITEMS = {
     "cifar10": 10_000, "cifar100": 10_000, "stl10": 8_000, "imagenet": 50_000, "imagenet100": 5_000,
@@ -34,9 +30,6 @@ TEST_ITEMS = {
 """Pictures in the published test part of a data set; others are left out of :func:`published_gaps`."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
-
-
-# --- seeds -----------------------------------------------------------------------------------------------------------
 
 
 def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000, ridge: float = 1.0) -> Tensor:
@@ -48,8 +41,7 @@ def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 
     ``ridge``: penalty of the classifier, times the number of training pictures / 600. Returns booleans ``[seeds,
     test]``.
     """
-    if width < 1:
-        raise reject("width", width, "an integer >= 1")
+    require_integer("width", width, 1)
     x, y = _digits()
     if train < 10 or test < 1 or train + test > len(x):
         raise reject("train", (train, test), f"at least 10 to train on and 1 to test, {len(x)} in all")
@@ -83,12 +75,9 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
 
     ``sd``: standard deviation over seeds of a run, in the same unit.
     """
-    if not seeds >= 2:
-        raise reject("seeds", seeds, "an integer >= 2")
-    if not (sd > 0 and math.isfinite(sd)):
-        raise reject("sd", sd, "a finite number > 0")
-    if not math.isfinite(gap):
-        raise reject("gap", gap, "a finite number")
+    require_integer("seeds", seeds, 2)
+    require_positive(sd=sd)
+    require("gap", abs(gap), 0)
     if not 0 < level < 1:
         raise reject("level", level, "a number between 0 and 1")
     df, shift = 2 * seeds - 2, abs(gap) / (sd * math.sqrt(2 / seeds))
@@ -114,17 +103,13 @@ def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) ->
     return next((n for n in range(2, most) if detection(gap, sd, n) >= power), most)
 
 
-# --- choices ---------------------------------------------------------------------------------------------------------
-
-
 def flattery(choices: int) -> float:
     """Expected largest of ``choices`` independent standard normal numbers.
 
     Settings of equal worth, each measured with a standard error *s*, and the best printed: it is too high by *s* times
     this.
     """
-    if choices < 1:
-        raise reject("choices", choices, "an integer >= 1")
+    require_integer("choices", choices, 1)
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
@@ -150,9 +135,6 @@ def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, floa
         printed.append(float(seen[best]))
         true.append(float(rest[best]))
     return 100 * float(np.mean(printed)), 100 * float(np.mean(true))
-
-
-# --- published gaps --------------------------------------------------------------------------------------------------
 
 
 def published_gaps() -> pd.DataFrame:
@@ -184,9 +166,6 @@ def published_gaps() -> pd.DataFrame:
                     }
                 )  # fmt: skip
     return pd.DataFrame(lines)
-
-
-# --- losses that fall ------------------------------------------------------------------------------------------------
 
 
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
@@ -229,8 +208,7 @@ def drift(
     ``step``: relative length of a step; 0 is a frozen encoder. ``batches``: in the queue, and in one pass of the bank.
     ``noise``: standard deviation of what distinguishes two views, in units of the pictures'.
     """
-    if step < 0:
-        raise reject("step", step, "a number >= 0")
+    require("step", step, 0)
     pictures = _digits()[0].float()
     if batches * batch + batch > len(pictures):
         raise reject("batches", batches, f"a queue of at most {len(pictures) - batch} pictures")
@@ -258,12 +236,8 @@ def drift(
     # the bank: queries are the pictures of the first batch, whose rows are a whole pass old
     again = embed(view(pictures[order[0]]))
     rest = torch.cat(stored[1:])
-    return Drift(
-        _bound(query, own, old, tau),
-        _bound(query, own, new, tau),
-        _bound(query, own.roll(1, 0), old, tau),
-        _bound(again, stored[0], rest, tau),
-    )
+    pairs = ((query, own, old), (query, own, new), (query, own.roll(1, 0), old), (again, stored[0], rest))
+    return Drift(*(_bound(*each, tau) for each in pairs))
 
 
 def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float) -> float:

@@ -24,8 +24,6 @@ from contrastlab.seeds import derive
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of
 
-__all__ = ["ROWS", "pack", "predictions", "study", "unpack"]
-
 ROWS: Mapping[str, str] = {
     "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",
 }  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.studies import Row, Study, measure
+from contrastbook.studies import Row, Study, measure, of_profile, plain
 from contrastlab import data, methods, papers
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject, unknown
+from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed, generator
 from contrastlab.tasks import bootstrap
 from contrastlab.theory import bounds, critics
 from contrastlab.theory.toys import JointGaussian
 from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
-
-__all__ = ["PROFILES", "Sizes", "control", "estimate", "study", "texture"]
 
 STUDY = "cmc_figure5"
 
@@ -145,7 +143,7 @@ def control(
 
     Returns rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
     """
-    sizes = _sizes(profile)
+    sizes = of_profile(PROFILES, profile)
 
     def run() -> list[Row]:
         rows: list[Row] = []
@@ -154,18 +152,11 @@ def control(
             for seed in sizes.seeds:
                 x, y = pair.sample(sizes.pictures, generator(seed, "texture", distance))
                 nats, half = estimate(x.float(), y.float(), sizes, seed)
-                rows.append(
-                    {
-                        "distance": distance,
-                        "seed": seed,
-                        "exact": pair.mutual_information,
-                        "nats": nats,
-                        "half_width": half,
-                    }
-                )
+                row: Row = {"distance": distance, "seed": seed, "exact": pair.mutual_information}
+                rows.append(row | {"nats": nats, "half_width": half})
         return rows
 
-    config = {"distances": list(distances), **_plain(sizes), "version": 2}
+    config = {"distances": list(distances), **plain(sizes), "version": 2}
     return measure(f"{STUDY}_control", profile, config, run, out_dir=out_dir, read_also=read_also)
 
 
@@ -185,7 +176,7 @@ def study(
     Raises:
         MissingDataError: the data are not there.
     """
-    sizes, splits = _sizes(profile), data.load(dataset, data_root)
+    sizes, splits = of_profile(PROFILES, profile), data.load(dataset, data_root)
     source = splits.pretrain
     count = min(sizes.pictures, len(source))
 
@@ -198,7 +189,7 @@ def study(
         return found
 
     config = {
-        "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **_plain(sizes), "version": 2,
+        "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **plain(sizes), "version": 2,
         "views": [_shown(name, dataset, profile)[1] for name in rows],
     }  # fmt: skip
     return measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
@@ -233,13 +224,3 @@ def _row(name: str, source: Any, count: int, dataset: str, profile: str, sizes: 
         return empty | {"nats": None, "half_width": None, "reason": str(reason)}
     nats, half = estimate(torch.cat(parts[0]), torch.cat(parts[1]), sizes, seed)
     return empty | {"nats": nats, "half_width": half, "reason": None}
-
-
-def _plain(sizes: Sizes) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(sizes).items()}
-
-
-def _sizes(profile: str) -> Sizes:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    return PROFILES[profile]

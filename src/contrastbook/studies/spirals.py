@@ -26,8 +26,6 @@ from contrastlab.errors import reject
 from contrastlab.seeds import generator
 from contrastlab.theory.toys import Handedness, shifted, spirals
 
-__all__ = ["Encoders", "Reading", "info_nce", "points_of"]
-
 Critic = Literal["dot", "distance"]
 
 # vince appendix G

@@ -11,8 +11,6 @@ from contrastlab import report
 from contrastlab.papers import TablePlan
 from contrastlab.results import Result
 
-__all__ = ["frame", "value"]
-
 _COLUMNS = ["column", "method", "label", "seed", "accuracy", "bound"]
 
 

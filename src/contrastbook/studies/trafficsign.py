@@ -19,8 +19,6 @@ from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
 from contrastlab.errors import unknown
 
-__all__ = ["DISTANCES", "SPLITS", "nearest_pixels", "study"]
-
 SPLITS = {
     "trafficsign": "at random, per image (ring Table 3, best reading)",
     "trafficsign_tracks": "by track",

@@ -26,7 +26,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.studies import Row, Study, measure, spirals
+from contrastbook.checks import require_integer
+from contrastbook.studies import Row, Study, measure, of_profile, plain, spirals
 from contrastbook.studies.spirals import Encoders, Reading, points_of
 from contrastlab.errors import reject, unknown
 from contrastlab.seeds import generator
@@ -45,19 +46,13 @@ def _check(
         raise reject("etas", etas, "different numbers of at least 0, one or more")
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise reject("seeds", seeds, "different non-negative integers, one or more")
-    for name, value in (("iterations", iterations), ("negatives", negatives)):
-        if value < 1:
-            raise reject(name, value, "an integer of at least 1")
-    for name, value in (("points", points), ("held_out", held_out)):
-        if value < 20:
-            raise reject(name, value, "an integer of at least 20")
+    for name, value, least in (
+        ("iterations", iterations, 1), ("negatives", negatives, 1), ("points", points, 20), ("held_out", held_out, 20),
+    ):  # fmt: skip
+        require_integer(name, value, least)
 
 
-def _named(*readings: Reading) -> dict[str, Reading]:
-    return {reading.name: reading for reading in readings}
-
-
-READINGS: Mapping[str, Reading] = _named(
+_READINGS = (
     Reading(turns=1.0, output="plane", clip=1.0),
     Reading(turns=1.0, output="plane", critic="distance", clip=1.0),
     Reading(),
@@ -68,11 +63,12 @@ READINGS: Mapping[str, Reading] = _named(
     Reading(turns=1.0, output="plane", centred=True, clip=1.0),
     Reading(turns=1.5, spacing="length"),
 )
+READINGS: Mapping[str, Reading] = {reading.name: reading for reading in _READINGS}
 """Readings that the text allows, by name, those first that came closest to the published curve in short runs."""
 
 
 @dataclass(frozen=True)
-class Profile:
+class Sizes:
     """How much of the study is run.
 
     Args:
@@ -103,13 +99,13 @@ class Profile:
         return {name: value for name, value in asdict(self).items() if name != "readings"}
 
 
-PROFILES: Mapping[str, Profile] = {
-    "smoke": Profile(
+PROFILES: Mapping[str, Sizes] = {
+    "smoke": Sizes(
         readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
         held_out=400,
     ),
-    "laptop": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
-    "paper": Profile(),
+    "laptop": Sizes(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
+    "paper": Sizes(),
 }  # fmt: skip
 """``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the printed protocol."""
 
@@ -144,11 +140,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
             result: dict[str, Any] = {"accuracy": None, "accuracy_views": None}
             if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
                 result["outcome"] = "diverged"
-            elif _one_place(clean[0]):
-                result["outcome"] = "collapsed"
             else:
-                result["outcome"] = "trained"
-            if result["outcome"] != "diverged":
+                result["outcome"] = "collapsed" if _one_place(clean[0]) else "trained"
                 result["accuracy"] = _score(clean[0], labels, clean[1], truth)
                 result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
             found.append(result)
@@ -197,12 +190,12 @@ def accuracy_curve(
     return rows
 
 
-def _config(reading: Reading, profile: Profile) -> dict[str, Any]:
+def _config(reading: Reading, profile: Sizes) -> dict[str, Any]:
     """Everything that decides the numbers of one reading; code that changes them takes a new version."""
     names = ("layers", "width", "batch", "learning_rate", "momentum", "weight_decay", "temperature", "bank_rate")
     constants = {name: getattr(spirals, name.upper()) for name in names} | {"version": 1}
-    lists = {key: list(value) if isinstance(value, tuple) else value for key, value in profile.sizes.items()}
-    return {"reading": asdict(reading), **lists, **constants}
+    sizes = {key: value for key, value in plain(profile).items() if key != "readings"}
+    return {"reading": asdict(reading), **sizes, **constants}
 
 
 def study(
@@ -217,20 +210,14 @@ def study(
 
     ``profile``: a name in :data:`PROFILES`.
     """
-    chosen = _profile(profile)
+    chosen = of_profile(PROFILES, profile)
     found = []
     for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
         if name not in READINGS:
             raise unknown("reading", name, READINGS)
         reading = READINGS[name]
-        measured = measure(
-            STUDY,
-            profile,
-            _config(reading, chosen),
-            functools.partial(accuracy_curve, reading, **chosen.sizes),
-            out_dir=out_dir,
-            read_also=read_also,
-        )
+        run = functools.partial(accuracy_curve, reading, **chosen.sizes)
+        measured = measure(STUDY, profile, _config(reading, chosen), run, out_dir=out_dir, read_also=read_also)
         log(f"{number}/{len(names)} {name}: {measured.provenance['wall_s']:.0f} s")
         found.append(measured)
     return found
@@ -238,15 +225,9 @@ def study(
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
     """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
-    chosen = _profile(profile)
+    chosen = of_profile(PROFILES, profile)
     each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
     return [rows for rows in each if rows is not None]
-
-
-def _profile(profile: str) -> Profile:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    return PROFILES[profile]
 
 
 def representations(
@@ -265,7 +246,7 @@ def representations(
     where nothing is stored. Returns rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model
     diverged).
     """
-    chosen = _profile(profile)
+    chosen = of_profile(PROFILES, profile)
     if reading not in READINGS:
         raise unknown("reading", reading, READINGS)
     what = READINGS[reading]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.studies import Row, Study, looseness, measure
+from contrastbook.studies import Row, Study, looseness, measure, of_profile, plain
 from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS, Reading
 from contrastbook.theory import gaussians
 from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
@@ -159,7 +159,7 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: looseness.Neares
 
 
 @dataclass(frozen=True)
-class Profile:
+class Sizes:
     """What is trained: every percentage and seed under every reading."""
 
     readings: tuple[Reading, ...]
@@ -173,10 +173,10 @@ WRITTEN = Reading()
 THEOREM = Reading(nearest="critic")
 PATIENT = Reading(nearest="critic", rate=0.003)
 
-PROFILES: Mapping[str, Profile] = {
-    "smoke": Profile((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
-    "laptop": Profile((WRITTEN, PATIENT), epochs=20),
-    "paper": Profile(
+PROFILES: Mapping[str, Sizes] = {
+    "smoke": Sizes((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
+    "laptop": Sizes((WRITTEN, PATIENT), epochs=20),
+    "paper": Sizes(
         (
             WRITTEN,
             THEOREM,
@@ -243,12 +243,10 @@ def summary(found: Study, number: str = "train") -> pd.DataFrame:
 
 
 def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    plan = PROFILES[profile]
-    common = {"percents": list(plan.percents), "seeds": list(plan.seeds), "epochs": plan.epochs, "points": plan.points}
-    common |= {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
-    return {reading: {"reading": asdict(reading)} | common for reading in plan.readings}
+    sizes = plain(of_profile(PROFILES, profile))
+    del sizes["readings"]
+    common = sizes | {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
+    return {reading: {"reading": asdict(reading)} | common for reading in PROFILES[profile].readings}
 
 
 LOST = {"collapsed": "constant", "negative": "below −.1", "diverged": "diverged"}

@@ -33,8 +33,6 @@ from contrastlab.errors import NonFiniteLossError, reject
 from contrastlab.seeds import fixed
 from contrastlab.theory.fitting import Trace, early_stopping
 
-__all__ = ["Prior", "fit", "log_sphere_area", "log_von_mises_fisher", "real_nvp", "stereographic", "von_mises_fisher"]
-
 Prior = Literal["gaussian", "uniform"]
 
 

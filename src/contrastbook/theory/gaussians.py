@@ -25,21 +25,6 @@ from scipy.stats import ncx2, norm
 
 from contrastlab.errors import reject
 
-__all__ = [
-    "PERCENTS",
-    "RHO",
-    "Largest",
-    "Population",
-    "independent_simulated",
-    "independent_value",
-    "information",
-    "largest",
-    "plug_in_deviation",
-    "plug_in_simulated",
-    "population",
-    "share_of",
-]
-
 Array = NDArray[np.float64]
 
 RHO = 0.2

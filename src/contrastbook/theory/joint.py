@@ -14,8 +14,6 @@ from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
 from contrastlab.errors import reject
 
-__all__ = ["closed_form", "expected_loss", "log_sum_on_sphere", "positive_weight"]
-
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
