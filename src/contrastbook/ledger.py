@@ -139,10 +139,7 @@ def _numbers() -> Mapping[str, Mapping[str, float | int | str]]:
 
 
 def numbers(name: str) -> dict[str, float | int | str]:
-    """The numbers that the text of a statement shows, as its tests computed them.
-
-    ``name``: of the statement, such as ``fmicl/theorem-6``.
-    """
+    """The numbers that the text of a statement, such as ``fmicl/theorem-6``, shows, as its tests computed them."""
     return dict(_numbers().get(name, {}))
 
 

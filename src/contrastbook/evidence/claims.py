@@ -229,7 +229,7 @@ def _measured(claim: ClaimedDifference, rows: _Rows) -> dict[str, Any] | None:
     first = inference.LOOKS[0]
     eight = inference.paired(differences[:first]) if len(common) >= first else None
     arms = [list(row.by_seed.values()) for row in (high, low)]
-    welch, at = inference.unpaired(*arms), decision.difference
+    welch, at = inference.unpaired(arms[0], arms[1]), decision.difference
     free = sum(len(arm) - 1 for arm in arms)
     squares = sum(float(np.var(arm)) * len(arm) for arm in arms)
     return {
@@ -353,10 +353,7 @@ def forest(lines: pd.DataFrame) -> Figure:
 
 
 def html(lines: pd.DataFrame) -> str:
-    """The measured claims as a table for a page; everything escaped.
-
-    ``lines``: of :func:`frame`; those that were not run are counted below it, by table.
-    """
+    """The measured claims of :func:`frame` as a table for a page, all escaped; those not run are counted below."""
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {

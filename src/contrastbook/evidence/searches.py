@@ -109,10 +109,7 @@ def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, A
 
 
 def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
-    """What the winner of a search changes in a profile: all that was drawn, at the length of the profile.
-
-    ``printed``: among the trials that leave alone what the paper prints.
-    """
+    """What the winner changes in a profile, at its length; ``printed``: see :func:`winner`."""
     stored = read(path)
     _, won = winner(path, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}

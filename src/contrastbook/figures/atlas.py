@@ -26,10 +26,7 @@ def modalities(method: str) -> str:
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
-    """One row per method: its label, what it is trained on, and the names of its five parts.
-
-    ``paper``: short name; ``None`` is all.
-    """
+    """One row per method (of one paper, or all): its label, what it is trained on, and the names of its five parts."""
     recipes = [methods.get(name) for name in methods.names(paper)]
     rows = [
         {
@@ -93,10 +90,7 @@ def commands(method: str) -> tuple[str, ...]:
 
 
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
-    """Published and measured numbers of one method: a row per table, data set and profile.
-
-    ``stored``: results of any methods; those of others are left aside.
-    """
+    """Published and measured numbers of one method among stored results: a row per table, data set and profile."""
     recipe = methods.get(method)
     rows = []
     for paper, table in papers.plans():

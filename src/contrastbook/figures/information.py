@@ -163,10 +163,7 @@ _GRAPHS: tuple[Graph, ...] = ("core", "full")
 
 
 def kept_bits(room: int = 3) -> go.Figure:
-    """Which shared bits four views keep when each has room for a few, with a core view and in the full graph.
-
-    ``room``: bits that each view can keep, at most 5.
-    """
+    """Which shared bits four views keep, with ``room`` for at most 5 each, with a core view and in the full graph."""
     require_integer("room", room, 0)
     require("room", room, 0, 5)
     held = [(bit, view, row) for row, bit in enumerate(FOUR) for view in FOUR[bit]]
@@ -251,10 +248,7 @@ _SEEDS = ((2, "ignored", "dot"), (3, "published", "dash"), (5, "other", "longdas
 
 
 def power(sd: float = 0.6, gap: float = 1.0) -> go.Figure:
-    """How likely a t test of n runs a side is to find a difference, against the true difference.
-
-    ``sd``: standard deviation over seeds of a run, points. ``gap``: the difference that the title speaks of, points.
-    """
+    """How likely a t test of n runs a side finds a true difference; sd and the title's gap in points."""
     require("sd", sd, 0, 10, open_low=True)
     require("gap", gap, 0, 10, open_low=True)
     gaps = np.linspace(0.05, 4, 80)

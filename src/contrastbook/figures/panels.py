@@ -171,10 +171,7 @@ def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) 
 
 
 def planes(drawn: Study, title: str) -> Figure:
-    """Representations of held-out points, a row for each seed, and the line that logistic regression draws.
-
-    ``drawn``: of :func:`contrastbook.studies.vince_figure6.representations`. ``title``: above all.
-    """
+    """Representations of ``representations``, a row a seed, and the line that logistic regression draws."""
     rows = pd.DataFrame(drawn.rows).dropna()
     seeds, etas = rows["seed"].unique(), rows["eta"].unique()
     figure, panels = subplots(len(seeds), len(etas), (3.3 * len(etas), 3.3 * len(seeds)), squeeze=False)

@@ -58,10 +58,7 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 
 
 def averages(of: Averages) -> Figure:
-    """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys.
-
-    ``of``: see :func:`contrastbook.studies.joint_keys.averages`.
-    """
+    """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys."""
     figure, axes = subplots(size=(9, 3.6))
     frame = of.frame
     axes.fill_between(
@@ -78,10 +75,7 @@ def averages(of: Averages) -> Figure:
 
 
 def covariance(**sweeps: pd.DataFrame) -> Figure:
-    """JCL's loss above that of the mean key against the variance of ``q·k⁺``; a panel for each set of negatives.
-
-    ``sweeps``: title, with spaces as underscores, to a frame of :func:`contrastbook.studies.joint_keys.sweep`.
-    """
+    """JCL's loss above that of the mean key against the variance of ``q·k⁺``; title (``_`` for blanks) to a sweep."""
     figure, axes = subplots(1, len(sweeps), (10, 3.8), squeeze=False)
     draw = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
     for panel, (title, frame) in zip(axes[0], sweeps.items(), strict=True):
@@ -117,10 +111,7 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
 
 
 def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:
-    """JCL Figure 3: histograms over images of (a) the mean cosine of two views, (b) the mean variance of a coordinate.
-
-    ``numbers``: label of a row to its :func:`contrastbook.studies.joint_keys.view_statistics`.
-    """
+    """JCL Figure 3, over images: mean cosine of two views, mean variance of a coordinate; label to statistics."""
     kinds = list(next(iter(numbers.values())))
     figure, axes = subplots(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
     for line, kind in zip(axes, kinds, strict=True):
@@ -137,10 +128,7 @@ def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -
 
 
 def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str], title: str) -> Figure:
-    """Losses by epoch, each on a scale of its own: 1 at the first epoch, 0 at its lowest (fmicl Figure 6, in small).
-
-    ``results``: of any rows; the first with a curve of each row is drawn.
-    """
+    """Losses by epoch, 1 at the first epoch, 0 at the lowest (fmicl Figure 6, in small); first curve of each row."""
     figure, axes = subplots(size=(7, 3.4))
     curves = {r.method: r.curve for r in reversed(results) if len(r.curve) > 1}
     for k, method in enumerate(name for name in rows if name in curves):
@@ -194,10 +182,7 @@ def conjugates(divergences: Sequence[Divergence]) -> Figure:
 
 
 def similarities(divergences: Sequence[Divergence], temperature: float) -> Figure:
-    """What a pair contributes against its cosine: Gaussian similarity above, plain cosine below.
-
-    ``temperature``: σ², of the Gaussian similarity.
-    """
+    """What a pair contributes against its cosine: Gaussian similarity (σ² = ``temperature``) above, cosine below."""
     cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
     log_u = (cosine - 1) / temperature
     figure, axes = subplots(2, 2, (8, 6), sharex=True)
@@ -240,10 +225,7 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 
 
 def crosses_grid(states: pd.DataFrame) -> Figure:
-    """The grid of choices: what cannot exist, what exists, and what is published.
-
-    ``states``: of :func:`contrastbook.studies.crosses.states`.
-    """
+    """The grid of choices of ``crosses.states``: what cannot exist, what exists, and what is published."""
     figure, axes = subplots(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
     axes.pcolormesh(states, cmap=ListedColormap(colours), vmin=0, vmax=2, edgecolors="white", lw=0.8)
@@ -259,10 +241,7 @@ def crosses_grid(states: pd.DataFrame) -> Figure:
 
 
 def families(frame: pd.DataFrame) -> Figure:
-    """Crosses as dots between their parents and their random encoder, by both probes.
-
-    ``frame``: of :func:`contrastbook.studies.crosses.family`.
-    """
+    """Crosses as dots between their parents and their random encoder, by both probes; of ``crosses.family``."""
     lines = frame.reset_index()
     names = list(dict.fromkeys(lines["cross"]))
     figure, axes = subplots(1, 2, (9, 1.2 + 1.05 * len(names)), sharey=True)
@@ -288,10 +267,7 @@ _MARKERS = "osD^vP"
 
 
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
-    """Accuracy against the value of a knob, a line for each method; bars reach from the least to the greatest seed.
-
-    ``lines``: of :func:`contrastbook.studies.sweep.frame`, with a number at the end of each column's name.
-    """
+    """Accuracy against the number at the end of a column's name, a line a method; bars from least to greatest seed."""
     figure, axes = subplots(size=(6.5, 3.8))
     words = []
     for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
@@ -393,10 +369,7 @@ def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
 
 
 def estimate_against_truth(found: Study) -> Figure:
-    """The estimate on textures, with its sampling error, beside the exact information.
-
-    ``found``: rows of :func:`contrastbook.studies.shared_information.control`.
-    """
+    """The estimate on textures, of ``control``, with its sampling error, beside the exact information."""
     rows = pd.DataFrame(found.rows).groupby("distance").mean(numeric_only=True)
     figure, axes = subplots(size=(6, 3.6))
     axes.plot(rows.index, rows["exact"], "-", color=COLOURS["truth"], label="exact")

@@ -43,11 +43,7 @@ def thumbnail(figure: go.Figure, title: str) -> str:
 
 
 def cards(entries: Iterable[tuple[str, str, str, str, go.Figure | str]]) -> str:
-    """Cards that lead to chapters.
-
-    ``entries``: address, title, what there is to see, what can be turned, and a figure or ready SVG of each. Returns a
-    fragment of HTML; ``book.css`` lays it out.
-    """
+    """Cards that lead to chapters, as HTML: address, title, what to see, what to turn, and a figure or SVG of each."""
     made = []
     for address, title, see, turn, figure in entries:
         picture = figure if isinstance(figure, str) else thumbnail(figure, f"A figure of the chapter: {title}")

@@ -22,10 +22,7 @@ from contrastlab.errors import ContrastLabError
 
 
 def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
-    """``draw`` with one control per knob, drawn anew when a control is let go.
-
-    ``draw``: a pure function of the knobs that returns a plotly figure.
-    """
+    """``draw``, a pure function of the knobs, with one control per knob, drawn anew when a control is let go."""
     out = ipywidgets.Output()
 
     def show(_: Any = None) -> None:

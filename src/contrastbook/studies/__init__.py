@@ -88,10 +88,7 @@ def measure(
     out_dir: Path | str,
     read_also: Sequence[Path | str] = (),
 ) -> Study:
-    """The stored rows of this configuration; measured with ``run`` and stored where there are none.
-
-    ``profile``: such as ``smoke``; in the file's name.
-    """
+    """The stored rows of this configuration; measured with ``run`` and stored where there are none."""
     already = stored(study, profile, config, (out_dir, *read_also))
     if already is not None:
         return already

@@ -266,10 +266,7 @@ def grid_frame() -> pd.DataFrame:
 
 
 def objections(grid: pd.DataFrame) -> pd.DataFrame:
-    """Why combinations cannot exist: the first objection of each, how many have it, and an example.
-
-    ``grid``: of :func:`grid_frame`.
-    """
+    """Why combinations of :func:`grid_frame` cannot exist: their first objection, how many have it, an example."""
     groups = grid[~grid["exists"]].groupby("reason")
     example = groups.first()[list(CHOICES)].agg(" × ".join, axis=1)
     frame = pd.DataFrame({"combinations": groups.size(), "for example": example})
@@ -277,10 +274,7 @@ def objections(grid: pd.DataFrame) -> pd.DataFrame:
 
 
 def states(grid: pd.DataFrame) -> pd.DataFrame:
-    """The grid as a picture: 0 cannot exist, 1 exists, 2 is published.
-
-    ``grid``: of :func:`grid_frame`. Returns views, keys and negatives down; positives and objectives across.
-    """
+    """The grid as a picture: 0 cannot exist, 1 exists, 2 is published; positives and objectives across."""
     frame = pd.DataFrame(
         {
             "row": grid[["views", "keys", "negatives"]].agg(", ".join, axis=1),
@@ -336,10 +330,7 @@ def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
 
 
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
-    """Each cross with its parents and its random encoder: accuracies in percent, and points above random.
-
-    ``runs``: of :func:`measured`. ``wanted``: of :func:`chosen`.
-    """
+    """Each cross with its parents and its random encoder: accuracies in percent, and points above random."""
     rows = []
     for c, cross in wanted.items():
         for name, role in ((c, "child"), *((p, "parent") for p in cross.parents), (floor(c), "random")):
@@ -369,10 +360,7 @@ def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") ->
 
 
 def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
-    """A sentence for each cross, then who is above both parents and who above the random encoder.
-
-    ``runs``: of :func:`measured`. ``wanted``: of :func:`chosen`.
-    """
+    """A sentence for each cross, then who is above both parents and who above the random encoder."""
     out = []
     for c, cross in wanted.items():
         against = {label(p): compare(runs, c, p) for p in cross.parents}

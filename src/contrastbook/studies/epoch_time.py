@@ -21,10 +21,7 @@ PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
 
 
 def published(kind: str = "ratio") -> pd.DataFrame:
-    """What the printed times of a ring and of its base say; one row for each printed column.
-
-    ``kind``: ``ratio`` of the two, or ``extra``, their difference in the unit of the column.
-    """
+    """The printed time of a ring over that of its base (``ratio``), or their difference (``extra``), a row a column."""
     if kind not in ("ratio", "extra"):
         raise reject("kind", kind, "ratio or extra")
     printed = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
@@ -56,11 +53,7 @@ def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
 
 
 def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128, seed: int = 0) -> pd.DataFrame:
-    """Seconds of the two parts of a ring on this machine, once: all similarities, and their ranking.
-
-    ``keys``: name of a bank or queue to its number of keys. Returns a row for each bank: ``product (s)``, ``ranking
-    (s)``.
-    """
+    """Seconds of the two parts of a ring on this machine, for banks of so many ``keys``: products, and ranking."""
     draw = torch.Generator().manual_seed(seed)
     x, rows = torch.randn(queries, dimension, generator=draw), {}
     for name, count in keys.items():

@@ -72,10 +72,7 @@ SIX: tuple[Divergence, ...] = tuple(
 
 
 def slope(f: Divergence, score: Tensor) -> float:
-    """Slope of f* at a score, how hard the negatives' term pushes there; NaN outside of the domain.
-
-    ``score``: ``[1]``.
-    """
+    """Slope of f* at a score ``[1]``, how hard the negatives' term pushes there; NaN outside of the domain."""
     if not bool(f.contains(score).all()):
         return float("nan")
     at = score.clone().requires_grad_()
@@ -105,10 +102,7 @@ def untrained_cosines(images: int = 300) -> Tensor:
 
 
 def outside(pairs: Tensor) -> pd.DataFrame:
-    """For each divergence: percent of scores outside of the conjugate's domain, and the largest slope inside.
-
-    ``pairs``: scores, float64 ``[N]``.
-    """
+    """For each divergence: percent of scores ``[N]`` outside of the conjugate's domain, the largest slope inside."""
     rows = {}
     for f in SIX:
         inside = pairs[f.contains(pairs)]
@@ -122,10 +116,7 @@ def outside(pairs: Tensor) -> pd.DataFrame:
 def refusals(
     names: Sequence[str] = ("kl", "vincze_le_cam"), temperatures: Sequence[float] = (1.0, 2.0)
 ) -> dict[tuple[str, float], str]:
-    """What training says of a cosine in the conjugate: empty, or the reason it is refused for.
-
-    ``temperatures``: τ, that the cosine is divided by.
-    """
+    """What training says of a cosine over τ in the conjugate: empty, or the reason it is refused for."""
     out = {}
     for name in names:
         for temperature in temperatures:

@@ -67,10 +67,7 @@ def states(world: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.int64]]:
 
 
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
-    """What each bit is worth to the objective: by how many bits the sum of informations falls without it.
-
-    Returns bits, by enumeration of all states; private bits are worth nothing.
-    """
+    """By how many bits the sum of informations falls without each bit, by enumeration of all states."""
     known, count = states(world), _views_of(world)
 
     def total(without: str) -> float:
@@ -149,10 +146,7 @@ def train(
     draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
     batch: int = 128, noise: float = 0.4, lr: float = 0.03,
 ) -> Encoders:  # fmt: skip
-    """Encoders of a world of fair bits, one a view, trained by CMC on fresh batches.
-
-    ``draw``: numbers of the bits that each view holds.
-    """
+    """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
     generator = torch.Generator().manual_seed(seed)
     made = new([len(held) for held in draw], room, noise, generator)
     scale = torch.zeros(len(draw), len(draw), requires_grad=True)
@@ -228,10 +222,7 @@ def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0
 def floors(
     views: Sequence[int], *, labels: int = 8, room: int = 8, noise: float = 0.5, seed: int = 0
 ) -> dict[int, float]:
-    """Accuracy of the label bits from M untrained encoders side by side.
-
-    ``views``: numbers M; each view holds all label bits and as many bits of its own.
-    """
+    """Accuracy of the label bits from M untrained encoders; each view holds all of them, and as many of its own."""
     out = {}
     for count in views:
         draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]

@@ -139,10 +139,7 @@ def control(
     profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (),
     distances: Sequence[int] = (4, 6, 8, 12, 16, 24),
 ) -> Study:  # fmt: skip
-    """The estimate beside the exact information of two patches of a texture.
-
-    Returns rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
-    """
+    """The estimate beside the exact information of two patches of a texture, in nats, by distance in pixels."""
     sizes = of_profile(PROFILES, profile)
 
     def run() -> list[Row]:

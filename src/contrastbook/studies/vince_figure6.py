@@ -206,10 +206,7 @@ def study(
     readings: Sequence[str] | None = None,
     log: Callable[[str], None] = print,
 ) -> list[Study]:
-    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored.
-
-    ``profile``: a name in :data:`PROFILES`.
-    """
+    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored."""
     chosen = of_profile(PROFILES, profile)
     found = []
     for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):

@@ -302,10 +302,7 @@ def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
 
 
 def closest(table: pd.DataFrame) -> tuple[str, str]:
-    """The reading, and which of its numbers, that is like vince Table 3 at most percentages.
-
-    ``table``: a line for each reading, the columns of :func:`verdict`.
-    """
+    """The reading, and which of its numbers, that is like Table 3 at most rows; columns of :func:`verdict`."""
     met = table[["train", "infonce", "infonce_population"]].map(len)
     name = str(met.max(axis=1).idxmax())
     return name, str(met.loc[name].idxmax())

@@ -165,10 +165,7 @@ def _von_mises_fisher(concentration: float, dim: int) -> Any:
 
 
 def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tensor:
-    """Log density of von Mises–Fisher at ``cosine`` to its mean, with respect to the uniform distribution.
-
-    ``concentration``: κ > 0, 1/σ² of fmicl Eq. 6.
-    """
+    """Log density, against the uniform one, at ``cosine`` to the mean; concentration κ > 0, 1/σ² of fmicl Eq. 6."""
     # the density is κ cos + a constant; scipy's is with respect to the area
     highest = float(_von_mises_fisher(concentration, dim).logpdf(np.eye(dim)[0]))
     return concentration * (cosine - 1) + highest + log_sphere_area(dim)

@@ -162,10 +162,7 @@ def independent_value(percent: float) -> float:
 def independent_simulated(
     percent: float, *, negatives: int = 100, height: float = 12.0, count: int = 20_000, seed: int = 0
 ) -> tuple[float, float]:
-    """:func:`independent_value` by drawing, with finite K and H and the positive among the negatives.
-
-    Returns mean and its standard error, nats.
-    """
+    """:func:`independent_value` by drawing with finite K and H; mean and its standard error, nats."""
     part = share_of(percent)
     high = min(1 - part, part / math.e)
     generator = np.random.default_rng(seed)

@@ -60,10 +60,7 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
 
 
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
-    """The ``c`` of many negatives spread evenly over the unit sphere: ``log K + log E exp(q·k/τ)``.
-
-    ``tau``: τ, above 0.
-    """
+    """The ``c`` of many negatives spread evenly over the unit sphere, at τ > 0: ``log K + log E exp(q·k/τ)``."""
     _check(0.0, tau)
     for name, value in (("negatives", negatives), ("dimension", dimension)):
         if not value >= 1:
