@@ -48,7 +48,7 @@ pd.Series({part: ", ".join(kinds) for part, kinds in crosses.CHOICES.items()}, n
 # A recipe refuses what cannot be computed and says why. So the grid is simply tried:
 
 # %%
-grid = crosses.grid_frame()
+grid = crosses.grid()
 total, exist, published = len(grid), grid["exists"].sum(), grid["published"].sum()
 print(f"{total} combinations, {exist} exist ({100 * exist / total:.0f} %),", end=" ")
 print(f"{published} are published ({100 * published / exist:.0f} % of those that exist).")

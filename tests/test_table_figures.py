@@ -145,7 +145,7 @@ def test_published_and_measured_weights_do_not_mix() -> None:
 
 
 def test_the_grid_has_a_dot_for_each_published_combination() -> None:
-    states = crosses.states(crosses.grid_frame())
+    states = crosses.states(crosses.grid())
     (axes,) = tables.crosses_grid(states).axes
     (dots,) = axes.get_lines()
     assert len(dots.get_xdata()) == (states.to_numpy() == 2).sum()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -46,42 +46,34 @@ class Cross:
     asks: str
 
 
-def _crosses() -> Iterator[Cross]:
-    annealed = Linear(100, 10, until=0.5)
-    jcl, js, kl = get("jcl/jcl"), get("fmicl/js"), get("fmicl/kl")
-    yield Cross(
-        replace(jcl, name="crosses/jcl_ring", label="JCL × Ring", negatives=Ring(1, annealed, k=None), note=""),
-        ("jcl/jcl", "ring/mocoring_v2"),
-        "Do hard negatives add to many positives?",
-    )
-    yield Cross(
-        replace(js, name="crosses/js_queue", label="f-MICL (JS) × queue", keys=Queue(), note=""),
-        ("fmicl/js", "ring/moco_v2"),
-        "Does a bounded divergence need the batch?",
-    )
-    yield Cross(
-        replace(
-            kl, name="crosses/kl_bank_ball", label="f-MICL (KL) × bank × Ball", views=Augmented(1), keys=Bank(0.5),
-            negatives=Ball(10, k=4095), note="",
-        ),
-        ("fmicl/kl", "vince/ball"),
-        "Do hard negatives help an objective that averages over pairs?",
-    )  # fmt: skip
-    yield Cross(
-        replace(jcl, name="crosses/cmc_jcl", label="CMC × JCL", views=Split("lab", 6), note=""),
-        ("ring/cmc", "jcl/jcl"),
-        "Does the expectation over keys work across colour spaces?",
-    )
-    yield Cross(
-        replace(
-            get("ring/simclr"), name="crosses/simclr_ball", label="SimCLR × Ball", negatives=Ball(10, k=None), note=""
-        ),
-        ("ring/simclr", "vince/ball"),
-        "Are the closest images of a batch hard enough?",
-    )
+def _cross(base: str, name: str, label: str, asks: str, parents: tuple[str, ...], **changes: Any) -> Cross:
+    return Cross(replace(get(base), name=f"crosses/{name}", label=label, note="", **changes), parents, asks)
 
 
-CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _crosses()}
+_ROWS = (
+    _cross(
+        "jcl/jcl", "jcl_ring", "JCL × Ring", "Do hard negatives add to many positives?",
+        ("jcl/jcl", "ring/mocoring_v2"), negatives=Ring(1, Linear(100, 10, until=0.5), k=None),
+    ),
+    _cross(
+        "fmicl/js", "js_queue", "f-MICL (JS) × queue", "Does a bounded divergence need the batch?",
+        ("fmicl/js", "ring/moco_v2"), keys=Queue(),
+    ),
+    _cross(
+        "fmicl/kl", "kl_bank_ball", "f-MICL (KL) × bank × Ball",
+        "Do hard negatives help an objective that averages over pairs?", ("fmicl/kl", "vince/ball"),
+        views=Augmented(1), keys=Bank(0.5), negatives=Ball(10, k=4095),
+    ),
+    _cross(
+        "jcl/jcl", "cmc_jcl", "CMC × JCL", "Does the expectation over keys work across colour spaces?",
+        ("ring/cmc", "jcl/jcl"), views=Split("lab", 6),
+    ),
+    _cross(
+        "ring/simclr", "simclr_ball", "SimCLR × Ball", "Are the closest images of a batch hard enough?",
+        ("ring/simclr", "vince/ball"), negatives=Ball(10, k=None),
+    ),
+)  # fmt: skip
+CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _ROWS}
 
 
 def recipe_of(name: str) -> Recipe:
@@ -99,9 +91,6 @@ def floor(name: str) -> str:
     return REFERENCES[len(recipe_of(name).views.streams) - 1]
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# The grid
-
 CHOICES: dict[str, dict[str, Any]] = {
     "views": {"augmented": Augmented(), "L and ab": Split()},
     "keys": {"bank": Bank(), "queue": Queue(), "batch": InBatch()},
@@ -117,24 +106,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 """One example of each kind of each choice; views are taken as many as keys and positives ask for."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A combination of the grid.
-
-    Args:
-        choices: views, keys, negatives, positives, objective, by their names in :data:`CHOICES`.
-        recipe: the method, ``None`` where it cannot exist.
-        tried: methods of these kinds that a paper prints in a table.
-    """
-
-    choices: tuple[str, ...]
-    recipe: Recipe | None
-    reason: str
-    tried: tuple[str, ...]
-
-
-def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
-    example: Augmented | Split = CHOICES["views"][kind]
+def _views(example: Augmented | Split, keys: Any, positives: Any) -> Augmented | Split:
     return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
 
 
@@ -145,27 +117,31 @@ def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
     return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
-def grid() -> list[Cell]:
-    """Every combination of :data:`CHOICES`, tried."""
+def grid() -> pd.DataFrame:
+    """Every combination of :data:`CHOICES`, tried.
+
+    Returns names of the choices, ``recipe`` (``None`` where it cannot exist), ``reason`` why not, ``tried`` (methods of
+    these kinds that a paper prints in a table), ``exists`` and ``published``.
+    """
     tried: dict[tuple[str, ...], list[str]] = {}
     printed = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
     for name in methods.names():
         kinds = _kinds(get(name))
         if kinds is not None and name in printed:
             tried.setdefault(kinds, []).append(name)
-    cells = []
+    rows = []
     for choices in product(*CHOICES.values()):
-        keys, negatives, positives, objective = (
-            CHOICES[part][name] for part, name in zip(list(CHOICES)[1:], choices[1:], strict=True)
-        )
-        views = _views(choices[0], keys, positives)
+        chosen = dict(zip(CHOICES, choices, strict=True))
+        parts = {part: CHOICES[part][name] for part, name in chosen.items()}
         recipe, reason = None, ""
         try:
-            recipe = Recipe("x", "x", views, keys, negatives, positives, objective, 0.5)
+            views = _views(parts["views"], parts["keys"], parts["positives"])
+            recipe = Recipe("x", "x", **parts | {"views": views}, temperature=0.5)
         except NotApplicableError as error:
             reason = _general(str(error))
-        cells.append(Cell(choices, recipe, reason, tuple(tried.get(choices, ()))))
-    return cells
+        rows.append(chosen | {"recipe": recipe, "reason": reason, "tried": tried.get(choices, [])})
+    frame = pd.DataFrame(rows)
+    return frame.assign(exists=frame["reason"] == "", published=frame["tried"].map(bool))
 
 
 def _general(message: str) -> str:
@@ -173,10 +149,6 @@ def _general(message: str) -> str:
     message = message.removeprefix("x: ")
     message = re.sub(r"; (given( is)?:? .*|with objective=.*|keys=(?=\w+\().*)$", "", message)
     return re.sub(r"\b(\w+)\([^()]*\)", r"\1", message)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# One protocol
 
 
 def protocol(dataset: str, profile: str) -> Settings:
@@ -191,34 +163,11 @@ def protocol(dataset: str, profile: str) -> Settings:
     return settings.override(knn_every=0, overrides=overrides)
 
 
-def _trained(recipe: Recipe, settings: Settings, splits: data.Splits, seed: int, log: Log) -> list[Row]:
-    done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
-    view = augmentation(settings.augmentation, settings.image_size)
-    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
-    measured: dict[str, tasks.Measured] = {}
-    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
-        measured |= task.score(done.encoders, setting)
-    return [
-        {
-            "name": recipe.name,
-            "seed": seed,
-            "linear": measured["linear"].value,
-            "knn200": measured["knn200"].value,
-            "loss": done.history[-1]["loss"] if done.history else None,
-            "train_s": done.seconds,
-            "test_images": measured["linear"].items,
-        }
-    ]
-
-
 def run(
     name: str, dataset: str, profile: str, seed: int, *, data_root: str | Path | None = None,
     log: Log = lambda line: None,
 ) -> list[Row]:  # fmt: skip
     """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images.
-
-    ``name``: see :func:`recipe_of`. ``dataset``: name in :func:`contrastlab.data.names`. ``profile``: ``smoke``,
-    ``laptop`` or ``paper``.
 
     Raises:
         NotApplicableError: L and ab of grey images.
@@ -227,7 +176,16 @@ def run(
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
-    return _trained(recipe, settings, splits, seed, log)
+    done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
+    view = augmentation(settings.augmentation, settings.image_size)
+    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    measured: dict[str, tasks.Measured] = {}
+    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
+        measured |= task.score(done.encoders, setting)
+    row: Row = {"name": recipe.name, "seed": seed}
+    row |= {metric: measured[metric].value for metric in ("linear", "knn200")}
+    loss = done.history[-1]["loss"] if done.history else None
+    return [row | {"loss": loss, "train_s": done.seconds, "test_images": measured["linear"].items}]
 
 
 def study(
@@ -236,11 +194,10 @@ def study(
 ) -> Study:  # fmt: skip
     """:func:`run`, stored: one file for each name and seed."""
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.overrides)
     config = {
         "dataset": dataset,
         "data": reproduce.fingerprint(data.load(dataset, data_root)),
-        "recipe": recipe.describe(),
+        "recipe": recipe_of(name).override(settings.overrides).describe(),
         "settings": settings.model_dump(mode="json"),
         "seed": seed,
     }
@@ -255,18 +212,8 @@ def study(
 Word = Literal["above", "level with", "below", "not run"]
 
 
-def grid_frame() -> pd.DataFrame:
-    """The grid: a row for each combination with its choices, ``exists``, ``published`` and the ``reason`` why not."""
-    cells = grid()
-    frame = pd.DataFrame([cell.choices for cell in cells], columns=list(CHOICES))
-    return frame.assign(
-        exists=[cell.recipe is not None for cell in cells], published=[bool(cell.tried) for cell in cells],
-        reason=[cell.reason for cell in cells],
-    )  # fmt: skip
-
-
 def objections(grid: pd.DataFrame) -> pd.DataFrame:
-    """Why combinations of :func:`grid_frame` cannot exist: their first objection, how many have it, an example."""
+    """Why combinations of :func:`grid` cannot exist: their first objection, how many have it, an example."""
     groups = grid[~grid["exists"]].groupby("reason")
     example = groups.first()[list(CHOICES)].agg(" × ".join, axis=1)
     frame = pd.DataFrame({"combinations": groups.size(), "for example": example})
@@ -299,12 +246,9 @@ def label(name: str) -> str:
 def measured(
     wanted: Mapping[str, Cross], dataset: str, profile: str, seeds: Sequence[int], **where: Any
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Every cross, its parents and their random encoders, read or run.
+    """Every cross of :func:`chosen`, its parents and their random encoders, read or run; ``where``: of :func:`study`.
 
-    ``wanted``: of :func:`chosen`. ``dataset``: name in :func:`contrastlab.data.names`. ``profile``: ``smoke``,
-    ``laptop`` or ``paper``. ``where``: ``out_dir``, ``read_also``, ``data_root``, ``log`` of
-    :func:`contrastbook.studies.study`. Returns rows of :func:`contrastbook.studies.crosses.run` by name and
-    seed, and what cannot exist on these data, with the reason.
+    Returns rows of :func:`run` by name and seed, and what cannot exist on these data, with the reason.
     """
     names = dict.fromkeys(n for c, cross in wanted.items() for n in map(floor, (c, *cross.parents)))
     names |= dict.fromkeys(n for c, cross in wanted.items() for n in (*cross.parents, c))
@@ -344,8 +288,6 @@ def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") ->
     """Whether a method is above another by more than chance, and the mean paired difference in points.
 
     By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
-
-    ``runs``: of :func:`measured`. ``metric``: ``linear`` or ``knn200``.
     """
     mine, others = (_by_seed(runs, name, metric) for name in (one, other))
     gaps = [mine[seed] - others[seed] for seed in mine if seed in others]
