@@ -9,6 +9,7 @@ import threading
 import tomllib
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,8 @@ import torch
 
 import contrastlab
 from bad_files import coco, made, picture, voc
-from contrastbook import studies  # noqa: F401 - by name
+from contrastbook import evidence, studies
 from contrastlab import __main__, data, encoders, errors, methods, papers, report, results  # noqa: F401 - by name
-from contrastlab.data import annotated_sources
 from contrastlab.data.modalities import modality
 from contrastlab.reproduce import jobs, notebook
 from contrastlab.settings import Settings
@@ -82,10 +82,10 @@ def load(**arguments: Any) -> dict[str, Any]:
     if source.modality == "image":
         known |= {"channels": len(first), "size": list(first.shape[1:]), "pixel": first[:, 0, 0].tolist()}
     elif source.modality == "waveform":
-        view = modality(source).augmentation(Settings()).plain(source.waves[:1])
+        view = modality(source).augmentation(Settings()).plain(source.items[:1])
         known |= {"length": len(first), "sample": int(first[-1]), "finite": bool(view.isfinite().all())}
     elif source.modality == "sentence":
-        view = modality(source).augmentation(Settings()).random(source.texts, torch.Generator())
+        view = modality(source).augmentation(Settings()).random(source.items, torch.Generator())
         known |= {"texts": items, "tokens": view.shape[1]}
     else:
         masks = source.annotations.masks
@@ -121,7 +121,8 @@ def answer(row: dict[str, Any], folder: Path) -> Any:
     if row["entry"] == "plan":
         lines = [f"{key} = {toml(value)}" for key, value in {**MINIMAL, **row.get("plan", {})}.items()]
         return plan(*(arguments or ["\n".join(lines)]))
-    return reduce(getattr, row["entry"].split("."), contrastlab)(*arguments)
+    whole = SimpleNamespace(**vars(contrastlab), evidence=evidence, studies=studies)
+    return reduce(getattr, row["entry"].split("."), whole)(*arguments)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=title)
@@ -134,7 +135,7 @@ def test_bad_input_is_named_or_means_something(
     for variable, value in row.get("variables", {}).items():
         monkeypatch.setenv(variable, filled(value, tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    annotated_sources.load_annotated.cache_clear()
+    data._read_row.cache_clear()
     write(row, tmp_path)
     names = filled(row.get("names", []), tmp_path)
     if row["entry"] == "command":
@@ -239,9 +240,9 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
         raise KeyboardInterrupt("stopped")
 
     stopping = threading.Event()
-    monkeypatch.setattr(jobs, "_STATE", {"where": None, "stopping": stopping})
+    monkeypatch.setattr(jobs, "_STATE", {"execution": None, "stopping": stopping})
     monkeypatch.setattr(jobs.Cell, "run", stop)
-    key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
+    key = ("ring", "1", "digits", "digits", "ring/ir", 0, "smoke")
     for words in (("stopped",), ()):
         with pytest.raises(jobs._Stopped) as stopped:
             jobs._work([key], False)

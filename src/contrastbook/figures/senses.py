@@ -12,7 +12,7 @@ from torch import Tensor
 from contrastbook.checks import require_positive
 from contrastbook.figures.base import canvas
 from contrastlab import divergences, escape
-from contrastlab.data.speech.spectrograms import LogMel, draw_mask, mel_matrix
+from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
 
 

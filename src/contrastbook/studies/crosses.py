@@ -20,7 +20,7 @@ import torch
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, methods, papers, report, reproduce, tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
@@ -107,7 +107,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def _views(example: Augmented | Split, keys: Any, positives: Any) -> Augmented | Split:
-    return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
+    return replace(example, count=keys.views_needed(len(example.streams), positives.further_keys))
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:

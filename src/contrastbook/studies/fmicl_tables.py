@@ -12,7 +12,7 @@ from scipy.special import hyp0f1
 from torch import Tensor
 
 from contrastlab import data, divergences, methods, objectives, papers
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.divergences import Divergence
 from contrastlab.errors import ArgumentError, reject
 from contrastlab.methods import Recipe, get

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from contrastlab.data.images.sampling import sample_boxes
+from contrastlab.data.augmentations import sample_boxes
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
@@ -79,7 +79,7 @@ class Videos(Source, Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """Some successive frames; see :meth:`contrastlab.data.clips.videos.VideoFiles.window`."""
+        """Some successive frames; see :meth:`contrastlab.data.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)

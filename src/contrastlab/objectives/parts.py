@@ -1,0 +1,360 @@
+"""The objectives: softmax and logistic classification, LA, f-MICL and other means over pairs, a likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contrastlab import choices, divergences
+from contrastlab.choices import Choices, Need
+from contrastlab.divergences import Divergence
+from contrastlab.errors import check_flag, is_number, reject
+from contrastlab.objectives.base import ABSENT, Objective, Scores
+from contrastlab.objectives.losses import (
+    binary_nce,
+    f_micl,
+    info_nce,
+    local_aggregation,
+    multi_key_info_nce,
+    row_logsumexp,
+)
+
+KAPPA = 2876934.2 / 1281167
+"""κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
+
+
+@dataclass(frozen=True)
+class InfoNCE(Objective):
+    """Softmax classification of the positive among the keys (vince Eq. 2; ring Eq. 1)."""
+
+    positive_in_denominator: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("positive_in_denominator", self.positive_in_denominator)
+
+    offers = frozenset({choices.LOG_SUM_EXP})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """One key per item where the positive is left out: with several, it would not be clear what is left out."""
+        if not self.positive_in_denominator:
+            yield Need(
+                choices.SINGLE_KEY,
+                "InfoNCE with the positive left out of the denominator knows one key per image; given:"
+                f" positives={given.positives!r}",
+            )
+
+    @property
+    def bounds_information(self) -> bool:
+        """Whether the positive is in the denominator: ring Eq. 1, not Theorem 3.1 as printed."""
+        return self.positive_in_denominator
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; several positive keys or a lift go neither with neighbours nor without the positive."""
+        if scores.own.dim() == 2 or scores.lift is not None:
+            if scores.neighbours is not None or not self.positive_in_denominator:
+                scores.require_one_positive("neighbours, or with the positive left out of the denominator")
+            return multi_key_info_nce(scores.own, scores.negatives, scores.lift)
+        return info_nce(
+            scores.own, scores.negatives, scores.neighbours, positive_in_denominator=self.positive_in_denominator
+        )
+
+    def bound(self, loss: float, terms: int) -> float | None:
+        """Lower bound on the mutual information in nats, ``log(terms) − loss``; ``None`` where it bounds nothing."""
+        return math.log(terms) - loss if self.positive_in_denominator else None
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        own = "e^{s^+}+" if self.positive_in_denominator else ""
+        return rf"-\log\frac{{\sum_{{p\in\mathcal P}}e^{{s_p}}}}{{{own}\sum_{{n\in\mathcal N}}e^{{s_n}}}}"
+
+
+@dataclass(frozen=True)
+class BinaryNCE(Objective):
+    """Logistic form of NCE: the original IR and the default of CMC. ``log K`` minus it is no bound.
+
+    Args:
+        kappa: mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the
+            first batch and keeps it, as CMC does (its Z₀).
+    """
+
+    kappa: float | None = KAPPA
+
+    def __post_init__(self) -> None:
+        if self.kappa is not None and not (is_number(self.kappa) and self.kappa > 0):
+            raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """One positive key."""
+        yield Need(
+            choices.ONE_POSITIVE,
+            f"{self!r} decides about one positive key per image; given: positives={given.positives!r}",
+        )
+
+    @property
+    def estimates_offset(self) -> bool:
+        """Whether the offset is a state of the run, fixed at the first batch."""
+        return self.kappa is None
+
+    def offset(self, scores: Scores) -> Tensor:
+        """``log(κK)``, a scalar; κ from ``scores`` (positives included) where it is not given."""
+        count = scores.own.new_full((), float(scores.size))
+        if self.kappa is not None:
+            return count.log() + math.log(self.kappa)
+        every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
+        return count.log() + torch.logsumexp(every.flatten(), 0) - (every > ABSENT / 2).sum().to(every.dtype).log()
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses, with a stored ``offset`` where there is one."""
+        scores.require_one_positive("BinaryNCE")
+        return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        o = r"\log K\kappa" if self.kappa is not None else r"\log K Z_0"
+        return rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
+
+
+@dataclass(frozen=True)
+class LocalAggregation(Objective):
+    """LA's probability of a close neighbour within the background neighbours (vince §3.2, released code).
+
+    It exceeds the loss whose bound is known (vince Lemma 4.4 as printed is false).
+    """
+
+    floor: float = 1e-7
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.floor) and 0 < self.floor < 1):
+            raise reject("floor", self.floor, "a number between 0 and 1")
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Close neighbours."""
+        yield Need(choices.SAME_CLUSTER, "LocalAggregation needs positives=SameCluster()")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; ``scores.neighbours`` are C and ``scores.negatives`` are B, own row ranked like any other."""
+        scores.require_one_positive("LocalAggregation")
+        if scores.neighbours is None:
+            raise reject("neighbours", None, "the logits of the close neighbours: LA needs SameCluster positives")
+        return local_aggregation(scores.neighbours, scores.negatives, self.floor)
+
+    latex = r"-\log\Big(\frac{\sum_{p\in\mathcal P}e^{s_p}}{\sum_{n\in\mathcal N}e^{s_n}}+10^{-7}\Big)"
+
+
+class _Pairwise(Objective):
+    def needs(self, given: Choices) -> Iterator[Need]:
+        yield Need(choices.OWN_KEYS, f"{self!r} averages over pairs; neighbours in a numerator have no place in it")
+
+
+@dataclass(frozen=True)
+class FMICL(_Pairwise):
+    """The f-mutual information of the embeddings, with fixed similarity (fmicl Algorithm 1).
+
+    With the Gaussian similarity ``u = μ exp(−‖x − y‖² / 2σ²)``, and on the unit sphere
+    ``log u = log μ + (q·k − 1) / σ²``: the recipe's temperature is σ². The paper has σ² = 1/2 (images).
+    With α ≠ 1, or a similarity that is not the density ratio, the value bounds nothing known.
+
+    Args:
+        divergence: name in :mod:`contrastlab.divergences`.
+        order: of the Tsallis divergence; of no other.
+        weight: α, of the negatives' term.
+        mu: μ.
+        similarity: ``"gaussian"``, or ``"cosine"``: ``q·k/τ`` itself in place of f′(u).
+    """
+
+    divergence: str = "kl"
+    order: float | None = None
+    weight: float = 40.0
+    mu: float = 1.0
+    similarity: Literal["gaussian", "cosine"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _ = self.f
+        for name, value in (("weight", self.weight), ("mu", self.mu)):
+            if not (is_number(value) and value > 0):
+                raise reject(name, value, "a positive number")
+        if self.similarity not in ("gaussian", "cosine"):
+            raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
+
+    @property
+    def f(self) -> Divergence:
+        """The divergence."""
+        return divergences.get(self.divergence, alpha=self.order)
+
+    def check(self, temperature: float) -> None:
+        """Reject a temperature at which a score of the unit sphere leaves the domain of f*, or a loss leaves float32.
+
+        Cosine similarities reach ``1/τ``, where f* or its slope may be infinite: perhaps what stands behind the 10.00 %
+        of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
+        """
+        reached = 1 / temperature
+        if self.similarity == "gaussian" or reached < self.f.highest:
+            if self._overflows(temperature):
+                raise reject(
+                    "temperature", temperature,
+                    f"at least {self._least_temperature(temperature):.2g} with {self!r}: below, the loss of equal or"
+                    " orthogonal embeddings is no float32 number",
+                )  # fmt: skip
+            return
+        others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
+        cure = f", or a temperature above {1 / self.f.highest:.4g}" if self.f.highest > 0 else ""
+        accepted = (
+            f"'gaussian' for {self.f.title} at τ = {temperature:g}{cure}: equal embeddings score {reached:g}, and f* or"
+            f" its slope is infinite from {self.f.highest:.6g} on"
+            + (f". The same holds for {', '.join(others)}" if others else "")
+        )
+        raise reject("similarity", self.similarity, accepted)
+
+    def _overflows(self, temperature: float) -> bool:
+        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
+        reached = 1 / temperature
+        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
+        if self.similarity == "cosine":
+            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
+        else:
+            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
+            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
+        ends.requires_grad_()
+        for weight, function in weighed:
+            value = function(ends)
+            slope = torch.autograd.grad(value.sum(), ends)[0] * reached
+            if not bool((weight * torch.stack([value, slope])).isfinite().all()):
+                return True
+        return False
+
+    def _least_temperature(self, low: float) -> float:
+        high = low
+        while self._overflows(high):
+            high *= 2
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._overflows(middle) else (low, middle)
+        return high
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; a Gaussian kernel needs ``scores.highest``."""
+        scores.require_pairs("FMICL")
+        if self.similarity == "cosine":
+            similarity, shift = "score", 0.0
+        else:
+            similarity, shift = "log u", math.log(self.mu) - scores.require_highest("FMICL")
+        return f_micl(
+            scores.own + shift, scores.negatives + shift, scores.present, self.f, self.weight, similarity=similarity
+        )
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        if self.similarity == "cosine":
+            pair, other, where = "s^+", "f^*(s_n)", ""
+        else:
+            pair, other = "f'(u^+)", "f^*(f'(u_n))"
+            where = rf",\quad \log u=\log {self.mu:g}+s-\tfrac1\tau"
+        mean = r"\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}"
+        return rf"-{pair}+{self.weight:g}\,{mean}{other},\quad f(u)={self.f.latex}{where}"
+
+
+@dataclass(frozen=True)
+class AlignUniform(_Pairwise):
+    """Alignment and uniformity: ``a·E‖x − y‖² + b·log E exp(−t‖x − x′‖²)`` (fmicl Eq. 17; Wang and Isola).
+
+    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. The weights
+    a = b = 1 and t = 2 are the released defaults. It bounds nothing known: see the ledger, fmicl Eq. 17.
+
+    Args:
+        align: the weight a of the alignment.
+        uniform: the weight b of the uniformity.
+        t: the rate of the exponential.
+    """
+
+    align: float = 1.0
+    uniform: float = 1.0
+    t: float = 2.0
+
+    couples_queries = True
+
+    def __post_init__(self) -> None:
+        for name in ("align", "uniform", "t"):
+            value = getattr(self, name)
+            if not (is_number(value) and value > 0):
+                raise reject(name, value, "a positive number")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
+
+        The second is :data:`ABSENT` for a query without negatives.
+        """
+        scores.require_pairs("AlignUniform")
+        highest = scores.require_highest("AlignUniform")
+        apart = 2 - 2 * scores.own / highest
+        others = -self.t * (2 - 2 * scores.negatives / highest)
+        count = scores.present.sum(1)
+        log_sum = torch.where(count > 0, row_logsumexp(others), ABSENT)
+        return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_sum, count.to(log_sum.dtype)], 1)
+
+    def reduce(self, rows: Tensor) -> Tensor:
+        """Scalar loss of the ``[B, 3]`` rows of a whole batch; queries without negatives are aligned, not spread."""
+        # in float64, so that the logarithm is rounded once
+        count = rows[:, 2].detach().double().sum()
+        log_mean = torch.logsumexp(rows[:, 1], 0) - count.clamp(min=1).log().to(rows.dtype)
+        log_mean = torch.where(count > 0, log_mean, 0.0)
+        return self.align * rows[:, 0].mean() + self.uniform * log_mean
+
+    @property
+    def latex(self) -> str:
+        """The loss of a batch."""
+        return (
+            rf"{self.align:g}\,E\lVert q-k^+\rVert^2+{self.uniform:g}\,\log E\,"
+            rf"e^{{-{self.t:g}\lVert q-k_n\rVert^2}},\ n\in\mathcal N"
+        )
+
+
+@dataclass(frozen=True)
+class Spectral(_Pairwise):
+    """Spectral contrastive loss ``−2 s⁺ + mean s⁻²`` (fmicl Eq. 19, HaoChen et al.), s = ``q·k/τ``.
+
+    Pearson's χ² with the score in place of the density ratio u, up to the constant −1. It bounds the χ² information,
+    not the mutual information.
+    """
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses."""
+        scores.require_pairs("Spectral")
+        squares = torch.where(scores.present, scores.negatives, 0.0) ** 2
+        own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
+        return squares.sum(1) / scores.present.sum(1).clamp(min=1) - 2 * own
+
+    latex = r"-2s^++\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}s_n^2"
+
+
+@dataclass(frozen=True)
+class Likelihood(Objective):
+    """Minus the positive's score, a log-likelihood up to a constant: predictive learning (CMC, section 3.1).
+
+    Without negatives the constant embedding is a best one, so keys that an encoder makes cannot be scored this way.
+    """
+
+    offers = frozenset({choices.POSITIVE_ALONE})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Something to predict that no encoder makes, and one positive."""
+        yield Need(
+            choices.TARGETS,
+            f"{self!r} has no negatives, and keys that an encoder makes would collapse: take Pixels of targets; given:"
+            f" keys={given.keys!r}, views={given.views!r}",
+        )
+        yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive; given: positives={given.positives!r}")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; negatives are not used."""
+        scores.require_one_positive("Likelihood")
+        return -scores.own
+
+    latex = r"-s^+"
