@@ -21,8 +21,23 @@ from importlib.resources import files
 from typing import Any
 
 from contrastbook.figures import COLOURS
-from contrastbook.figures.playground_data import GROUPS, LABELS, NEEDS, bounded, pieces, reasons, refusals
-from contrastbook.figures.playground_state import CHOICES, LABEL, MODULES, MOST_VIEWS, NAME, STOPS, WHOLE, State
+from contrastbook.figures.playground_data import (
+    CHOICES,
+    GROUPS,
+    LABEL,
+    LABELS,
+    MODULES,
+    MOST_VIEWS,
+    NAME,
+    NEEDS,
+    STOPS,
+    WHOLE,
+    State,
+    bounded,
+    pieces,
+    reasons,
+    refusals,
+)  # fmt: skip
 from contrastlab import divergences
 from contrastlab.errors import unknown
 from contrastlab.methods import Recipe
