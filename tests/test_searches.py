@@ -192,34 +192,34 @@ def test_a_search_of_one_data_set_is_credited_for_no_other() -> None:
 
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
-    assert searches.strangers(STORED, FOLDER) == []
+    assert searches.off_profile(STORED, FOLDER) == []
 
 
 def test_a_result_with_other_settings_is_refused() -> None:
     pilot = next(r for r in STORED if (r.profile, r.method, r.task) == ("pilot", "ring/iring", "linear"))
     for profile in ("laptop", "tuned"):
-        (line,) = searches.strangers([pilot.model_copy(update={"profile": profile})], FOLDER)
+        (line,) = searches.off_profile([pilot.model_copy(update={"profile": profile})], FOLDER)
         assert line.startswith(f"ring/iring seed {pilot.seed} on cifar10, {profile}, linear: ")
-    assert searches.strangers([pilot], FOLDER) == []
+    assert searches.off_profile([pilot], FOLDER) == []
 
 
 def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
     ours = [result("ring/iring", seed, 50.0, profile="laptop") for seed in range(2)]
-    assert searches.strangers(ours, FOLDER) == []
+    assert searches.off_profile(ours, FOLDER) == []
     stored = searches.read(FOLDER / "bank.json")
     for run in stored["runs"]:
         run["accuracy"] += 50 * (run["settings"].get("lr") == 0.24)
     (tmp_path / "bank.json").write_text(json.dumps(stored))
-    for line in searches.strangers(ours, tmp_path):
+    for line in searches.off_profile(ours, tmp_path):
         assert "search bank chose otherwise: " in line
         assert "lr = 0.06 instead of 0.24" in line
-    assert len(searches.strangers(ours, tmp_path)) == len(ours)
+    assert len(searches.off_profile(ours, tmp_path)) == len(ours)
 
 
 def test_a_detector_at_another_rate_than_its_search_chose_is_refused() -> None:
     found = [r for r in STORED if (r.dataset, r.profile, r.task) == ("tinyimagenet32", "laptop", "masks")]
     other = [r.model_copy(update={"protocol": {**r.protocol, "lr": 0.005}}) for r in found]
-    lines = searches.strangers(other, FOLDER)
+    lines = searches.off_profile(other, FOLDER)
     assert len(lines) == len(other) >= 3  # random and supervised encoders, too
     chosen = searches.section(FOLDER / "detector-masks.json")["masks"]["lr"]
     assert all(f"search detector-masks chose otherwise: lr = 0.005 instead of {chosen}" in line for line in lines)
@@ -228,7 +228,7 @@ def test_a_detector_at_another_rate_than_its_search_chose_is_refused() -> None:
 def test_an_untrained_row_is_of_any_learning_rate() -> None:
     (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
     other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})
-    assert searches.strangers([floor, other], FOLDER) == []
+    assert searches.off_profile([floor, other], FOLDER) == []
 
 
 @pytest.fixture

@@ -19,10 +19,12 @@ def add(commands: Any) -> None:
 
 def _claims(args: argparse.Namespace) -> None:
     import pandas as pd
+    import torch
 
     from contrastbook.evidence import claims
     from contrastlab import results
 
+    torch.set_num_threads(1)  # more would wait for each other
     if args.out is not None:
         claims.check_path(args.out)
     lines = claims.frame(results.find(result_folders("results", args.results)))
