@@ -24,7 +24,7 @@ from torch import Tensor
 from contrastbook.made import shapes
 from contrastbook.made.shapes import SIDE, snap
 from contrastlab.data import Request, Splits
-from contrastlab.data.clips.flow import quantise
+from contrastlab.data.flow import quantise
 from contrastlab.data.videos import ClipSet
 
 LENGTH = 16
@@ -184,7 +184,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
 
     Returns:
         ``clips`` uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in
-        eight bits (:func:`contrastlab.data.clips.flow.quantise` with :data:`BOUND`; of the last frame, none);
+        eight bits (:func:`contrastlab.data.flow.quantise` with :data:`BOUND`; of the last frame, none);
         ``labels`` int64 ``[N]``; and ``[N]`` by name: the ``silhouette`` shown (the action it belongs to), the
         ``rate`` of the motion and the drift of the ground.
     """
