@@ -40,13 +40,8 @@ _UNANNOTATED = 0.2  # chance that an image's objects of a class are known not to
 LVIS_CLASSES = tuple((kind, t) for t in ("plain", "stripes", "checks", "dots") for kind in shapes.CLASSES)
 """The 40 classes (silhouette, texture) of ``silhouettes_lvis``, from the most to the least frequent."""
 
-ELL = coco.KeypointKind(
-    ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "right_heel"),
-    ((2, 3), (4, 5)),
-    (0.05,) * 6,
-)
-"""The six corners of ``ell``: a mirrored one has its two arms exchanged."""
-
+# the six corners of ``ell``: a mirrored one has its two arms exchanged
+_ELL_NAMES = ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "right_heel")
 # in the units of shapes.silhouette's own frame before its scale, and the way to the silhouette's inside
 _ELL_CORNERS = ((-1.0, 1.0), (-0.3, 0.3), (-1.0, -1.0), (1.0, 1.0), (-0.3, -1.0), (1.0, 0.3))
 _ELL_INSIDE = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), (-1.0, 1.0))
@@ -172,13 +167,13 @@ class SetSpec:
 
     Args:
         pictures: of the training part and of the test part.
-        rule: ``coco``, or ``lvis`` with 40 classes in Zipf's frequencies and lists of what was looked for.
+        lvis: 40 classes in Zipf's frequencies, and LVIS's lists of what was looked for.
         only: names of silhouettes that are annotated; ``None`` is all.
         points: annotate the corners of ``ell``.
     """
 
     pictures: tuple[int, int] = (160, 60)
-    rule: coco.Rule = "coco"
+    lvis: bool = False
     only: tuple[str, ...] | None = None
     points: bool = False
 
@@ -187,7 +182,7 @@ SETS: Mapping[str, SetSpec] = MappingProxyType(
     {
         "silhouettes": SetSpec(),
         "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
-        "silhouettes_lvis": SetSpec(rule="lvis"),
+        "silhouettes_lvis": SetSpec(lvis=True),
         "silhouettes_1200": SetSpec((1200, 200)),
     }
 )
@@ -196,26 +191,25 @@ SETS: Mapping[str, SetSpec] = MappingProxyType(
 
 def make(spec: SetSpec, *, seed: int = 0) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
-    lvis = spec.rule == "lvis"
-    classes = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES] if lvis else list(spec.only or shapes.CLASSES)
-    points = {"keypoints": list(ELL.names)} if spec.points else {}
+    mixed = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
+    classes = mixed if spec.lvis else list(spec.only or shapes.CLASSES)
+    points = {"keypoints": list(_ELL_NAMES)} if spec.points else {}
     categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
     parts = {}
     for part, count in zip(("train", "test"), spec.pictures, strict=True):
         pictures, images, objects = _part(spec, part, count, categories, seed)
-        if lvis and part == "train":
+        if spec.lvis and part == "train":
             categories = _frequencies(categories, objects)
         numbered = [{**each, "id": k} for k, each in enumerate(objects, 1)]
         raw = json.loads(json.dumps({"images": images, "annotations": numbered, "categories": categories}))
-        kind = ELL if spec.points else None
-        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}", keypoints=kind, rule=spec.rule)
+        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}")
     return parts
 
 
 def _part(
     spec: SetSpec, part: str, count: int, categories: list[dict[str, Any]], seed: int
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[dict[str, Any]]]:
-    start, lvis = 0 if part == "train" else shapes.TEST_OFFSET, spec.rule == "lvis"
+    start = 0 if part == "train" else shapes.TEST_OFFSET
     number = {category["name"]: category["id"] for category in categories}
     pictures, images, objects = [], [], []
     for image in range(count):
@@ -225,16 +219,16 @@ def _part(
             others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
             mixed = (*(shapes.CLASSES[k] for k in others), "ell")
             kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
-        scene = render(start + image, seed, kinds=kinds, zipf=lvis)
+        scene = render(start + image, seed, kinds=kinds, zipf=spec.lvis)
         pictures.append(scene.pixels)
         about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
         mine = []
         for k, kind in enumerate(scene.kinds):
-            name = f"{scene.textures[k]} {kind}" if lvis else kind
+            name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
             mask = scene.owner == k
             if name in number and int(mask.sum()) >= _VISIBLE:
                 mine.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
-        if lvis:
+        if spec.lvis:
             lists, mine = _federated(mine, len(categories), rng)
             about |= lists
         images.append(about)
@@ -291,7 +285,7 @@ def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] 
         for pixels, image in zip(made, known.images.values(), strict=True):
             rows = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
             Image.fromarray(rows).save(folder / part / image["file_name"])
-        coco.write(known, folder / f"{part}.json")
+        files.write_whole(folder / f"{part}.json", json.dumps(known.plain()) + "\n")
     return folder
 
 

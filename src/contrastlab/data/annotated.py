@@ -257,7 +257,8 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
         })  # fmt: skip
     categories = [{"id": 1, "name": "person", "keypoints": list(JOINTS.names)}]
     everything = {"images": images, "annotations": people, "categories": categories}
-    known, test = coco.parse(everything, name, keypoints=JOINTS), {image["id"] for image in images[::5]}
+    known = replace(coco.parse(everything, name), keypoints=JOINTS)
+    test = {image["id"] for image in images[::5]}
     parts = (known.subset(i for i in known.images if (i in test) == held) for held in (False, True))
     return _splits(name, note, *((part, folder) for part in parts))
 
