@@ -113,8 +113,3 @@ def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: 
         "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
         "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
     }  # fmt: skip
-
-
-def build_for(streams: int, config: Mapping[str, Any], **how: Any) -> nn.ModuleList:
-    """One encoder per stream; see :func:`build`."""
-    return nn.ModuleList(build(config, **how) for _ in range(streams))
