@@ -70,12 +70,8 @@ class Learner(nn.Module):
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
         generator = torch.Generator().manual_seed(seed)
-        self.network = (
-            key.Network(encoders)
-            if recipe.keys is None
-            else recipe.keys.network(encoders, recipe.views, classes, settings.dim, generator)
-        )
-        setup = key.Setup(encoders, recipe.views.pairs, images, settings.dim, generator, recipe.k_means)
+        setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
+        self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
         self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
