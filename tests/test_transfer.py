@@ -14,7 +14,7 @@ from torch import nn
 
 from contrastlab import data, encoders, methods, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.report import rows as report_rows
 from contrastlab.reproduce import Run

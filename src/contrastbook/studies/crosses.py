@@ -18,7 +18,7 @@ import torch
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, methods, papers, reproduce, tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get

@@ -126,7 +126,7 @@ class Learner(nn.Module):
         """The same keys, told apart from a second kind of queries, one of each stream."""
         queries, part = self.keys.queries(self._forward, views), self.recipe.views
         return [
-            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])
+            replace(direction, query=queries[part.key_stream(q % len(views), k % len(views))])
             for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
         ]
 

@@ -32,7 +32,7 @@ from contrastlab.data.loading import (
     subset_order,
 )
 from contrastlab.data.modalities import modality
-from contrastlab.encoders import lay_out
+from contrastlab.encoders import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
@@ -174,7 +174,7 @@ class _Run:
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
         self.test = None if test is None else place(test, self.device)
-        lay_out(learner, channels_last=speed.channels_last)
+        set_memory_format(learner, channels_last=speed.channels_last)
         network: Any = learner.network
         if speed.compile:
             network = torch.compile(network, dynamic=False)

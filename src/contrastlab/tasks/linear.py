@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import encoders as enc
-from contrastlab.data.images.augmentations import augmentation as named
+from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.loading import Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed

@@ -73,7 +73,7 @@ def coco(
     _check(annotations)
     if not detections:
         return {name: Measured(0.0, pictures, 0.0) for name in _PLACES}
-    truth = scorer.COCO(annotations.plain())
+    truth = scorer.COCO(annotations.plain(renumbered=True))
     kind = annotations.keypoints
     evaluation = scorer.COCOeval_faster(
         truth, truth.loadRes([dict(each) for each in detections]), what, separate_eval=True,
