@@ -32,13 +32,7 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
     """The network of single frames that is fine-tuned: a copy, so that the encoder stays as it is.
 
     CaffeNet keeps conv1 to conv5; fc6, fc7 and fc8 start anew (CMC, section 4.2). Another backbone is kept as a whole,
-    averaged over positions, and followed by one new layer.
-
-    Args:
-        encoder: of frames.
-        classes: number of actions.
-        dropout: of the fully connected layers.
-        seed: of the new weights.
+    averaged over positions, and followed by one new layer. ``seed`` decides the new weights.
     """
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
@@ -61,11 +55,7 @@ class _Pooled(nn.Module):
 
 
 def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``action``, percent of test clips, averaged over the official splits.
-
-    Raises:
-        NotApplicableError: the first stream is not one of colour frames.
-    """
+    """``action``, percent of test clips, averaged over the official splits."""
     first: Any = encoders[0]
     if first.in_channels != 3:
         raise NotApplicableError(
@@ -91,16 +81,7 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
 
 
 class FineTuning:
-    """The network of one official split, whose draws are counted by epoch and step.
-
-    Args:
-        how: length, rate and so on.
-        encoder: of frames, of which a copy is trained.
-        train: clips of the split.
-        setting: of the task.
-        fold: number of the split, from 0.
-        folder: of checkpoint and result; ``None`` keeps neither.
-    """
+    """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
     def __init__(
         self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None

@@ -45,7 +45,7 @@ def fit(
     chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
     name: str = "probe", crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise losses over the items at ``chosen``, each with an optimiser of its own.
+    """Minimise losses over the items at ``chosen``, each with an optimiser of its own; incomplete batches are left out.
 
     Args:
         losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
@@ -53,15 +53,12 @@ def fit(
         source: of items.
         chosen: int64 ``[n]`` numbers of the items.
         epochs: passes over them.
-        batch_size: at most; incomplete batches are left out.
+        batch_size: at most.
         seed: of order and augmentation.
         device: where the networks are.
-        log: called with one line per epoch.
+        log: takes a line per epoch.
         name: of what is fitted, in these lines.
         crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
-
-    Raises:
-        NotApplicableError: there are no items.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
@@ -89,14 +86,8 @@ def fit(
 class Resumable:
     """A long training whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
 
-    Args:
-        network: on its device, changed in place.
-        optimiser: of its parameters.
-        name: of what is trained, in messages.
-        origin: what decides the training, as a fingerprint.
-        folder: of the checkpoint; ``None`` keeps none.
-        unit: in which it is counted: ``step`` or ``epoch``.
-        losses: of the steps so far.
+    ``name`` and ``unit`` (step or epoch) are for messages; ``origin`` is a fingerprint of what decides the training;
+    without ``folder`` there is no checkpoint; ``losses`` are those of the steps so far.
     """
 
     network: nn.Module

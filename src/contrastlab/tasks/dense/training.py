@@ -81,11 +81,7 @@ def mirrored(picture: Tensor, target: dict[str, Tensor], points: Sequence[int]) 
 
 
 def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
-    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others.
-
-    Raises:
-        NotApplicableError: there are none, or masks or keypoints are not annotated.
-    """
+    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others."""
     if kind == "masks" and not data.annotations.masks:
         raise NotApplicableError(f"{data.name} has no masks")
     if kind == "keypoints" and data.annotations.keypoints is None:
@@ -130,10 +126,10 @@ def fit(
     model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, *, seed: int,
     device: torch.device | str = "cpu", folder: Path | None = None, log: Log = lambda line: None,
 ) -> list[float]:  # fmt: skip
-    """Train a detector, from its checkpoint if there is one.
+    """Train a detector in place, from its checkpoint if there is one, and give the loss of each step.
 
     Args:
-        model: of :func:`contrastlab.tasks.dense.detectors.build`, changed in place.
+        model: of :func:`contrastlab.tasks.dense.detectors.build`.
         data: annotated pictures.
         kind: what is looked for.
         settings: of the schedule.
@@ -141,9 +137,6 @@ def fit(
         device: to compute on.
         folder: of checkpoint and finished detector; ``None`` keeps neither.
         log: takes lines of progress.
-
-    Returns:
-        The loss of each step, in nats and their like.
 
     Raises:
         NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
@@ -302,11 +295,7 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
 
 
 def score(task: Detection, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule.
-
-    Raises:
-        NotApplicableError: see :func:`trained_detector`.
-    """
+    """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule."""
     model, test = trained_detector(task, encoders, setting)
     detections = predict(model, test, cast("Kind", task.name), device=setting.device, log=setting.log)
     rule, draws, out = test.annotations.rule, task.detector.draws, {}
