@@ -240,9 +240,9 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
         raise KeyboardInterrupt("stopped")
 
     stopping = threading.Event()
-    monkeypatch.setattr(jobs, "_STATE", {"where": None, "stopping": stopping})
+    monkeypatch.setattr(jobs, "_STATE", {"execution": None, "stopping": stopping})
     monkeypatch.setattr(jobs.Cell, "run", stop)
-    key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
+    key = ("ring", "1", "digits", "digits", "ring/ir", 0, "smoke")
     for words in (("stopped",), ()):
         with pytest.raises(jobs._Stopped) as stopped:
             jobs._work([key], False)

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
-from contrastlab.data import limits, loading, videos
-from contrastlab.data import flow
-from contrastlab.data.clip_augmentation import ClipAugmentation
+from contrastlab.data import flow, limits, loading, videos
 from contrastlab.data.augmentations import ViewDraws, augmentation
+from contrastlab.data.clip_augmentation import ClipAugmentation
 from contrastlab.data.modalities import modality
 from contrastlab.data.videos import ClipSet, VideoFiles
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError

@@ -213,7 +213,7 @@ def test_each_kind_of_query_and_direction_has_an_offset() -> None:
 
 def test_a_queue_may_ask_for_keys_of_a_further_view() -> None:
     softmax = Recipe("x/cmc", "CMC", Split("lab", 2), keys.Queue(9, further_view=True), negatives.Every())
-    assert softmax.keys.views_asked(2, 0) == 2
+    assert softmax.keys.views_needed(2, 0) == 2
     for count, further in ((1, True), (2, False)):
         with pytest.raises(errors.NotApplicableError, match="needs"):
             replace(softmax, views=Split("lab", count), keys=keys.Queue(9, further_view=further))

@@ -247,8 +247,8 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
 
     widgets.live(refuse)
     assert Tags(said[0].value).tags == [("p", "class", "role")]
-    claim = notebook.Claim(PLAN.model_copy(update={"claim": name}))._repr_html_()
-    plain = notebook.Claim(PLAN.model_copy(update={"claim": PLAIN}))._repr_html_()
+    claim = notebook.ShownClaims((PLAN.model_copy(update={"claim": name}),))._repr_html_()
+    plain = notebook.ShownClaims((PLAN.model_copy(update={"claim": PLAIN}),))._repr_html_()
     same_page(claim, plain, name)
 
 

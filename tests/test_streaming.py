@@ -19,8 +19,7 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
 from contrastlab import encoders, methods, tasks
-from contrastlab.data import Splits, StreamedImages, loading
-from contrastlab.data import augmentations
+from contrastlab.data import Splits, StreamedImages, augmentations, loading
 from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError

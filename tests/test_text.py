@@ -24,10 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
-from contrastlab.data import data_root
+from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
-from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
-from contrastlab.data import tokens
+from contrastlab.data.sentences import PairSet, SentenceSet, Texts
 from contrastlab.data.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,

@@ -8,13 +8,16 @@ files of :mod:`contrastlab.papers` and stored, whole, with each result.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contrastlab.errors import ArgumentError, reject, unknown
 
 
 class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class LinearProbe(_Data):
@@ -226,14 +229,23 @@ class Settings(_Data):
     def override(self, *layers: Mapping[str, Any], **changes: Any) -> Settings:
         """A copy with ``layers`` applied one after the other, then ``changes``, validated anew.
 
-        Nested models and ``overrides`` are merged, not replaced.
+        Nested models and ``overrides`` are merged, not replaced. An ``ArgumentError`` names a field that is unknown or
+        out of range.
         """
         data = self.model_dump()
         for layer in (*layers, changes):
             for name, value in layer.items():
                 old = data.get(name)
                 data[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-        return Settings.model_validate(data)
+        try:
+            return Settings.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                holder = reduce(getattr, first["loc"][:-1], self)  # type: ignore[arg-type]
+                raise ArgumentError(str(unknown("setting", name, type(holder).model_fields))) from error
+            raise reject(name, first["input"], first["msg"].removeprefix("Input should be ")) from error
 
     def identity(self, trained: bool = True) -> dict[str, Any]:
         """What decides the encoders of a run: fields of training that are not at their default.
@@ -260,17 +272,8 @@ class Settings(_Data):
 
 _NOT_TRAINING = frozenset(
     {
-        "test_images",
-        "knn_every",
-        "linear",
-        "transfer",
-        "layers",
-        "segmentation",
-        "action",
-        "boxes",
-        "masks",
-        "keypoints",
-        "overrides",
+        "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
+        "keypoints", "overrides",
     }
-)
+)  # fmt: skip
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"})

@@ -158,7 +158,7 @@ class Cell:
 
 def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
     example: Augmented | Split = CHOICES["views"][kind]
-    return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
+    return replace(example, count=keys.views_needed(len(example.streams), positives.further_keys))
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from contrastlab import errors
 from contrastlab.encoders import networks, vit
 from contrastlab.encoders.networks import Decoder, Network, Stem
-from contrastlab.keys.predictor import normed_layers
+from contrastlab.keys.batch import normed_layers
 from contrastlab.views import Views
 
 Head = Literal["linear", "mlp", "moco_v3"]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
@@ -26,6 +27,7 @@ from contrastlab.tasks.fitting import Resumable
 from contrastlab.tasks.representations import bootstrap, take
 
 DONE = "correct.safetensors"
+"""Which test clips of a split are right."""
 
 
 def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
@@ -86,7 +88,7 @@ class FineTuning:
     def __init__(
         self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
     ) -> None:  # fmt: skip
-        self.how, self.setting, self.folder = how, setting, folder
+        self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
         count = min(how.train_clips or len(train), len(train))
         self.train = (train if count == len(train) else train.take(count, self.seed)).still()
@@ -99,7 +101,8 @@ class FineTuning:
         )
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
         origin = files.fingerprint(self.network.state_dict(), about)
-        self.training = Resumable(self.network, self.optimiser, "fine-tuning", origin, folder, "epoch")
+        self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
+        self.training = Resumable(self.network, self.optimiser, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
@@ -107,23 +110,19 @@ class FineTuning:
         Raises:
             CorruptFileError: a file of the folder is damaged, or of another training.
         """
-        known = self._stored(len(test))
-        if known is None:
-            known = self.scores(test).argmax(1).cpu() == test.labels.cpu()
-            if self.folder is not None:
-                files.write_tensors(self.folder / DONE, {"correct": known}, {"origin": self.training.origin})
-        if self.folder is not None:
-            files.remove(self.folder / checkpoint.FILE)
-        return known
-
-    def _stored(self, items: int) -> Tensor | None:
-        if self.folder is None or not (self.folder / DONE).exists():
-            return None
-        tensors, values = files.read_tensors(self.folder / DONE)
-        checkpoint.check_origin(values, self.training.origin, self.folder / DONE)
-        if "correct" not in tensors or len(tensors["correct"]) != items:
-            raise CorruptFileError(f"{self.folder / DONE} is of other clips; delete {self.folder}")
-        return tensors["correct"].bool()
+        kept = self.artefact
+        if kept is not None and kept.finished:
+            tensors, _ = kept.load()
+            if "correct" not in tensors or len(tensors["correct"]) != len(test):
+                raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
+            right = tensors["correct"].bool()
+        else:
+            right = self.scores(test).argmax(1).cpu() == test.labels.cpu()
+            if kept is not None:
+                kept.write({"correct": right}, {})
+        if kept is not None:
+            kept.finish()
+        return right
 
     def fit(self) -> None:
         """Train to the last epoch, from the checkpoint if there is one."""
