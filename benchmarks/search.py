@@ -121,7 +121,7 @@ def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -
     own, on = data.load(search.data), data.load(cell.column.on)
     numbers = torch.arange(len(on.train))
     kept, held = (on.train.subset(part) for part in (numbers[: -search.held_out], numbers[-search.held_out :]))
-    shown = AnnotatedSplits(on.name, kept, held, "held-out training pictures")
+    shown = AnnotatedSplits.of(on.name, kept, held, "held-out training pictures")
     run = Run(cell.recipe, cell.settings, own, cell.seed, FOLDER.parent)
     encoders = run.train(execution.fabric(cell.settings.precision), log=print).encoders
     began = time.process_time()

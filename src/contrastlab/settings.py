@@ -186,7 +186,7 @@ class Settings(_Data):
     train_images: int | None = Field(None, ge=2, description="at most so many images for pre-training; None is all")
     test_images: int | None = Field(None, ge=1, description="at most so many test images; None is all")
     image_size: int = Field(224, ge=8, description="side of an augmented view in pixels")
-    augmentation: str = Field("instdisc", description="name in contrastlab.data.images.augmentations.AUGMENTATIONS")
+    augmentation: str = Field("instdisc", description="name in contrastlab.data.augmentations.AUGMENTATIONS")
     # encoder
     arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES")
     stem: Literal["imagenet", "cifar"] = "imagenet"

@@ -19,7 +19,8 @@ from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
-from contrastlab.tasks.dense import families, training
+from contrastlab.tasks.definitions import Detection
+from contrastlab.tasks.dense import training
 from contrastlab.tasks.dense.detectors import Kind
 
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
@@ -103,8 +104,8 @@ def _rows(cell: Cell, execution: Execution, kind: Kind, pictures: int, best: int
     run, trained = cell.pretrained(execution)
     device = execution.fabric().device
     setting = cell.setting(run, on, device=device)
-    detector = getattr(tasks.get(kind, cell.settings), "detector")  # noqa: B009 - the protocol has no such field
-    model, test = families.trained_detector(kind, trained.encoders, setting, detector)
+    task = cast("Detection", tasks.get(kind, cell.settings))
+    model, test = training.trained_detector(task, trained.encoders, setting)
     shown = test.subset(range(min(pictures, len(test))))
     found = training.predict(model, shown, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}

@@ -70,12 +70,8 @@ class Learner(nn.Module):
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
         generator = torch.Generator().manual_seed(seed)
-        self.network = (
-            key.Network(encoders)
-            if recipe.keys is None
-            else recipe.keys.network(encoders, recipe.views, classes, settings.dim, generator)
-        )
-        setup = key.Setup(encoders, recipe.views.pairs, images, settings.dim, generator, recipe.k_means)
+        setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
+        self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
         self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
@@ -122,7 +118,7 @@ class Learner(nn.Module):
         """The same keys, contrasted with a second kind of queries, one of each stream."""
         queries, part = self.keys.queries(self._forward, views), self.recipe.views
         return [
-            replace(direction, query=queries[part.asks_as(q % len(views), k % len(views))])
+            replace(direction, query=queries[part.key_stream(q % len(views), k % len(views))])
             for direction, (q, k) in zip(directions, self.keys.directions, strict=True)
         ]
 

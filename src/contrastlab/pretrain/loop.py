@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from contrastlab import checkpoint, keys, tasks
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
-from contrastlab.encoders import lay_out
+from contrastlab.encoders import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
@@ -147,7 +147,7 @@ class _Loop:
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
         self.test = None if test is None else place(test, self.device)
-        lay_out(learner, channels_last=speed.channels_last)
+        set_memory_format(learner, channels_last=speed.channels_last)
         network: Any = learner.network
         if speed.compile:
             network = torch.compile(network, dynamic=False)
