@@ -69,9 +69,8 @@ def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, t
     nets = networks(width=1.0)
     made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)
     made.transform.min_size, made.transform.max_size = (64,), 128
-    training.store(
-        made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "origin": "", "settings": Detector()}
-    )
+    about = {"kind": kind, "classes": ["a", "b", "c"], "losses": [], "settings": Detector()}
+    training.store(made, training.artefact(tmp_path), about)
     stored = torch_names = training.files.read_tensors(tmp_path / training.FILE)[0]
     body = resnet18(norm_layer=detectors.FrozenBatchNorm2d)
     levels = {f"layer{k}": str(k - 1) for k in range(1, 5)}
@@ -353,7 +352,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     again = model()
     assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses
     assert all(torch.equal(t, whole.state_dict()[name]) for name, t in again.state_dict().items())
-    assert training.record(tmp_path)["classes"] == list(scenes.train.classes)
+    assert training.artefact(tmp_path).read()["classes"] == list(scenes.train.classes)
 
 
 def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatch, tmp_path) -> None:

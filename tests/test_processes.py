@@ -273,11 +273,10 @@ def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_pat
     class Reached(Exception):
         pass
 
-    def resumed(model, optimiser, path, origin) -> None:
-        raise Reached([p.device.type for group in optimiser.param_groups for p in group["params"]])
+    def run(self, *arguments) -> None:
+        raise Reached([p.device.type for group in self.optimiser.param_groups for p in group["params"]])
 
-    (tmp_path / checkpoint.FILE).touch()
-    monkeypatch.setattr(training, "_resume", resumed)
+    monkeypatch.setattr(training.Resumable, "run", run)
     monkeypatch.setattr(training, "_origin", lambda *arguments: "")
     scenes = data.load("silhouettes", n_train=2, n_test=2)
     with pytest.raises(Reached) as stopped:

@@ -257,7 +257,7 @@ def _fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> Any:
                 path.unlink()
             for path, content in kept.items():
                 path.write_bytes(content)
-    return losses, model.state_dict(), (training.record(place) if (place / training.RECORD).exists() else None)
+    return losses, model.state_dict(), (training.artefact(place).read() if (place / training.RECORD).exists() else None)
 
 
 class _Stop(Exception):

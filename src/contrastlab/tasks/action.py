@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
@@ -105,7 +106,7 @@ class FineTuning:
     def __init__(
         self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
     ) -> None:  # fmt: skip
-        self.how, self.setting, self.folder = how, setting, folder
+        self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
         count = min(how.train_clips or len(train), len(train))
         self.train = (train if count == len(train) else train.take(count, self.seed)).still()
@@ -117,8 +118,9 @@ class FineTuning:
             self.network.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
         )
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
-        origin = files.fingerprint(self.network.state_dict(), about)
-        self.training = Resumable(self.network, self.optimiser, "fine-tuning", origin, folder, "epoch")
+        origin = "" if folder is None else files.fingerprint(self.network.state_dict(), about)
+        self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
+        self.training = Resumable(self.network, self.optimiser, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
@@ -126,23 +128,19 @@ class FineTuning:
         Raises:
             CorruptFileError: a file of the folder is damaged, or of another training.
         """
-        known = self._stored(len(test))
-        if known is None:
+        mine = self.artefact
+        if mine is not None and mine.finished:
+            known = mine.load()[0].get("correct")
+            if known is None or len(known) != len(test):
+                raise CorruptFileError(f"{mine.folder / DONE} is of other clips; delete {mine.folder}")
+            known = known.bool()
+        else:
             known = self.scores(test).argmax(1).cpu() == test.labels.cpu()
-            if self.folder is not None:
-                files.write_tensors(self.folder / DONE, {"correct": known}, {"origin": self.training.origin})
-        if self.folder is not None:
-            files.remove(self.folder / checkpoint.FILE)
+            if mine is not None:
+                mine.write({"correct": known}, {})
+        if mine is not None:
+            mine.finish()
         return known
-
-    def _stored(self, items: int) -> Tensor | None:
-        if self.folder is None or not (self.folder / DONE).exists():
-            return None
-        tensors, values = files.read_tensors(self.folder / DONE)
-        checkpoint.check_origin(values, self.training.origin, self.folder / DONE)
-        if "correct" not in tensors or len(tensors["correct"]) != items:
-            raise CorruptFileError(f"{self.folder / DONE} is of other clips; delete {self.folder}")
-        return tensors["correct"].bool()
 
     def fit(self) -> None:
         """Train to the last epoch, from the checkpoint if there is one."""

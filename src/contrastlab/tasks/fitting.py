@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,8 +92,7 @@ class Resumable:
         network: on its device, changed in place.
         optimiser: of its parameters.
         name: of what is trained, in messages.
-        origin: what decides the training, as a fingerprint.
-        folder: of the checkpoint; ``None`` keeps none.
+        artefact: whose checkpoint it is; ``None`` keeps none.
         unit: in which it is counted: ``step`` or ``epoch``.
         losses: of the steps so far.
     """
@@ -102,8 +100,7 @@ class Resumable:
     network: nn.Module
     optimiser: torch.optim.Optimizer
     name: str
-    origin: str
-    folder: Path | None
+    artefact: checkpoint.Artefact | None
     unit: str = "step"
     losses: list[float] = field(default_factory=list)
 
@@ -133,17 +130,17 @@ class Resumable:
         return self.losses
 
     def save(self) -> None:
-        """Write the checkpoint, where there is a folder."""
-        if self.folder is not None:
+        """Write the checkpoint, where there is an artefact."""
+        if self.artefact is not None:
             state = {
                 "model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses,
             }  # fmt: skip
-            checkpoint.save(state, self.folder / checkpoint.FILE, self.origin)
+            self.artefact.save(state)
 
     def _resume(self, log: Log) -> None:
-        if self.folder is None or not (self.folder / checkpoint.FILE).exists():
+        state = None if self.artefact is None else self.artefact.resume()
+        if state is None:
             return
-        state = checkpoint.load(self.folder / checkpoint.FILE, origin=self.origin)
         if "epoch" in state:  # of a fine-tuning of version 0.1
             state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}
         fill(self.network, state["model"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import time
 from collections import Counter
@@ -15,10 +14,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import WORKERS
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra
+from contrastlab.errors import CorruptFileError, NotApplicableError, import_extra
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log, Measured, Setting
@@ -155,12 +155,11 @@ def fit(
     optimiser = torch.optim.SGD(
         learning, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-    origin = "" if folder is None else _origin(model, data, kind, settings, seed)
-    if folder is not None and (folder / FILE).exists():
-        restore(model, folder / FILE, origin)
-        known = record(folder)
-        checkpoint.check_origin(known, origin, folder / RECORD)
-        files.remove(folder / checkpoint.FILE)  # of a process that was killed after its last file
+    mine = None if folder is None else artefact(folder, _origin(model, data, kind, settings, seed))
+    if mine is not None and mine.finished:
+        known = mine.read()
+        restore(model, mine)
+        mine.finish()
         return list(known["losses"])
 
     def steps(first: int) -> Iterator[float]:
@@ -176,11 +175,15 @@ def fit(
             optimiser.step()
             yield float(loss.detach())
 
-    losses = Resumable(model, optimiser, f"detector of {kind}", origin, folder).run(steps, settings.steps, log)
-    if folder is not None:
-        about = {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings, "origin": origin}
-        store(model, folder, about)
+    losses = Resumable(model, optimiser, f"detector of {kind}", mine).run(steps, settings.steps, log)
+    if mine is not None:
+        store(model, mine, {"kind": kind, "classes": list(data.classes), "losses": losses, "settings": settings})
     return losses
+
+
+def artefact(folder: Path, origin: str | None = None) -> Artefact:
+    """The files of a detector."""
+    return Artefact(folder, FILE, RECORD, "detector", {"kind": str, "classes": list, "losses": list}, origin)
 
 
 def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
@@ -189,52 +192,24 @@ def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detec
     return files.fingerprint(tensors_of(model), about)
 
 
-def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
+def store(model: nn.Module, mine: Artefact, about: dict[str, Any]) -> None:
     """Write a detector: ``detector.safetensors``, with torchvision's names for one encoder, and ``detector.json``."""
     alone = len(model.backbone.body.networks) == 1  # type: ignore[union-attr, arg-type]
     tensors = {name.replace(_ALONE, "body.") if alone else name: t for name, t in tensors_of(model).items()}
-    settings = about["settings"].model_dump(mode="json")
-    stored = files.with_checksum({**about, "settings": settings, "schema": 1})
-    files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
-    values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
-    path = files.write_tensors(folder / FILE, tensors, values)
-    files.remove(folder / checkpoint.FILE)
-    return path
+    mine.write(tensors, {"kind": about["kind"], "classes": about["classes"]})
+    mine.finish({**about, "settings": about["settings"].model_dump(mode="json")})
 
 
-def record(folder: Path) -> dict[str, Any]:
-    """What ``detector.json`` of a folder says.
-
-    Raises:
-        MissingDataError: no detector is there.
-        CorruptFileError: the file is damaged.
-    """
-    path = folder / RECORD
-    if not path.exists():
-        raise MissingDataError(f"no detector at {folder}: has its training been finished?")
-    try:
-        known = files.verified(json.loads(path.read_text(encoding="utf-8")))
-        if not {"kind", "classes", "losses"} <= known.keys():
-            raise ValueError("fields are missing")
-    except files.DAMAGED as error:
-        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete {folder}") from error
-    return known
-
-
-def restore(model: nn.Module, path: Path, origin: str) -> None:
-    """Fill a detector of the same layout from ``detector.safetensors``.
-
-    Raises:
-        CorruptFileError: the file is damaged, or of a training that began from something else.
-    """
-    tensors, values = files.read_tensors(path)
-    checkpoint.check_origin(values, origin, path)
-    with torch.no_grad():
-        for name, tensor in tensors_of(model).items():
-            stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
-            if stored is None or stored.shape != tensor.shape:
-                raise CorruptFileError(f"{path} is of another detector: {name} is missing or of another shape")
-            tensor.copy_(stored)
+@torch.no_grad()
+def restore(model: nn.Module, mine: Artefact) -> None:
+    """Fill a detector of the same layout; a ``CorruptFileError`` names a file that is damaged or of another one."""
+    tensors, _ = mine.load()
+    for name, tensor in tensors_of(model).items():
+        stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
+        if stored is None or stored.shape != tensor.shape:
+            path = mine.folder / FILE
+            raise CorruptFileError(f"{path} is of another detector: {name} is missing or of another shape")
+        tensor.copy_(stored)
 
 
 @torch.no_grad()
