@@ -23,7 +23,7 @@ from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.results import Result
 from contrastlab.settings import Settings
 
-__all__ = ["LONGER", "read", "section", "sentence", "strangers", "table", "winner"]
+__all__ = ["LONGER", "off_profile", "read", "section", "sentence", "table", "winner"]
 
 LONGER = 3
 """Epochs of a run in the profile for each epoch of a run in the search, where the search does not say otherwise."""
@@ -158,7 +158,7 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
 
 
-def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
+def off_profile(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
     Args:

@@ -10,38 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
-from contrastlab.report.figure import image
-from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
-from contrastlab.report.sentences import Sentences
-from contrastlab.report.show import Report, Several
+from contrastlab.report.show import Lines, Report, Reports, image
+from contrastlab.report.stored import PROFILES, BestEvidence, Evidence, best_first, evidence, matrix
 from contrastlab.results import Result
 
 __all__ = [
-    "PROFILES",
-    "RANDOM",
-    "RANDOM_LAB",
-    "SUPERVISED",
-    "Estimate",
-    "Kept",
-    "Report",
-    "Row",
-    "Sentences",
-    "Several",
-    "Stored",
-    "Unavailable",
-    "best_first",
-    "columns",
-    "evidence",
-    "image",
-    "interval",
-    "machine",
-    "matrix",
-    "origin",
-    "scores",
-    "table",
-]
+    "PROFILES", "RANDOM", "RANDOM_LAB", "SUPERVISED", "BestEvidence", "Estimate", "Evidence", "Lines", "Report",
+    "Reports", "Row", "Unavailable", "best_first", "columns", "evidence", "image", "interval", "machine", "matrix",
+    "origin", "scores", "table",
+]  # fmt: skip
 
 
 def table(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from contrastlab.errors import reject
 from contrastlab.results import Result
@@ -21,6 +20,13 @@ def signed(value: float, digits: int = 2, *, sign: bool = False) -> str:
 def decimals(values: Iterable[float | None]) -> int:
     """With how many decimals printed numbers are shown: one, or two where one of them has two."""
     return 1 if all(value is None or round(value, 1) == round(value, 6) for value in values) else 2
+
+
+def _t_quantile(freedom: int) -> float:
+    """97.5 % quantile of Student's t distribution."""
+    from scipy import special  # takes longer to import than a list to print
+
+    return float(special.stdtrit(freedom, 0.975))
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Estimate:
         """
         number = signed(self.mean, sign=sign)
         if self.half_width is not None and self.seeds == 2:
-            apart = self.half_width / float(stats.t.ppf(0.975, 1))
+            apart = self.half_width / _t_quantile(1)
             low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
             return f"{number} ({low} to {high})"
         if self.half_width is not None:
@@ -66,7 +72,7 @@ def interval(values: Sequence[float]) -> tuple[float, float | None]:
     mean = math.fsum(values) / n
     if n == 1:
         return mean, None
-    return mean, float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return mean, float(_t_quantile(n - 1) * np.std(values, ddof=1) / math.sqrt(n))
 
 
 def machine(result: Result) -> str:

@@ -131,7 +131,7 @@ class Notebook(Study):
     """
 
     plans: Mapping[str, TablePlan] = field(default_factory=dict)
-    shown: list[report.Report | report.Several] = field(default_factory=list)
+    shown: list[report.Report | report.Reports] = field(default_factory=list)
 
     def plan(self, number: int | str | None = None) -> TablePlan:
         """One of the tables.
@@ -157,7 +157,7 @@ class Notebook(Study):
             return plan.resolve_all(names)
         return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
 
-    def run(self, number: int | str | None = None, **changes: Any) -> report.Report | report.Several:
+    def run(self, number: int | str | None = None, **changes: Any) -> report.Report | report.Reports:
         """A table with its missing cells run; one of whose rows none is asked for is only read.
 
         Args:
@@ -175,12 +175,12 @@ class Notebook(Study):
 
     def stored(
         self, dataset: str, profile: str, number: int | str | None = None
-    ) -> report.Report | report.Several:  # fmt: skip
+    ) -> report.Report | report.Reports:  # fmt: skip
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
         plan = self.plan(number)
         return self._read(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
 
-    def kept(self, number: int | str | None = None) -> report.Kept:
+    def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none.
 
         Args:
@@ -190,13 +190,13 @@ class Notebook(Study):
         entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
         ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.Kept(entry.name, best, tuple(ranked[1:]))
+        return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
 
     def _read(
         self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str
-    ) -> report.Report | report.Several:  # fmt: skip
+    ) -> report.Report | report.Reports:  # fmt: skip
         filled = report.columns(plan, found, dataset, profile)
-        return filled[0] if len(filled) == 1 else report.Several(filled)
+        return filled[0] if len(filled) == 1 else report.Reports(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
         """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.

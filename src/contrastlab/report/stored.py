@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
-from contrastlab.report.show import Report, Several
+from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
 PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
@@ -17,7 +17,7 @@ PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 
 
 @dataclass(frozen=True)
-class Stored:
+class Evidence:
     """What is stored for one table, data set and profile.
 
     Args:
@@ -45,7 +45,7 @@ class Stored:
         return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
 
 
-def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
+def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     """What stored results say of a table, also those that were first computed for another one.
 
     Args:
@@ -75,18 +75,18 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
         if any(plan.published_value(name, row) is not None for row in plan.rows)
     }
     return tuple(
-        Stored(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
+        Evidence(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())
     )
 
 
-def best_first(found: Iterable[Stored]) -> list[Stored]:
+def best_first(found: Iterable[Evidence]) -> list[Evidence]:
     """What says most first; smoke runs are no evidence and are left out."""
     return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
 
 
 @dataclass(frozen=True)
-class Kept:
+class BestEvidence:
     """The best evidence that is kept for one table, as a report; what else is kept, by name.
 
     Args:
@@ -96,8 +96,8 @@ class Kept:
     """
 
     name: str
-    best: Report | Several | None
-    others: tuple[Stored, ...] = ()
+    best: Report | Reports | None
+    others: tuple[Evidence, ...] = ()
 
     @property
     def line(self) -> str:
