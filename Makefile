@@ -16,11 +16,10 @@ MODE ?= quick
 # How much the chapters compute: smoke, or laptop (more seeds, larger samples, real images; minutes more).
 PROFILE ?= $(or $(CONTRASTLAB_PROFILE),smoke)
 KNOWN_PROFILE = $(if $(filter smoke laptop,$(PROFILE)),,$(error PROFILE=$(PROFILE): accepted is smoke or laptop))
-NOTEBOOKS = $(wildcard nbs/*.ipynb)
-PAGES = $(shell grep -l '{code-cell}' book/*.md)
+NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-current-env
 export UV_COMPILE_BYTECODE = 1
 
-.PHONY: help setup table1 test lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
+.PHONY: help setup table1 test test-all lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
   bench mutants torture lowest wheel clean
 
 help: ## this list
@@ -43,6 +42,9 @@ table1: setup ## Table 1 of Conditional Negative Sampling on generated pictures,
 
 test: setup lint types pairing unit notebooks chapters ## everything CI checks
 
+test-all: setup test ## make test, and what is too slow for every change
+	@$(ONE_THREAD) $(RUN) pytest -m nightly
+
 lint: setup ## style, docstrings and format
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
@@ -64,17 +66,14 @@ types: setup ## strict type check of src
 	@$(RUN) mypy
 
 pairing: setup ## every notebook equals the script it is paired with
-	@for notebook in $(NOTEBOOKS); do \
-	  $(RUN) jupytext --quiet --from ipynb --to py:percent -o - "$$notebook" | diff -u "$${notebook%.ipynb}.py" - \
-	    || { echo "$$notebook differs from its .py: change the .py, then jupytext --update --to ipynb"; exit 1; }; \
-	done
+	@$(RUN) python benchmarks/notebooks.py pairing
 
 unit: setup ## tests of the library
 	@$(ONE_THREAD) $(RUN) pytest -n $(WORKERS) --dist loadfile
 
 notebooks: setup ## run every notebook at smoke size and compare with its stored outputs
-	@$(if $(NOTEBOOKS),CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
-	  $(if $(wildcard nbs/nbval.cfg),--nbval-sanitize-with nbs/nbval.cfg) nbs,echo "no notebooks")
+	@CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
+	  $(NBVAL) --nbval nbs
 
 kept: setup ## show in the notebooks what results/ keeps, without running them
 	@CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) python book/kept.py
@@ -82,8 +81,9 @@ kept: setup ## show in the notebooks what results/ keeps, without running them
 chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
 	@:$(KNOWN_PROFILE)
 	@rm -f book/.*.ipynb
-	@for page in $(PAGES); do $(RUN) jupytext --quiet --to ipynb -o "book/.$$(basename "$$page" .md).ipynb" "$$page"; done
-	@CONTRASTLAB_PROFILE=$(PROFILE) $(ONE_THREAD) $(RUN) pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env book/.*.ipynb
+	@$(RUN) python benchmarks/notebooks.py pages
+	@CONTRASTLAB_PROFILE=$(PROFILE) $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
+	  $(NBVAL) --nbval-lax book/.*.ipynb
 	@rm -f book/.*.ipynb
 
 book: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## build the book into _build/html; a warning is an error; PROFILE=laptop for longer experiments

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from contrastlab.data import StreamedImages
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.pictures import decode
 from contrastlab.data.loading import Crops, batches
 
 pytestmark = pytest.mark.benchmark(group="streaming")

@@ -156,7 +156,7 @@ def decode_of(count: int = 24) -> dict[str, Any]:
     import torch
     from PIL import Image
 
-    from contrastlab.data.images.sets import StreamedImages
+    from contrastlab.data import StreamedImages
 
     height, width, draw = 375, 500, np.random.default_rng(0)
     # amplitudes that fall as one over the frequency, as in photographs

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from contrastbook.made import shapes, silhouettes
 from contrastlab import data
-from contrastlab.data import annotated, coco, silhouettes
-from contrastlab.data.images import shapes
+from contrastlab.data import annotated, coco
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 
@@ -119,7 +119,7 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
 
 
 def test_crops_of_objects_are_read_by_the_same_reader() -> None:
-    from contrastlab.data.images import transfer
+    from contrastlab.data import image_readers
 
     assert not hasattr(transfer, "_coco_json")
     assert transfer.coco is coco
@@ -221,7 +221,7 @@ def test_what_is_not_annotated_is_refused() -> None:
 
 
 def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
-    parts = silhouettes.make(silhouettes.Twin((3, 1)))
+    parts = silhouettes.make(silhouettes.SetSpec((3, 1)))
     pictures, known = parts["train"]
     assert len(pictures) == 3
     for number, image in enumerate(known.images):
@@ -289,16 +289,16 @@ def test_a_covered_corner_is_hidden() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_test_pictures_are_others() -> None:
-    twin = silhouettes.Twin((4, 4))
-    once, again = silhouettes.make(twin), silhouettes.make(twin)
+    spec = silhouettes.SetSpec((4, 4))
+    once, again = silhouettes.make(spec), silhouettes.make(spec)
     assert all(torch.equal(a, b) for a, b in zip(once["train"][0], again["train"][0], strict=True))
     assert once["train"][1].fingerprint == again["train"][1].fingerprint
     assert not any(torch.equal(a, b) for a, b in zip(once["train"][0], once["test"][0], strict=True))
-    assert silhouettes.make(twin, seed=1)["train"][1].fingerprint != once["train"][1].fingerprint
+    assert silhouettes.make(spec, seed=1)["train"][1].fingerprint != once["train"][1].fingerprint
 
 
-def test_the_lvis_twin_has_zipf_s_classes_and_federated_lists() -> None:
-    parts = silhouettes.make(silhouettes.TWINS["silhouettes_lvis"])
+def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
+    parts = silhouettes.make(silhouettes.SETS["silhouettes_lvis"])
     known = parts["train"][1]
     assert len(known.classes) == 40
     assert known.rule == "lvis"
@@ -328,7 +328,7 @@ def test_keypoint_pictures_show_one_annotated_kind() -> None:
 def test_generated_sets_are_written_as_a_user_s_own(tmp_path) -> None:
     silhouettes.write(tmp_path, "silhouettes_keypoints", pictures=(3, 2))
     read = data.load(f"annotated:{tmp_path}")
-    pictures, known = silhouettes.make(silhouettes.Twin((3, 2), only=("ell",), points=True))["train"]
+    pictures, known = silhouettes.make(silhouettes.SetSpec((3, 2), only=("ell",), points=True))["train"]
     assert read.train.annotations.plain() == known.plain()
     assert all(torch.equal(read.train[k], pictures[k]) for k in range(3))
     assert len(read.test) == 2

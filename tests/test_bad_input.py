@@ -9,6 +9,7 @@ import threading
 import tomllib
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import torch
 
 import contrastlab
 from bad_files import coco, made, picture, voc
-from contrastbook import studies  # noqa: F401 - by name
+from contrastbook import evidence, studies
 from contrastlab import __main__, data, encoders, errors, methods, papers, report, results  # noqa: F401 - by name
 from contrastlab.data import annotated_sources
 from contrastlab.data.modalities import modality
@@ -82,10 +83,10 @@ def load(**arguments: Any) -> dict[str, Any]:
     if source.modality == "image":
         known |= {"channels": len(first), "size": list(first.shape[1:]), "pixel": first[:, 0, 0].tolist()}
     elif source.modality == "waveform":
-        view = modality(source).augmentation(Settings()).plain(source.waves[:1])
+        view = modality(source).augmentation(Settings()).plain(source.items[:1])
         known |= {"length": len(first), "sample": int(first[-1]), "finite": bool(view.isfinite().all())}
     elif source.modality == "sentence":
-        view = modality(source).augmentation(Settings()).random(source.texts, torch.Generator())
+        view = modality(source).augmentation(Settings()).random(source.items, torch.Generator())
         known |= {"texts": items, "tokens": view.shape[1]}
     else:
         masks = source.annotations.masks
@@ -121,7 +122,8 @@ def answer(row: dict[str, Any], folder: Path) -> Any:
     if row["entry"] == "plan":
         lines = [f"{key} = {toml(value)}" for key, value in {**MINIMAL, **row.get("plan", {})}.items()]
         return plan(*(arguments or ["\n".join(lines)]))
-    return reduce(getattr, row["entry"].split("."), contrastlab)(*arguments)
+    whole = SimpleNamespace(**vars(contrastlab), evidence=evidence, studies=studies)
+    return reduce(getattr, row["entry"].split("."), whole)(*arguments)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=title)

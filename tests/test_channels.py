@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contrastbook.made import rooms
 from contrastlab import encoders, keys, methods, negatives, objectives, positives
-from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.augment import SceneAugmentation
-from contrastlab.data.scenes.sets import SceneSet
+from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom

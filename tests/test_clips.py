@@ -13,12 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
 from contrastlab.data import limits, loading
-from contrastlab.data.clips import actions, flow, sets, sources, videos
+from contrastlab.data import videos
+from contrastlab.data.clips import flow
 from contrastlab.data.clips.augment import ClipAugmentation
-from contrastlab.data.clips.sets import ClipSet
-from contrastlab.data.clips.videos import VideoFiles
+from contrastlab.data.videos import ClipSet
+from contrastlab.data.videos import VideoFiles
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.sampling import ViewDraws
 from contrastlab.data.modalities import modality
@@ -49,15 +51,15 @@ def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
     assert not torch.equal(actions.render(torch.tensor([37]), seed=1)[0][0], clips[37])
     assert labels.tolist() == [k % 8 for k in range(64)]
     parts = data.load("clips", n_train=16, n_test=16)
-    assert torch.equal(parts.train.clips, clips[:16])
-    assert not (parts.test.clips[:, None] == parts.train.clips[None]).flatten(2).all(2).any()
+    assert torch.equal(parts.train.items, clips[:16])
+    assert not (parts.test.items[:, None] == parts.train.items[None]).flatten(2).all(2).any()
 
 
 def test_the_share_of_clips_that_show_their_actions_silhouette_is_the_stated_ceiling() -> None:
     index = torch.arange(4000)
-    key = actions._mix(actions._mix(torch.tensor(0) + actions._GOLDEN))
-    draws = actions._uniform(actions._draw(actions._mix(key + index)[:, None], torch.arange(2)))
-    shown = torch.where(draws[:, 0] < actions.FAITHFUL, index % 8, (8 * draws[:, 1]).long())
+    keys = shapes.mix(shapes.mix(shapes.seed_key(0)) + index)
+    draws = shapes.draw_factors(keys, {"faithful": (0.0, 1.0), "other": (0.0, 8.0)})
+    shown = torch.where(draws["faithful"] < actions.FAITHFUL, index % 8, draws["other"].long())
     assert shown[:64].tolist() == actions.render(index[:64])[2]["silhouette"].tolist()
     share = float((shown == index % 8).double().mean())
     assert abs(100 * share - actions.FRAME_CEILING) < 3 * 100 * math.sqrt(0.22 * 0.78 / 4000)
@@ -87,7 +89,7 @@ def test_the_flow_leads_to_the_same_pixel_of_the_next_frame(action, monkeypatch)
 
 def test_the_flow_of_a_similarity_is_that_of_its_points() -> None:
     # a sprite that turns by a quarter about (2, 0) and doubles: (3, 0) goes to (2, 2); the ground drifts
-    pose = actions._Pose(*(torch.tensor([row], dtype=torch.float64) for row in (
+    pose = actions.Pose(*(torch.tensor([row], dtype=torch.float64) for row in (
         [2.0, 2.0], [0.0, 0.0], [0.3, 0.3 + math.pi / 2], [5.0, 10.0],
     )))  # fmt: skip
     owner = torch.zeros(1, 2, 32, 32, dtype=torch.bool)
@@ -311,14 +313,14 @@ def test_a_track_is_a_clip_and_stays_on_one_side(tmp_path) -> None:
     splits = data.load("gtsrb32_clips", tmp_path)
     assert (len(splits.train), len(splits.test)) == (8, 2)
     for part in (splits.train, splits.test):
-        assert part.clips.shape[1:] == (15, 5, 32, 32)
-        for clip, label in zip(part.clips, part.labels, strict=True):
+        assert part.items.shape[1:] == (15, 5, 32, 32)
+        for clip, label in zip(part.items, part.labels, strict=True):
             assert (clip[:, 0] == 100 * label).all()
             assert len(clip[:, 1].unique()) == 1  # frames of one track
             times = clip[:, 2, 0, 0].tolist()
             short = label == 1 and clip[0, 1, 0, 0] == 40
             assert times == [5 * min(2 * t, 28 if short else 29) for t in range(15)]
-    everyone = torch.cat([splits.train.clips, splits.test.clips])
+    everyone = torch.cat([splits.train.items, splits.test.items])
     assert len({(int(c[0, 0, 0, 0]), int(c[0, 1, 0, 0])) for c in everyone}) == 10
     with pytest.raises(MissingDataError, match=r"gtsrb32.*does not exist"):
         data.load("gtsrb32_clips", tmp_path / "elsewhere")

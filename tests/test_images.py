@@ -23,11 +23,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from contrastbook.made import shapes
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages, limits
-from contrastlab.data.images import shapes, sources, tables
-from contrastlab.data.images.pictures import decode, square
-from contrastlab.data.images.subsets import balanced_subset, hold_out
+from contrastlab.data import image_readers, parquet
+from contrastlab.data.pictures import decode, square
+from contrastlab.data.items import balanced_subset, hold_out
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -188,7 +189,7 @@ def test_silhouettes_have_unit_area_and_centroid_at_zero(name: str) -> None:
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     covered = (0.5 - shapes.silhouette(name, x, y) * 200).clamp(0, 1)  # of each cell, as the renderer has it
     area = covered.sum()
-    assert float(area) / 200**2 == pytest.approx(math.pi, rel=1e-3)  # _FRAMES was measured on a grid
+    assert float(area) / 200**2 == pytest.approx(math.pi, rel=1e-3)  # FRAMES was measured on a grid
     assert (covered * x).sum().abs() / area < 1e-3
     assert (covered * y).sum().abs() / area < 1e-3
     assert (x**2 + y**2)[covered > 0].max().sqrt() < 1.9

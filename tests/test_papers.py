@@ -158,9 +158,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
     from contrastlab import methods
-    from contrastlab.data.clips.sources import VIDEOS
     from contrastlab.data.images.augmentations import AUGMENTATIONS
-    from contrastlab.data.scenes.sources import NAMES as SCENES
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
@@ -169,7 +167,7 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
         first = re.split(r"[-\s^,(]", recipe.label)[0].casefold()
         assert first in plan.label(name).casefold() or name in papers.REFERENCES
         recipe.override(settings.overrides)
-        if dataset not in {*SCENES, *VIDEOS, "clips"}:
+        if data.modality_of(dataset) not in ("scene", "clip"):
             assert settings.augmentation in AUGMENTATIONS
 
 

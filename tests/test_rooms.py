@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
+from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.data.scenes import rooms
 from contrastlab.errors import ArgumentError
 from contrastlab.views.channels import slices
 
@@ -22,8 +21,8 @@ EYE = (np.zeros((1, 3), np.float32), np.eye(3, dtype=np.float32)[None])
 def empty(low=(-2.0, -1.5, -1.0), high=(2.0, 1.0, 5.0)) -> rooms.Rooms:
     """A room around a camera at the origin that looks along z, with nothing in it."""
     corner = [np.array([c], np.float32) for c in (low, high)]
-    return replace(
-        rooms.draw(0, np.array([0])), low=corner[0], high=corner[1], cameras=(EYE, EYE),
+    return rooms.draw(0, np.array([0]))._replace(
+        low=corner[0], high=corner[1], cameras=(EYE, EYE),
         spheres=np.zeros((1, rooms.SLOTS, 4), np.float32), boxes=np.zeros((1, rooms.SLOTS, 7), np.float32),
     )  # fmt: skip
 

@@ -13,12 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
+from contrastbook.made import rooms
 from contrastlab import data
 from contrastlab.data import Splits
 from contrastlab.data.loading import batches
 from contrastlab.data.modalities import modality
-from contrastlab.data.scenes import rooms, sources
-from contrastlab.data.scenes.sets import SceneSet, StreamedScenes
+from contrastlab.data import scene_sets
+from contrastlab.data.scene_sets import SceneSet, StreamedScenes
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, UnknownNameError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels

@@ -28,7 +28,7 @@ from contrastbook.figures import atlas, found, scenes, senses, thumbnails, widge
 from contrastbook.studies import Study
 from contrastlab import __main__, data, doctor, encoders, escape, report, results
 from contrastlab.data import limits
-from contrastlab.data.clips import videos
+from contrastlab.data import videos
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
 from contrastlab.report import Unavailable
 from contrastlab.reproduce import notebook

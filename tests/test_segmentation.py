@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from contrastbook.made import rooms
 from contrastlab import encoders, tasks
 from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.scenes import rooms
 from contrastlab.data.scenes.augment import FLIPS, SceneAugmentation
-from contrastlab.data.scenes.sets import SceneSet
+from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.settings import SegmentationProbe, Settings
 from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmenter, predict, segment

@@ -18,10 +18,11 @@ import pytest
 import torch
 from scipy import stats
 
+from contrastbook.made import TASKS, voices
 from contrastlab import data, methods, papers, tasks
 from contrastlab.data.modalities import modality
-from contrastlab.data.speech import sources, voices
-from contrastlab.data.speech.sets import WaveFiles, WaveSet, fitted, read_wave
+from contrastlab.data import sounds
+from contrastlab.data.sounds import WaveFiles, WaveSet, fitted, read_wave
 from contrastlab.data.speech.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
 from contrastlab.errors import (
     ArgumentError,
@@ -193,7 +194,7 @@ def test_a_random_view_is_the_spectrogram_with_masks_and_noise() -> None:
 def test_statistics_are_those_of_all_values_of_the_chosen_sounds() -> None:
     view, source = views_of(SETTINGS), wave_set(20)
     chosen = torch.tensor([1, 5, 7])
-    values = view.plain(source.waves[chosen]).double()
+    values = view.plain(source.items[chosen]).double()
     made = view.fitted(source, chosen)
     assert made.mean == pytest.approx(float(values.mean()))
     assert made.std == pytest.approx(float(values.std(correction=0)), rel=1e-6)
@@ -270,7 +271,7 @@ def test_a_users_own_sounds(tmp_path) -> None:
     made = data.load(f"waves:{tmp_path}")
     assert (len(made.train), len(made.test), made.train.classes) == (8, 2, ("cat", "dog"))
     assert made.train.rate == 16000
-    assert made.train.waves.shape[1] == 1600
+    assert made.train.items.shape[1] == 1600
     assert papers.plan("ring", "5c").select(f"waves:{tmp_path}")
     (tmp_path / "loose.wav").write_bytes(pcm(np.zeros(100), 16000, 2))  # silence is a sound
     assert not data.load(f"waves:{tmp_path}").labelled
@@ -342,10 +343,9 @@ def test_published_sets_are_read_in_their_layout(tmp_path) -> None:
 
 def test_published_sets_that_are_not_there_say_where_they_were_looked_for(tmp_path) -> None:
     for name in sources.SPEECH:
-        if not name.startswith("voices"):
-            sources._spoken_digits.cache_clear()
-            with pytest.raises(MissingDataError, match=str(tmp_path)):
-                data.load(name, tmp_path)
+        sources._spoken_digits.cache_clear()
+        with pytest.raises(MissingDataError, match=str(tmp_path)):
+            data.load(name, tmp_path)
 
 
 def test_spoken_digits_are_split_by_take_or_by_speaker(tmp_path) -> None:
@@ -371,26 +371,26 @@ def test_spoken_digits_are_split_by_take_or_by_speaker(tmp_path) -> None:
 
 
 def test_the_made_voices_are_the_same_byte_for_byte() -> None:
-    waves_, about = sources._corpus()
+    waves_, about = voices._corpus()
     assert hashlib.sha256(waves_.numpy().astype("<i2").tobytes()).hexdigest()[:16] == "a766a4e47874b046"
     assert len(about) == len(waves_)
-    sources._corpus.cache_clear()
-    assert torch.equal(sources._corpus()[0], waves_)
+    voices._corpus.cache_clear()
+    assert torch.equal(voices._corpus()[0], waves_)
 
 
 def test_all_six_tasks_exist_and_the_sounds_of_a_test_are_never_pre_trained_on() -> None:
     whole = data.load("voices")
-    trained = {bytes(row.numpy().tobytes()) for row in whole.pretrain.waves}
-    for task in sources.TASKS:
+    trained = {bytes(row.numpy().tobytes()) for row in whole.pretrain.items}
+    for task in TASKS:
         made = data.load(f"voices_{task}")
         assert len(made.train.classes) >= 3
         for part in (made.train, made.test):
             assert (part.labels.bincount(minlength=len(part.classes)) > 0).all()
-        assert not trained & {bytes(row.numpy().tobytes()) for row in made.test.waves}
+        assert not trained & {bytes(row.numpy().tobytes()) for row in made.test.items}
 
 
 def test_a_voice_is_its_pitch_and_a_word_its_formants() -> None:
-    low, high = voices.voices()[0], voices.voices()[-1]
+    low, high = voices.VOICES[0], voices.VOICES[-1]
 
     def pitch(voice: voices.Voice) -> float:
         sound = voices.say("papapapa", voice, np.random.default_rng(0)).astype(float)
@@ -451,7 +451,7 @@ def test_transfer_of_speech_is_the_linear_task_on_the_targets_own_statistics() -
     measured = Transfer(probe).score(nets, setting)["transfer"]
     own = replace(setting, augmentation=view.fitted(train, torch.arange(40)))
     assert torch.equal(measured.correct, tasks.Linear(probe).score(nets, own)["linear"].correct)
-    moved = replace(splits, test=replace(splits.test, waves=splits.test.waves // 2))
+    moved = replace(splits, test=replace(splits.test, items=splits.test.items // 2))
     shown = Transfer(probe).adapt(nets, replace(setting, data=moved)).augmentation
     assert (shown.mean, shown.std) == (own.augmentation.mean, own.augmentation.std)
     text = data.load("grammar_pairs")

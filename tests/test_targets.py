@@ -21,7 +21,8 @@ from scipy.io import savemat
 
 from contrastlab import data
 from contrastlab.data import StreamedImages
-from contrastlab.data.images.transfer import TARGETS, hold_out_tracks, scale_box
+from contrastlab.data.image_readers import scale_box
+from contrastlab.data.items import hold_out_groups
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 
@@ -343,7 +344,7 @@ MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if name != "shapes_recoloured"])
+@pytest.mark.parametrize("name", TARGETS)
 def test_a_set_that_is_not_there_says_where_it_was_looked_for_and_is_not_fetched(name, tmp_path) -> None:
     with pytest.raises(MissingDataError, match="CONTRASTLAB_DATA") as caught:
         data.load(name, tmp_path)

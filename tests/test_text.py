@@ -22,11 +22,12 @@ from scipy.stats import spearmanr
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root
 from contrastlab.data.modalities import modality
-from contrastlab.data.text import grammar, minilm, sources, tokens
-from contrastlab.data.text.sets import PairSet, Sentences, SentenceSet, Texts
+from contrastlab.data.text import minilm, tokens
+from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
 from contrastlab.data.text.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
@@ -67,7 +68,7 @@ def networks(seed: int = 0, **changes) -> nn.ModuleList:
 
 
 def sentences(count: int) -> SentenceSet:
-    lines = [s.text for s in grammar.sentences(count, seed=3)]
+    lines = grammar.sentences(count, seed=3)
     return SentenceSet.of("made", lines)
 
 
@@ -104,7 +105,7 @@ def test_spearman_of_what_orders_nothing_is_zero_and_its_ends_are_exact() -> Non
 
 
 def test_the_grammar_is_the_same_byte_for_byte() -> None:
-    lines = "\n".join(s.text for s in grammar.sentences(500, seed=7))
+    lines = "\n".join(grammar.sentences(500, seed=7))
     scored = repr(grammar.pairs(200, seed=8))
     digests = [hashlib.sha256(t.encode()).hexdigest()[:16] for t in (lines, scored)]
     assert digests == ["826448f1c3b8d83f", "64faaa53ad710113"]
@@ -125,9 +126,9 @@ def test_scores_of_the_grammar_are_the_weighted_share_of_equal_slots() -> None:
     assert min(scores) == 0
     assert max(scores) == 5
     # one meaning has many wordings, and a wording names its meaning
-    said = {grammar.say((0, 0, 0, 0, 0), rng).text for _ in range(60)}
+    said = {grammar.say((0, 0, 0, 0, 0), rng) for _ in range(60)}
     assert len(said) > 20
-    assert grammar.say((0, 1, 0, 0, 0), rng).text not in said
+    assert grammar.say((0, 1, 0, 0, 0), rng) not in said
 
 
 @pytest.mark.parametrize("call", [grammar.sentences, grammar.pairs])
@@ -148,12 +149,12 @@ def written(folder: Path, content: bytes) -> str:
 def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> None:
     name = written(tmp_path, "\ufeffOne.\n\n  Two, ünd more.  \r\n \nThree.".encode())
     made = data.load(name)
-    assert list(made.pretrain.texts) == ["One.", "Two, ünd more.", "Three."]
+    assert list(made.pretrain.items) == ["One.", "Two, ünd more.", "Three."]
     assert made.note == "mine.txt: 3 lines that are not blank"
     assert not made.labelled
     with pytest.raises(NotApplicableError, match="sentences alone"):
         _ = made.test
-    assert list(data.load(name, n_train=2, seed=1).pretrain.texts) != list(made.pretrain.texts)
+    assert list(data.load(name, n_train=2, seed=1).pretrain.items) != list(made.pretrain.items)
     assert papers.plan("fmicl", 9).select(name)  # and a table takes them
 
 
@@ -242,7 +243,7 @@ def test_wikisplit_gives_each_sentence_once(tmp_path) -> None:
     folder = tmp_path / "wikisplit"
     folder.mkdir()
     (folder / "tune.tsv").write_text("A and b .\tA . <::::> B .\nC .\tA . <::::> D .\n")
-    assert list(data.load("wikisplit", tmp_path).pretrain.texts) == ["A and b .", "A .", "B .", "C .", "D ."]
+    assert list(data.load("wikisplit", tmp_path).pretrain.items) == ["A and b .", "A .", "B .", "C .", "D ."]
     (folder / "tune.tsv").write_text("no tab\n")
     with pytest.raises(CorruptFileError, match="without a tab"):
         data.load("wikisplit", tmp_path)
@@ -338,7 +339,7 @@ def test_an_embedding_does_not_depend_on_the_rest_of_the_batch(pooling) -> None:
 def test_dropout_views_differ_and_are_equal_without_dropout(rate) -> None:
     nets = networks(text={**SMALL, "dropout": rate}).train()
     view = modality(sentences(1)).augmentation(settings())
-    made = Dropout(2).make(sentences(6).texts, view)
+    made = Dropout(2).make(sentences(6).items, view)
     assert len(made) == 2
     assert torch.equal(made[0], made[1])
     torch.manual_seed(1)
@@ -458,7 +459,7 @@ def test_a_trained_encoder_of_sentences_comes_back_as_it_was(tmp_path) -> None:
     (kind,) = (modality(sentences(1)),)
     encoders.save(nets, tmp_path, ("view",), kind.build(settings()))
     (again,) = encoders.load(tmp_path)
-    numbers = kind.augmentation(settings()).plain(sentences(5).texts)
+    numbers = kind.augmentation(settings()).plain(sentences(5).items)
     with torch.no_grad():
         assert torch.equal(nets[0](numbers), again(numbers))
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from contrastlab import data, encoders, files, keys, methods, papers, reproduce, tasks
 from contrastlab.data.clips.augment import clip_augmentation
-from contrastlab.data.clips.sets import ClipSet, ClipSplits
+from contrastlab.data.videos import ClipSet
+from contrastlab.data.items import Splits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import Shared, build
 from contrastlab.encoders.caffenet import CaffeNet
@@ -322,7 +323,7 @@ def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch)
     measured = tasks.Action(HOW).score(nets, setting(parts))["action"]
     network, scores = fitted[0]
     seen, right = clip_augmentation(SETTINGS), []
-    for clip, label, ours in zip(parts.test.clips, parts.test.labels, scores, strict=True):
+    for clip, label, ours in zip(parts.test.items, parts.test.labels, scores, strict=True):
         total = torch.zeros(3)
         for t in (1, 4, 7, 10):  # the middles of four equal parts of twelve frames
             frame = clip[t, :3].float() / 255 - torch.tensor(seen.image.mean)[:, None, None]
@@ -355,9 +356,9 @@ def test_ten_crops_are_four_corners_and_the_middle_mirrored_too() -> None:
 def test_a_fine_tuning_learns_from_labels_and_a_mean_is_over_splits() -> None:
     parts = splits(2)
     for part in (parts.train, parts.test, *parts.further[0]):
-        part.clips[:, :, :3] //= 4  # dark, and one colour an action
+        part.items[:, :, :3] //= 4  # dark, and one colour an action
         for label in range(3):
-            part.clips[part.labels == label, :, label] += 120
+            part.items[part.labels == label, :, label] += 120
     spoilt = parts.further[0][1]
     wrong = replace(spoilt, labels=(spoilt.labels + 1) % 3)
     parts = replace(parts, further=((parts.further[0][0], wrong),))
@@ -383,8 +384,8 @@ def test_few_labels_come_from_the_training_part_and_each_seed_has_its_own() -> N
     ]
     assert [len(part) for part in chosen] == [6, 6, 6]
     assert chosen[0].labels.bincount().tolist() == [2, 2, 2]
-    assert torch.equal(chosen[0].clips, chosen[1].clips)
-    assert not torch.equal(chosen[0].clips, chosen[2].clips)
+    assert torch.equal(chosen[0].items, chosen[1].items)
+    assert not torch.equal(chosen[0].items, chosen[2].items)
 
 
 def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:

@@ -15,7 +15,7 @@ from contrastbook.studies import reading
 from contrastlab import data
 from contrastlab.data.modalities import modality
 from contrastlab.data.speech.spectrograms import views_of
-from contrastlab.data.text.sets import Texts
+from contrastlab.data.sentences import Texts
 from contrastlab.errors import ArgumentError
 from contrastlab.settings import Settings
 from contrastlab.views import Dropout

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from contrastlab import data, keys, methods, tasks
 from contrastlab.data.modalities import modality
-from contrastlab.data.text.sets import Texts
+from contrastlab.data.sentences import Texts
 from contrastlab.pretrain import pretrain
 from contrastlab.seeds import fixed
 from contrastlab.settings import Settings

@@ -1,46 +1,36 @@
-"""A name becomes labelled items: generated, bundled, published, or the user's own.
+"""A name becomes labelled items: bundled, published, the user's own, or of a package that registers them.
 
->>> splits = load("shapes", n_train=100, n_test=20)
->>> splits.train.images.shape
-torch.Size([100, 3, 32, 32])
+>>> splits = load("digits")
+>>> splits.train.items.shape
+torch.Size([1438, 1, 8, 8])
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import tomllib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-import torch
-
-from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
-from contrastlab.data.clips import actions
-from contrastlab.data.clips.sets import ClipSet, ClipSplits
-from contrastlab.data.clips.sources import VIDEOS, load_videos
-from contrastlab.data.images import shapes
-from contrastlab.data.images.div2k import load_div2k
-from contrastlab.data.images.sets import ImageSet, Splits, StreamedImages
-from contrastlab.data.images.sources import (
-    PUBLISHED,
-    load_digits,
-    load_folder,
-    load_imagenet,
-    load_published,
-    load_tinyimagenet,
-)
-from contrastlab.data.images.tables import load_parquet
-from contrastlab.data.images.transfer import TARGETS, load_target
+from contrastlab.data.image_readers import PUBLISHED, load_digits, load_folder, load_published
+from contrastlab.data.items import Splits
 from contrastlab.data.limits import cache_folder, own_path
-from contrastlab.data.scenes.sources import NAMES as SCENES
-from contrastlab.data.scenes.sources import load_scenes
-from contrastlab.data.speech.sources import SPEECH, load_waves
-from contrastlab.data.text.sources import TEXTS, load_sentences
+from contrastlab.data.parquet import load_parquet
+from contrastlab.data.pictures import ImageSet, StreamedImages
+from contrastlab.data.sentences import load_sentences
+from contrastlab.data.sounds import load_waves
 from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
 
 __all__ = [
@@ -57,12 +47,10 @@ __all__ = [
     "names",
 ]
 
-_GENERATED = {"shapes": shapes.RANGES, "plain_shapes": shapes.PLAIN}
-
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a source; the arguments of :func:`load`, checked, with its folder resolved."""
+    """The arguments of :func:`load`, checked, with the data root resolved."""
 
     name: str
     root: Path
@@ -73,13 +61,12 @@ class Request:
 
     @property
     def path(self) -> str:
-        """What stands behind the colon of a user's own data."""
+        """The part behind the colon of a user's own data."""
         return self.name.partition(":")[2]
 
     def limit(self, splits: Splits) -> Splits:
-        """A whole data set, cut to the sizes asked for."""
-        cut = splits.limited if isinstance(splits, AnnotatedSplits) else partial(_limit, splits)
-        return cut(self.n_train, self.n_test, self.seed)
+        """A whole data set, cut to the sizes of the request."""
+        return splits.limited(self.n_train, self.n_test, self.seed)
 
 
 @dataclass(frozen=True)
@@ -88,56 +75,77 @@ class Source:
 
     Args:
         modality: see :mod:`contrastlab.data.modalities`.
-        read: makes the splits, cut to the sizes asked for.
+        read: makes the splits, cut to the sizes of the request.
+        get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
     """
 
     modality: str
     read: Callable[[Request], Splits]
+    get: str = ""
 
 
-def _whole(modality: str, read: Callable[[Request], Splits]) -> Source:
-    return Source(modality, lambda asked: asked.limit(read(asked)))
+def _whole(modality: str, read: Callable[[Request], Splits], get: str = "") -> Source:
+    return Source(modality, lambda request: request.limit(read(request)), get)
 
 
-_PICTURES = {
-    "digits": lambda asked: load_digits(),
-    **dict.fromkeys(PUBLISHED, lambda asked: load_published(asked.name, asked.root, asked.download)),
-    **dict.fromkeys(TARGETS, lambda asked: load_target(asked.name, asked.root)),
-    "tinyimagenet": lambda asked: load_tinyimagenet(asked.root),
-    "div2k": lambda asked: load_div2k(asked.root),
-    **dict.fromkeys(("imagenet", "imagenet100"), lambda asked: load_imagenet(asked.name, asked.root)),
-    **dict.fromkeys(ANNOTATED, lambda asked: load_annotated(asked.name, asked.root)),
-}
+_ROWS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
+)
+
+
+@lru_cache(maxsize=32)
+def _read_row(name: str, root: Path) -> Splits:
+    row = dict(_ROWS[name])
+    folder, get = row.pop("folder"), row.pop("get")
+    for needed in row.pop("needs", [folder]):
+        if not (root / needed).exists():
+            raise FileNotFoundError(2, get, str(root / needed))
+    module, _, reader = row.pop("read").rpartition(".")
+    del row["modality"]
+    splits: Splits = getattr(import_module(f"contrastlab.data.{module}"), reader)(name, root / folder, **row)
+    return splits
+
+
+def _row(request: Request) -> Splits:
+    return _read_row(request.name, request.root)
+
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
-    **dict.fromkeys(_GENERATED, Source("image", lambda asked: _load_shapes(asked))),
-    **{name: _whole("image", read) for name, read in _PICTURES.items()},
-    "clips": Source("clip", lambda asked: _load_clips(asked)),
-    **dict.fromkeys(VIDEOS, _whole("clip", lambda asked: load_videos(asked.name, asked.root))),
-    **dict.fromkeys(SCENES, Source("scene", lambda a: load_scenes(a.name, a.root, a.n_train, a.n_test, a.seed))),
-    **dict.fromkeys(TEXTS, _whole("sentence", lambda asked: TEXTS[asked.name](asked.root))),
-    **dict.fromkeys(SPEECH, _whole("waveform", lambda asked: SPEECH[asked.name](asked.root))),
+    "digits": _whole("image", lambda request: load_digits()),
+    **dict.fromkeys(PUBLISHED, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
+    **dict.fromkeys(ANNOTATED, _whole("image", lambda request: load_annotated(request.name, request.root))),
+    **{name: _whole(row["modality"], _row, row["get"]) for name, row in _ROWS.items()},
 })  # fmt: skip
-"""Name of a data set to its source."""
+"""Name of a data set to its source, of the package's own; see :func:`names`."""
 
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": _whole("image", lambda asked: load_folder(asked.name, asked.path)),
-    "parquet": _whole("image", lambda asked: load_parquet(asked.name, asked.path)),
-    "annotated": _whole("image", lambda asked: load_own(asked.name, own_path(asked.name, asked.path))),
-    "sentences": _whole("sentence", lambda asked: load_sentences(asked.name, asked.path)),
-    "waves": _whole("waveform", lambda asked: load_waves(asked.name, asked.path)),
+    "folder": _whole("image", lambda request: load_folder(request.name, request.path)),
+    "parquet": _whole("image", lambda request: load_parquet(request.name, request.path)),
+    "annotated": _whole("image", lambda request: load_own(request.name, own_path(request.name, request.path))),
+    "sentences": _whole("sentence", lambda request: load_sentences(request.name, request.path)),
+    "waves": _whole("waveform", lambda request: load_waves(request.name, request.path)),
 })  # fmt: skip
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top."""
-    return tuple(sorted(SOURCES))
+    """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top.
+
+    They are those of :data:`SOURCES`, and of the mappings like it that installed packages register in the entry point
+    group ``contrastlab.data``.
+    """
+    return tuple(sorted(_sources()))
+
+
+@cache
+def _sources() -> Mapping[str, Source]:
+    added = [entry.load() for entry in entry_points(group="contrastlab.data")]
+    return {name: source for sources in (*added, SOURCES) for name, source in sources.items()}
 
 
 def _source(name: str) -> Source | None:
     kind, _, location = name.partition(":")
-    return OWN.get(kind) if location else SOURCES.get(name)
+    return OWN.get(kind) if location else _sources().get(name)
 
 
 def modality_of(name: str) -> str:
@@ -163,50 +171,43 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name.
 
-    - ``shapes``: generated, 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given
-    - ``plain_shapes``: the same, larger and all in warm colours on cold ones, see ``shapes.PLAIN``
     - ``digits``: bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
     - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
     - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
-    - ``tinyimagenet``: 3×64×64, 200 synsets, from ``tiny-imagenet-200``; ``test`` is its validation part
-    - ``div2k``: large pictures without labels, streamed, from ``DIV2K/DIV2K_train_HR``
-    - ``imagenet``: ILSVRC 2012 image folders, streamed; ``test`` is its validation part
-    - ``imagenet100``: the 100 synsets of CMC's Table 6 from the same folders
+    - ``tinyimagenet``: 3×64×64, 200 synsets; ``imagenet``: ILSVRC 2012 image folders, streamed; ``imagenet100``: the
+      100 synsets of CMC's Table 6 from the same folders; ``test`` is the validation part of each
+    - ``div2k``: large pictures without labels, streamed
     - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
     - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
     - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
-    - ``shapes_recoloured``: generated, 3×24×24: ``shapes`` in complementary colours, magnified
-    - ``clips``: generated, 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
     - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
     - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
-    - ``rooms``: generated scenes with depth, normals and classes of pixels, see :mod:`contrastlab.data.scenes.rooms`;
-      ``rooms_validation`` scores on others, to choose settings by
     - ``camvid``: street frames with classes of pixels
     - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
-    - ``wikipedia``, ``wikisplit``, ``grammar``: sentences; ``sts``, ``grammar_pairs``: scored pairs of sentences
-    - ``librispeech``, ``fsdd``, ``voices`` and more: speech, see :mod:`contrastlab.data.speech.sources`
-    - ``waves:<folder>``: sound files, see :func:`contrastlab.data.speech.sources.load_waves`
-    - ``sentences:<file>``: a sentence a line, see :func:`contrastlab.data.text.sources.load_sentences`
-    - ``folder:<path>``: image files, see :func:`contrastlab.data.images.sources.load_folder`
-    - ``parquet:<path>``: Hugging Face parquet, see :func:`contrastlab.data.images.tables.load_parquet`
+    - ``wikipedia``, ``wikisplit``: sentences; ``sts``: scored pairs of sentences
+    - ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more: speech
     - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd`` and
-      ``bccd_val``, ``lsp``, ``coco200_persons``, ``coco200_things``; generated are ``silhouettes`` (also
-      ``_keypoints``, ``_lvis``, ``_1200``)
-    - ``annotated:<path>``: COCO's, LVIS's or VOC's form, see :func:`contrastlab.data.annotated_sources.load_own`
+      ``bccd_val``, ``lsp``, ``coco200_persons``, ``coco200_things``
+    - a user's own: ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
+      ``parquet:<path>`` (:func:`contrastlab.data.parquet.load_parquet`), ``waves:<folder>`` of sound files
+      (:func:`contrastlab.data.sounds.load_waves`), ``sentences:<file>`` with a sentence a line,
+      ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated_sources.load_own`)
+    - generated sets, of any size: see :mod:`contrastbook.made`
 
-    Published sets are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie
-    there, else from torchvision's layout under ``<root>``. Decoded parquet is kept in memory between calls.
+    ``published.toml`` beside this module has where each published set lies below the data root. ``cifar10`` and its
+    like are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else
+    from torchvision's layout under ``<root>``. Published sets are kept in memory between calls.
 
     Args:
         name: see the list.
         root: folder of the published sets, see :func:`data_root`.
         download: whether torchvision may fetch one of the sets of 28 to 96 pixels into ``root``, if it is not there.
-        n_train: images in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.
-        n_test: images in ``test``; None is all.
+        n_train: items in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.
+        n_test: items in ``test``; None is all.
         seed: of the random subset, and of the generated sets. It does not change a held-out split.
 
     Returns:
-        The three splits. ``pretrain`` and ``train`` are one object unless some images are unlabelled.
+        The splits. ``pretrain`` and ``train`` are one object unless some items are unlabelled.
 
     Raises:
         UnknownNameError: no data set has that name; near matches are listed.
@@ -226,26 +227,39 @@ def load(
     source = _source(name)
     if source is None:
         raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
-    with _named(name):
-        return source.read(Request(name, data_root(root), download, n_train, n_test, seed))
+    request = Request(name, data_root(root), download, n_train, n_test, seed)
+    with _errors_named(request, source.get):
+        return source.read(request)
+
+
+# what readers raise on damaged files of published layouts
+_UNREADABLE = (
+    OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    """What a reader raises on damaged files, as an error that names the data set."""
+def _errors_named(request: Request, get: str) -> Iterator[None]:
+    """What a reader raises on missing or damaged files, as an error that names the data set."""
+    how = f" {get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if get else ""
+    how = how.replace("<root>", str(request.root))
     try:
         yield
-    except ContrastLabError:
+    except ContrastLabError as error:
+        if how and isinstance(error, MissingDataError):
+            raise MissingDataError(f"{error}{how}") from error
         raise
     except FileNotFoundError as error:
-        raise MissingDataError(f"{name}: {error.filename} does not exist") from error
+        raise MissingDataError(f"{request.name}: {error.filename} does not exist.{how}") from error
     except PermissionError as error:
-        raise unreadable(f"{name}: {error.filename or 'a file'}", error) from error
-    except (OSError, EOFError, ValueError, LookupError, csv.Error) as error:
-        raise CorruptFileError(f"{name}: its files cannot be read: {_told(error)}") from error
+        raise unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
+    except _UNREADABLE as error:
+        if not get and isinstance(error, (TypeError, RuntimeError)):
+            raise  # a fault of a generator is no damaged file
+        raise CorruptFileError(f"{request.name}: its files cannot be read: {_describe(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """The kind of an error and what it says: ``repr`` of an OSError leaves out the path."""
     return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
 
@@ -256,57 +270,3 @@ def _writable(name: str) -> bool:
     except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
         return False
     return True
-
-
-def _limit(splits: Splits, n_train: int | None, n_test: int | None, seed: int) -> Splits:
-    if n_train is not None and n_train > len(splits.pretrain):
-        raise reject("n_train", n_train, f"at most the {len(splits.pretrain)} training images of {splits.name}")
-    if n_train is not None and isinstance(splits, ClipSplits):
-        splits = replace(splits, further=())  # a subset of the first official split is none of the others
-    if n_train is not None:
-        pretrain = splits.pretrain.take(n_train, seed)
-        if not splits.labelled:
-            return type(splits)(splits.name, pretrain, note=splits.note)  # type: ignore[call-arg]
-        shared = splits.train is splits.pretrain
-        train = pretrain if shared else splits.train.take(min(n_train, len(splits.train)), seed)
-        splits = replace(splits, pretrain=pretrain, train=train)
-    if n_test is not None:
-        if n_test > len(splits.test):
-            raise reject("n_test", n_test, f"at most the {len(splits.test)} test images of {splits.name}")
-        splits = replace(splits, test=splits.test.take(n_test, seed))
-    return splits
-
-
-def _check_counts(n_train: int, n_test: int) -> None:
-    for argument, value, most in (
-        ("n_train", n_train, shapes.TEST_OFFSET),
-        ("n_test", n_test, 2**32 - shapes.TEST_OFFSET),
-    ):
-        if value > most:
-            raise reject(argument, value, f"at most {most}: the generator counts no further")
-
-
-def _load_shapes(asked: Request) -> Splits:
-    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 10_000, asked.n_test or 2_000
-    _check_counts(n_train, n_test)
-    train, test = _shapes(name, "train", 0, n_train, seed), _shapes(name, "test", shapes.TEST_OFFSET, n_test, seed)
-    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
-
-
-@lru_cache(maxsize=4)
-def _shapes(name: str, part: str, start: int, count: int, seed: int) -> ImageSet:
-    images, labels, factors = shapes.render(torch.arange(start, start + count), seed, _GENERATED[name])
-    return ImageSet(f"{name}/{part}", images, labels, shapes.CLASSES, factors)
-
-
-def _load_clips(asked: Request) -> ClipSplits:
-    name, seed, n_train, n_test = asked.name, asked.seed, asked.n_train or 1_000, asked.n_test or 400
-    _check_counts(n_train, n_test)
-    train, test = _clips(name, "train", 0, n_train, seed), _clips(name, "test", shapes.TEST_OFFSET, n_test, seed)
-    return ClipSplits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
-
-
-@lru_cache(maxsize=4)
-def _clips(name: str, part: str, start: int, count: int, seed: int) -> ClipSet:
-    clips, labels, factors = actions.render(torch.arange(start, start + count), seed)
-    return ClipSet(f"{name}/{part}", clips, labels, actions.ACTIONS, actions.BOUND, factors)

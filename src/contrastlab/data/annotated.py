@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import coco, limits
-from contrastlab.data.images.pictures import chw, decode
-from contrastlab.data.images.sets import Splits
+from contrastlab.data.items import Splits
+from contrastlab.data.pictures import chw, decode
 from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject
 
 

@@ -1,4 +1,4 @@
-"""Sets of annotated pictures: published, copied, generated, or a user's own; each has a layout of its own."""
+"""Sets of annotated pictures: published, copied, or a user's own; each has a layout of its own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from contrastlab.data import coco, silhouettes, voc
+from contrastlab.data import coco, voc
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.data.images.pictures import decode
+from contrastlab.data.pictures import decode
 from contrastlab.errors import CorruptFileError, MissingDataError, unknown
 
 
@@ -150,15 +150,6 @@ def _lsp(name: str, root: Path) -> AnnotatedSplits:
     return AnnotatedSplits(name, parts[0], parts[1], note)
 
 
-def _silhouettes(name: str, root: Path) -> AnnotatedSplits:
-    made = silhouettes.make(silhouettes.TWINS[name])
-    parts = [
-        AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
-        for part, (pictures, annotations) in made.items()
-    ]
-    return AnnotatedSplits(name, parts[0], parts[1], "generated silhouettes, painted one over the other")
-
-
 def load_own(name: str, folder: Path) -> AnnotatedSplits:
     """A user's own folder, in COCO's, LVIS's or VOC's form, told by what lies there.
 
@@ -210,7 +201,6 @@ ANNOTATED: Mapping[str, Callable[[str, Path], AnnotatedSplits]] = MappingProxyTy
         "coco200_persons": _PERSONS,
         "coco200_things": _THINGS,
         "lsp": _lsp,
-        **dict.fromkeys(silhouettes.TWINS, _silhouettes),
     }
 )
 """Name to reader of a set of annotated pictures under the data root."""

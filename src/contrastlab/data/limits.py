@@ -1,4 +1,4 @@
-"""How much one file may ask for once it is decoded, and that a list names files of its own folder only.
+"""How much one file may ask for once it is decoded, which files a folder has, and where files may lie.
 
 A small file can ask for any amount of memory, so its size is read from its header and refused before it is decoded.
 The limits are far above the largest item of any published set.
@@ -10,8 +10,9 @@ import gzip
 import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NoReturn
 
 from contrastlab.errors import TooLargeError, reject
 
@@ -37,11 +38,7 @@ _OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name ==
 
 
 def check_pixels(width: int, height: int, where: object) -> None:
-    """Refuse a picture, or a frame of a video, of more than :data:`MAX_PIXELS`.
-
-    Raises:
-        TooLargeError: naming the file and its size.
-    """
+    """Refuse a picture, or a frame of a video, of more than :data:`MAX_PIXELS`, by a ``TooLargeError``."""
     if width * height > MAX_PIXELS:
         raise TooLargeError(
             f"{where} has {width}x{height} pixels: accepted are at most {MAX_PIXELS}, as 8192x8192 has; make it smaller"
@@ -49,31 +46,19 @@ def check_pixels(width: int, height: int, where: object) -> None:
 
 
 def check_count(count: int, most: int, what: str, where: object) -> None:
-    """Refuse more than ``most`` of ``what`` (samples, frames, bytes) in a file.
-
-    Raises:
-        TooLargeError: naming the file and the count.
-    """
+    """Refuse more than ``most`` of ``what`` (samples, frames, bytes) in a file, by a ``TooLargeError``."""
     if count > most:
         raise TooLargeError(f"{where} has {count} {what}: accepted are at most {most}; cut it into several files")
 
 
 def unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A file of a zip archive, of at most :data:`MAX_BYTES`.
-
-    Raises:
-        TooLargeError: it would be larger.
-    """
+    """A file of a zip archive, of at most :data:`MAX_BYTES`; a larger one is refused by a ``TooLargeError``."""
     check_count(archive.getinfo(name).file_size, MAX_BYTES, "bytes", f"{name} in {archive.filename}")
     return archive.read(name)
 
 
 def gunzipped(path: Path) -> bytes:
-    """The content of a gzip file, of at most :data:`MAX_BYTES`.
-
-    Raises:
-        TooLargeError: it is larger; no more than the limit was unpacked.
-    """
+    """The content of a gzip file; no more than :data:`MAX_BYTES` is unpacked, more is a ``TooLargeError``."""
     with gzip.open(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -82,11 +67,7 @@ def gunzipped(path: Path) -> bytes:
 
 
 def check_inside(argument: str, paths: Iterable[str]) -> None:
-    """Refuse a path that leads out of the folder it is relative to, or cannot be written down.
-
-    Raises:
-        ArgumentError: naming the argument and the path.
-    """
+    """Refuse a path that leads out of the folder it is relative to, or that is no UTF-8."""
     for path in paths:
         if _OUTSIDE.search(path):
             raise reject(argument, path, "a path inside the folder of the data, without a root or '..'")
@@ -96,12 +77,32 @@ def check_inside(argument: str, paths: Iterable[str]) -> None:
             raise reject(argument, path, "a file name in UTF-8; rename the file") from None
 
 
-def own_path(argument: str, path: str | Path) -> Path:
-    """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere.
+def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """Files anywhere below a folder, links followed, whose ending in lower case is one of ``suffixes``; sorted.
 
-    Raises:
-        ArgumentError: nobody has that home folder, or it holds a zero byte.
+    Names that begin with a dot are left out, and a folder that a link leads back to. A folder that may not be listed
+    is an ``OSError``: all files of a folder are read, never those that happen to be readable.
     """
+    paths: list[Path] = []
+    seen = set()
+    for parent, subfolders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        place = os.path.realpath(parent)
+        if place in seen:
+            subfolders.clear()
+            continue
+        seen.add(place)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        chosen = (n for n in names if os.path.splitext(n)[1].lower() in suffixes and not n.startswith("."))
+        paths += [Path(parent, name) for name in sorted(chosen)]
+    return paths
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error  # os.walk would leave out a folder that it cannot list
+
+
+def own_path(argument: str, path: str | Path) -> Path:
+    """A path that the user gives, ``~`` taken for a home folder; it may lead anywhere."""
     if "\0" in str(path):
         raise reject(argument, str(path), "a path without a zero byte")
     try:
@@ -111,9 +112,5 @@ def own_path(argument: str, path: str | Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """``contrastlab`` in the user's cache folder: ``XDG_CACHE_HOME``, by default ``~/.cache``.
-
-    Raises:
-        ArgumentError: see :func:`own_path`.
-    """
+    """``contrastlab`` in the user's cache folder: ``XDG_CACHE_HOME``, by default ``~/.cache``."""
     return own_path("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contrastlab"

@@ -79,7 +79,7 @@ class Videos(Source, Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """Some successive frames; see :meth:`contrastlab.data.clips.videos.VideoFiles.window`."""
+        """Some successive frames; see :meth:`contrastlab.data.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)

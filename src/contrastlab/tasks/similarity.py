@@ -125,7 +125,7 @@ class Similarity(Described):
     def cosines(self, encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np.float64]:
         """``[N]`` cosines of the features of the two sentences of each pair."""
         both = pairs.sentences()
-        order = torch.tensor(sorted(range(len(both)), key=lambda k: len(both.texts[k])))
+        order = torch.tensor(sorted(range(len(both)), key=lambda k: len(both.items[k])))
         rows, _ = encode(
             encoders, setting.views, setting.augmentation, both, kind="pooled", batch_size=128, device=setting.device,
             indices=order,

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from contrastlab.data.clips.flow import restore
-from contrastlab.data.clips.sets import PLANES
 from contrastlab.data.images import augment
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.data.images.geometry import crop_resize, resize_center
 from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.data.videos import PLANES
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
 

@@ -1,1 +1,1 @@
-"""Scenes: pictures with further registered channels. Generated rooms, NYU-Depth-V2, CamVid."""
+"""Scenes: pictures with further registered channels. NYU-Depth-V2, CamVid."""

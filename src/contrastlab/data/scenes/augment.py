@@ -43,7 +43,7 @@ class SceneAugmentation:
         """One random patch of each scene.
 
         Args:
-            batch: packed scenes ``[B, C, H, W]``, see :class:`contrastlab.data.scenes.sets.SceneSet`.
+            batch: packed scenes ``[B, C, H, W]``, see :class:`contrastlab.data.scene_sets.SceneSet`.
             rng: source of the draws, on the batch's device.
             view: not used: every view is drawn anew.
 

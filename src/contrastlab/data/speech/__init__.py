@@ -1,1 +1,1 @@
-"""Speech: waveforms in memory or in files, log-mel spectrograms and their views, what names load, made voices."""
+"""Speech: waveforms in memory or in files, log-mel spectrograms and their views, what names load."""

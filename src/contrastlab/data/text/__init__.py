@@ -1,1 +1,1 @@
-"""Sentences and scored pairs of them: sets, token numbers, what names load, a generated grammar."""
+"""Sentences and scored pairs of them: sets, token numbers, what names load."""

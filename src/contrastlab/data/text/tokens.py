@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab.data.limits import own_path
-from contrastlab.data.text.sets import Texts
+from contrastlab.data.sentences import Texts
 from contrastlab.encoders import sentences as networks
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 from contrastlab.settings import Settings, Text

@@ -11,30 +11,34 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from contrastbook.made import shapes
 from contrastlab import files
-from contrastlab.data import coco
-from contrastlab.data.images import shapes
+from contrastlab.data import Request, coco
+from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.errors import reject
 from contrastlab.seeds import generator
 
 SIDE = 96
-"""Height and width of a picture in pixels, unless said otherwise."""
+"""Height and width of a picture in pixels."""
 
 _RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side
 _APART = 0.75  # centres are at least so many sums of two radii apart: silhouettes overlap, none is hidden
 _VISIBLE = 12  # pixels of a silhouette that must be seen for it to be annotated
 _INSET = 0.12  # how far inside the silhouette a corner is looked for, in its radii
-_TEXTURES = ("plain", "stripes", "checks", "dots")
 _UNANNOTATED = 0.2  # chance that an image's objects of a class are known not to be all annotated
+
+LVIS_CLASSES = tuple((kind, t) for t in ("plain", "stripes", "checks", "dots") for kind in shapes.CLASSES)
+"""The 40 classes (silhouette, texture) of ``silhouettes_lvis``, from the most to the least frequent."""
 
 ELL = coco.KeypointKind(
     ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "right_heel"),
@@ -43,29 +47,20 @@ ELL = coco.KeypointKind(
 )
 """The six corners of ``ell``: a mirrored one has its two arms exchanged."""
 
-# In the units of shapes.silhouette's own frame before its scale: corner, inner corner, tips, heels of the two arms.
+# in the units of shapes.silhouette's own frame before its scale, and the way to the silhouette's inside
 _ELL_CORNERS = ((-1.0, 1.0), (-0.3, 0.3), (-1.0, -1.0), (1.0, 1.0), (-0.3, -1.0), (1.0, 0.3))
+_ELL_INSIDE = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), (-1.0, 1.0))
 
 
-@dataclass(frozen=True)
-class Scene:
-    """One picture and its truth.
+class Scene(NamedTuple):
+    """One picture and its truth."""
 
-    Attributes:
-        pixels: uint8 ``[3, side, side]``.
-        owner: int64 ``[side, side]``, which object owns a pixel, −1 for the ground.
-        kinds: name of the silhouette of each object.
-        textures: of each object.
-        corners: ``[6, 3]`` x, y and visibility (2 seen, 1 hidden, 0 outside) of each ``ell``, else ``None``.
-        places: x and y of each centroid, radius of the disc of equal area, and turn in radians.
-    """
-
-    pixels: Tensor
-    owner: Tensor
-    kinds: tuple[str, ...]
-    textures: tuple[str, ...]
-    corners: tuple[Tensor | None, ...]
-    places: tuple[tuple[float, float, float, float], ...]
+    pixels: Tensor  # uint8 [3, side, side]
+    owner: Tensor  # int64 [side, side], which object owns a pixel, −1 for the ground
+    kinds: tuple[str, ...]  # name of the silhouette of each object
+    textures: tuple[str, ...]  # of each object
+    corners: tuple[Tensor | None, ...]  # [6, 3] x, y and visibility (2 seen, 1 hidden, 0 outside) of each ``ell``
+    places: tuple[tuple[float, float, float, float], ...]  # centroid, radius of the disc of equal area, turn in radians
 
 
 def _uniform(low: float, high: float, rng: torch.Generator) -> float:
@@ -84,15 +79,26 @@ def _texture(kind: str, u: Tensor, v: Tensor) -> Tensor:
     return torch.where(bright, 1.0, 0.55).to(u.dtype)
 
 
+def _draw_class(rng: torch.Generator, zipf: bool) -> tuple[str, str]:
+    if not zipf:
+        return shapes.CLASSES[int(torch.randint(len(shapes.CLASSES), (), generator=rng))], "plain"
+    weights = 1 / torch.arange(1, len(LVIS_CLASSES) + 1, dtype=torch.float64)
+    return LVIS_CLASSES[int(torch.multinomial(weights, 1, generator=rng))]
+
+
+def _colour(hue: float, value: float) -> Tensor:
+    return shapes.colour(torch.tensor([hue], dtype=torch.float64), value)[0]
+
+
 def render(
     index: int, seed: int = 0, *, side: int = SIDE, kinds: tuple[str, ...] | None = None, zipf: bool = False
 ) -> Scene:
     """One picture.
 
     Args:
-        index: of the picture; test pictures are counted from :data:`contrastlab.data.images.shapes.TEST_OFFSET`.
+        index: of the picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
         seed: another seed is another data set.
-        side: height and width in pixels.
+        side: height and width, at least 32 pixels.
         kinds: silhouettes of the objects from back to front; by default two to four at random.
         zipf: draw silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
     """
@@ -101,9 +107,7 @@ def render(
     rng = generator(seed, "silhouettes", index)
     count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
     drawn = [_draw_class(rng, zipf) for _ in range(count)]
-    names = kinds or tuple(kind for kind, _ in drawn)
-    axis = torch.arange(side, dtype=torch.float64) + 0.5
-    y, x = axis[:, None].expand(side, side), axis[None, :].expand(side, side)
+    names, textures = kinds or tuple(kind for kind, _ in drawn), tuple(texture for _, texture in drawn)
     placed: list[tuple[float, float, float]] = []
     for _ in range(count):
         for _ in range(200):
@@ -113,14 +117,12 @@ def render(
                 break
         placed.append((*spot, radius))
 
-    hue = _uniform(0, 1, rng)
-    ground = shapes._colour(torch.tensor([hue], dtype=torch.float64), 0.45)[0]
-    angle, period = _uniform(0, math.pi, rng), _uniform(8, 24, rng)
+    axis = torch.arange(side, dtype=torch.float64) + 0.5
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    hue, angle, period = _uniform(0, 1, rng), _uniform(0, math.pi, rng), _uniform(8, 24, rng)
     wave = ((math.cos(angle) * x + math.sin(angle) * y) / period * 2 * math.pi).sin()
-    pixels = ground * (1 + 0.08 * wave)
+    pixels = _colour(hue, 0.45) * (1 + 0.08 * wave)
     owner = torch.full((side, side), -1, dtype=torch.int64)
-    corners: list[Tensor | None] = []
-    probes: list[Tensor] = []
     places = []
     for k, (name, (cx, cy, radius)) in enumerate(zip(names, placed, strict=True)):
         turn = _uniform(0, 2 * math.pi, rng)
@@ -128,56 +130,35 @@ def render(
         cos, sin = math.cos(turn), math.sin(turn)
         u, v = (cos * (x - cx) + sin * (y - cy)) / radius, (cos * (y - cy) - sin * (x - cx)) / radius
         distance = shapes.silhouette(name, u, v) * radius
-        tint = shapes._colour(torch.tensor([(hue + _uniform(0.15, 0.85, rng)) % 1], dtype=torch.float64), 0.95)[0]
-        alpha = (0.5 - distance).clamp(0, 1)
-        pixels = pixels + alpha * (tint * _texture(drawn[k][1], u, v) - pixels)
+        tint = _colour((hue + _uniform(0.15, 0.85, rng)) % 1, 0.95)
+        pixels = pixels + (0.5 - distance).clamp(0, 1) * (tint * _texture(textures[k], u, v) - pixels)
         owner[distance < 0] = k
-        if name == "ell":
-            frame = shapes._FRAMES["ell"]
-            own = torch.tensor(_ELL_CORNERS, dtype=torch.float64) - torch.tensor(frame[1:], dtype=torch.float64)
-            own = own * frame[0] * radius
-            turned = torch.tensor([[cos, sin], [-sin, cos]], dtype=torch.float64)
-            centre = torch.tensor([cx, cy], dtype=torch.float64)
-            corners.append(own @ turned + centre)
-            probes.append(_inset(own, radius) @ turned + centre)
-        else:
-            corners.append(None)
-            probes.append(torch.empty(0))
     noise = torch.randn(3, side, side, generator=rng, dtype=torch.float64)
-    image = ((pixels + 0.015 * noise).clamp(0, 1) * 255).round().to(torch.uint8)
-    seen = tuple(
-        None if points is None else torch.cat([points, _visibility(owner, points, probes[k], k)[:, None]], 1)
-        for k, points in enumerate(corners)
+    corners = tuple(
+        _corners(place, owner, k) if name == "ell" else None
+        for k, (name, place) in enumerate(zip(names, places, strict=True))
     )
-    return Scene(image, owner, tuple(names), tuple(texture for _, texture in drawn), seen, tuple(places))
+    return Scene(shapes.to_bytes(pixels + 0.015 * noise), owner, names, textures, corners, tuple(places))
 
 
-def _inset(corners: Tensor, radius: float) -> Tensor:
-    """Points a little inside the ``ell``, one for each of its corners, in its own frame."""
-    across = torch.tensor([[1, -1], [-1, 1], [1, 1], [-1, -1], [-1, 1], [-1, 1]], dtype=torch.float64)
-    return corners + _INSET * radius * across
-
-
-def _visibility(owner: Tensor, points: Tensor, probes: Tensor, me: int) -> Tensor:
-    """2 where the pixel just inside a corner is the object's, 1 where another covers it, 0 outside the picture."""
-    side = len(owner)
+def _corners(place: tuple[float, float, float, float], owner: Tensor, me: int) -> Tensor:
+    """The corners ``[6, 3]`` of an ``ell``: x, y, and whether the pixel just inside is its own (2) or another's (1)."""
+    cx, cy, radius, turn = place
+    size, *middle = shapes.FRAMES["ell"]
+    cos, sin, side = math.cos(turn), math.sin(turn), len(owner)
+    turned, centre, own, inwards = (
+        torch.tensor(values, dtype=torch.float64)
+        for values in ([[cos, sin], [-sin, cos]], [cx, cy], _ELL_CORNERS, _ELL_INSIDE)
+    )
+    own = (own - torch.tensor(middle, dtype=torch.float64)) * size * radius
+    points, probes = (each @ turned + centre for each in (own, own + _INSET * radius * inwards))
     inside = ((points >= 0) & (points < side)).all(1) & ((probes >= 0) & (probes < side)).all(1)
     column, row = probes.floor().long().clamp(0, side - 1).unbind(1)
-    return torch.where(inside, torch.where(owner[row, column] == me, 2.0, 1.0), 0.0).double()
+    seen = torch.where(inside, torch.where(owner[row, column] == me, 2.0, 1.0), 0.0).double()
+    return torch.cat([points, seen[:, None]], 1)
 
 
-def _draw_class(rng: torch.Generator, zipf: bool) -> tuple[str, str]:
-    if not zipf:
-        return shapes.CLASSES[int(torch.randint(len(shapes.CLASSES), (), generator=rng))], "plain"
-    weights = 1 / torch.arange(1, len(LVIS_CLASSES) + 1, dtype=torch.float64)
-    return LVIS_CLASSES[int(torch.multinomial(weights, 1, generator=rng))]
-
-
-LVIS_CLASSES = tuple((kind, texture) for texture in _TEXTURES for kind in shapes.CLASSES)
-"""The 40 classes of the LVIS twin, from the most to the least frequent."""
-
-
-def run_lengths(mask: Tensor) -> dict[str, Any]:
+def _run_lengths(mask: Tensor) -> dict[str, Any]:
     """COCO's uncompressed run lengths of a boolean ``[H, W]``: column after column, beginning with what is outside."""
     flat = mask.T.reshape(-1).to(torch.int8)
     edges = torch.cat([torch.tensor([0]), flat.diff().nonzero().flatten() + 1, torch.tensor([len(flat)])])
@@ -186,7 +167,7 @@ def run_lengths(mask: Tensor) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Twin:
+class SetSpec:
     """Which annotations the pictures get.
 
     Args:
@@ -202,62 +183,60 @@ class Twin:
     points: bool = False
 
 
-TWINS: Mapping[str, Twin] = MappingProxyType(
+SETS: Mapping[str, SetSpec] = MappingProxyType(
     {
-        "silhouettes": Twin(),
-        "silhouettes_keypoints": Twin(only=("ell",), points=True),
-        "silhouettes_lvis": Twin(rule="lvis"),
-        "silhouettes_1200": Twin((1200, 200)),
+        "silhouettes": SetSpec(),
+        "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
+        "silhouettes_lvis": SetSpec(rule="lvis"),
+        "silhouettes_1200": SetSpec((1200, 200)),
     }
 )
 """Name to what is annotated."""
 
 
-def make(twin: Twin, *, seed: int = 0, side: int = SIDE) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
+def make(spec: SetSpec, *, seed: int = 0) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
-    lvis = twin.rule == "lvis"
-    classes = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES] if lvis else list(twin.only or shapes.CLASSES)
-    points = {"keypoints": list(ELL.names)} if twin.points else {}
+    lvis = spec.rule == "lvis"
+    classes = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES] if lvis else list(spec.only or shapes.CLASSES)
+    points = {"keypoints": list(ELL.names)} if spec.points else {}
     categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
     parts = {}
-    for part, count in zip(("train", "test"), twin.pictures, strict=True):
-        pictures, images, objects = _part(twin, part, count, categories, seed, side)
+    for part, count in zip(("train", "test"), spec.pictures, strict=True):
+        pictures, images, objects = _part(spec, part, count, categories, seed)
         if lvis and part == "train":
             categories = _frequencies(categories, objects)
-        raw = {
-            "images": images, "annotations": [{**each, "id": k} for k, each in enumerate(objects, 1)],
-            "categories": categories,
-        }  # fmt: skip
-        text = json.loads(json.dumps(raw))
-        kind = ELL if twin.points else None
-        parts[part] = pictures, coco.parse(text, f"silhouettes/{part}", keypoints=kind, rule=twin.rule)
+        numbered = [{**each, "id": k} for k, each in enumerate(objects, 1)]
+        raw = json.loads(json.dumps({"images": images, "annotations": numbered, "categories": categories}))
+        kind = ELL if spec.points else None
+        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}", keypoints=kind, rule=spec.rule)
     return parts
 
 
 def _part(
-    twin: Twin, part: str, count: int, categories: list[dict[str, Any]], seed: int, side: int
+    spec: SetSpec, part: str, count: int, categories: list[dict[str, Any]], seed: int
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[dict[str, Any]]]:
-    start, lvis = 0 if part == "train" else shapes.TEST_OFFSET, twin.rule == "lvis"
+    start, lvis = 0 if part == "train" else shapes.TEST_OFFSET, spec.rule == "lvis"
     number = {category["name"]: category["id"] for category in categories}
     pictures, images, objects = [], [], []
     for image in range(count):
         rng = generator(seed, f"annotations {part}", image)
         kinds = None
-        if twin.points:  # every picture shows the annotated one, as pictures without people are not trained on
+        if spec.points:  # every picture shows the annotated one, as pictures without people are not trained on
             others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
             mixed = (*(shapes.CLASSES[k] for k in others), "ell")
             kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
-        scene = render(start + image, seed, side=side, kinds=kinds, zipf=lvis)
+        scene = render(start + image, seed, kinds=kinds, zipf=lvis)
         pictures.append(scene.pixels)
-        about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": side, "height": side}
+        about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
         mine = []
         for k, kind in enumerate(scene.kinds):
             name = f"{scene.textures[k]} {kind}" if lvis else kind
             mask = scene.owner == k
             if name in number and int(mask.sum()) >= _VISIBLE:
-                mine.append(_object(mask, number[name], image + 1, scene.corners[k] if twin.points else None))
+                mine.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
         if lvis:
-            about, mine = _federated(about, mine, len(categories), rng)
+            lists, mine = _federated(mine, len(categories), rng)
+            about |= lists
         images.append(about)
         objects += mine
     return pictures, images, objects
@@ -266,30 +245,29 @@ def _part(
 def _object(mask: Tensor, category: int, image: int, corners: Tensor | None) -> dict[str, Any]:
     rows, columns = mask.any(1).nonzero().flatten(), mask.any(0).nonzero().flatten()
     left, top = int(columns[0]), int(rows[0])
-    found = {
+    annotation = {
         "image_id": image, "category_id": category, "iscrowd": 0, "area": int(mask.sum()),
-        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top], "segmentation": run_lengths(mask),
+        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top], "segmentation": _run_lengths(mask),
     }  # fmt: skip
     if corners is not None:
         seen = torch.where(corners[:, 2:] > 0, corners, 0.0)
-        found |= {"keypoints": [round(value, 3) for value in seen.flatten().tolist()]}
-    return found
+        annotation["keypoints"] = [round(value, 3) for value in seen.flatten().tolist()]
+    return annotation
 
 
 def _federated(
-    about: dict[str, Any], objects: list[dict[str, Any]], classes: int, rng: torch.Generator
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """LVIS's lists: some absent classes were looked for; of some present ones, not all objects are annotated."""
+    objects: list[dict[str, Any]], classes: int, rng: torch.Generator
+) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
+    """LVIS's lists: some absent classes were looked for; of some present ones, only the first object is annotated."""
     present = sorted({each["category_id"] for each in objects})
     absent = [k for k in range(1, classes + 1) if k not in present]
     looked = sorted(absent[k] for k in torch.randperm(len(absent), generator=rng)[:8].tolist())
     partly = [k for k in present if float(torch.rand((), generator=rng)) < _UNANNOTATED]
-    kept = []
+    kept: list[dict[str, Any]] = []
     for each in objects:
-        mates = [other for other in objects if other["category_id"] == each["category_id"]]
-        if each["category_id"] not in partly or each is mates[0]:
+        if each["category_id"] not in partly or each["category_id"] not in {other["category_id"] for other in kept}:
             kept.append(each)
-    return {**about, "neg_category_ids": looked, "not_exhaustive_category_ids": partly}, kept
+    return {"neg_category_ids": looked, "not_exhaustive_category_ids": partly}, kept
 
 
 def _frequencies(categories: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -299,20 +277,33 @@ def _frequencies(categories: list[dict[str, Any]], objects: list[dict[str, Any]]
     return [{**c, "image_count": pictures[c["id"]], "frequency": group[c["id"]]} for c in categories]
 
 
-def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] | None = None, seed: int = 0) -> Path:
+def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] | None = None) -> Path:
     """Write a set as a user's own would lie there: ``train/`` and ``test/`` with pictures, and a JSON file for each.
 
     Args:
         folder: to write into.
-        name: a key of :data:`TWINS`.
+        name: a key of :data:`SETS`.
         pictures: of the two parts; by default the set's own.
-        seed: another seed is another data set.
     """
-    twin = TWINS[name] if pictures is None else replace(TWINS[name], pictures=pictures)
-    for part, (made, known) in make(twin, seed=seed).items():
+    spec = SETS[name] if pictures is None else replace(SETS[name], pictures=pictures)
+    for part, (made, known) in make(spec).items():
         files.make_folder(folder / part)
         for pixels, image in zip(made, known.images.values(), strict=True):
             rows = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
             Image.fromarray(rows).save(folder / part / image["file_name"])
         coco.write(known, folder / f"{part}.json")
     return folder
+
+
+@lru_cache(maxsize=4)
+def _splits(name: str) -> AnnotatedSplits:
+    train, test = (
+        AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
+        for part, (pictures, annotations) in make(SETS[name]).items()
+    )
+    return AnnotatedSplits(name, train, test, "generated silhouettes, painted one over the other")
+
+
+def load(request: Request) -> AnnotatedSplits:
+    """The splits of one of :data:`SETS`."""
+    return _splits(request.name).limited(request.n_train, request.n_test, request.seed)

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contrastlab.data import Request, Splits
+from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import reject
 
 VERSION = 1
@@ -41,7 +44,8 @@ SLOTS = 3
 PART = 1_000_000_000
 """Scenes of a split: pre-training counts from 0, labelled training, validation and test from its multiples."""
 
-SPLITS = ("pretrain", "train", "validation", "test")
+SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}
+"""Scenes of a split, in the order of their numbers."""
 
 _SURFACES = 6 + 2 * SLOTS
 _CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)
@@ -51,62 +55,41 @@ _FOCAL = 0.9  # of the width: 58 degrees across
 Array = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Hits:
-    """What the rays of some scenes meet first.
+class Hits(NamedTuple):
+    """What the rays of some scenes meet first."""
 
-    Args:
-        depth: ``[n, P]`` along the camera's axis, metres.
-        surface: ``[n, P]`` 0 floor, 1 ceiling, 2–5 walls, then spheres, then boxes.
-        normal: ``[n, 3, P]`` unit, world axes, towards the camera.
-        point: ``[n, 3, P]`` in the world.
-    """
-
-    depth: Array
-    surface: NDArray[np.int64]
-    normal: Array
-    point: Array
+    depth: Array  # [n, P] along the camera's axis, metres
+    surface: NDArray[np.int64]  # [n, P]: 0 floor, 1 ceiling, 2 to 5 walls, then spheres, then boxes
+    normal: Array  # [n, 3, P] unit, world axes, towards the camera
+    point: Array  # [n, 3, P] in the world
 
 
-@dataclass(frozen=True)
-class Rooms:
-    """Geometry, paint and cameras of n rooms, float32.
+class Rooms(NamedTuple):
+    """Geometry, paint and cameras of n rooms, float32."""
 
-    Args:
-        kind: ``[n]`` index into :data:`KINDS`.
-        low: ``[n, 3]`` corner of the room; its y is that of the ceiling.
-        high: ``[n, 3]`` opposite corner.
-        spheres: ``[n, SLOTS, 4]`` centre and radius; radius 0 is none.
-        boxes: ``[n, SLOTS, 7]`` centre, half sides, angle about the vertical; sides 0 are none.
-        paint: ``[n, surfaces, 9]`` red, green, blue, and a wave's three frequencies, phase, amplitude, sharpness.
-        light: ``[n, 5]`` position, share of ambient light, strength.
-        cameras: two of (position ``[n, 3]``, camera-to-world rotation ``[n, 3, 3]``): this frame's and the next one's.
-    """
+    kind: NDArray[np.int64]  # [n] index into KINDS
+    low: Array  # [n, 3] corner of the room; its y is that of the ceiling
+    high: Array  # [n, 3] opposite corner
+    spheres: Array  # [n, SLOTS, 4] centre and radius; radius 0 is none
+    boxes: Array  # [n, SLOTS, 7] centre, half sides, angle about the vertical; sides 0 are none
+    paint: Array  # [n, surfaces, 9] red, green, blue, and a wave's three frequencies, phase, amplitude, sharpness
+    light: Array  # [n, 5] position, share of ambient light, strength
+    cameras: tuple[tuple[Array, Array], ...]  # position [n, 3], camera-to-world [n, 3, 3]: this frame's, the next one's
 
-    kind: NDArray[np.int64]
-    low: Array
-    high: Array
-    spheres: Array
-    boxes: Array
-    paint: Array
-    light: Array
-    cameras: tuple[tuple[Array, Array], tuple[Array, Array]]
+
+def _turn(axis: int, angle: NDArray[Any]) -> NDArray[Any]:
+    """``[n, 3, 3]``, by angles ``[n]`` about right (0), down (1) or forward (2)."""
+    c, s = np.cos(angle), np.sin(angle)
+    turned = np.zeros((len(angle), 3, 3), angle.dtype)
+    turned[:, axis, axis] = 1
+    a, b = ((1, 2), (2, 0), (0, 1))[axis]
+    turned[:, a, a], turned[:, a, b], turned[:, b, a], turned[:, b, b] = c, -s, s, c
+    return turned
 
 
 def _rotation(yaw: NDArray[np.float64], pitch: NDArray[np.float64], roll: NDArray[np.float64]) -> Array:
     """``[n, 3, 3]``, camera to world: first roll, then pitch (down is positive), then yaw (right is positive)."""
-    zero, one = np.zeros_like(yaw), np.ones_like(yaw)
-
-    def about(axis: int, angle: NDArray[np.float64]) -> NDArray[np.float64]:
-        c, s = np.cos(angle), np.sin(angle)
-        rows = (
-            [[one, zero, zero], [zero, c, -s], [zero, s, c]],
-            [[c, zero, s], [zero, one, zero], [-s, zero, c]],
-            [[c, -s, zero], [s, c, zero], [zero, zero, one]],
-        )[axis]
-        return np.stack([np.stack(row, -1) for row in rows], -2)
-
-    turned: Array = (about(1, yaw) @ about(0, -pitch) @ about(2, roll)).astype(np.float32)
+    turned: Array = (_turn(1, yaw) @ _turn(0, -pitch) @ _turn(2, roll)).astype(np.float32)
     return turned
 
 
@@ -118,12 +101,7 @@ def _hue(hue: NDArray[np.float64], saturation: NDArray[np.float64], value: NDArr
 
 
 def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
-    """The rooms of some numbers.
-
-    Args:
-        seed: of the data set.
-        indices: ``[n]`` numbers of scenes, from 0.
-    """
+    """The rooms of a data set with the numbers ``indices`` ``[n]``, from 0."""
     count = 48 + 10 * _SURFACES + 8 * SLOTS * 2
     raw = np.stack([np.random.Philox(key=seed, counter=[0, 0, 0, int(i)]).random_raw(count) for i in indices])
     stream: Iterator[NDArray[np.float64]] = iter(((raw >> np.uint64(11)) * 2.0**-53).T)
@@ -140,21 +118,15 @@ def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
     position = np.stack([u(-0.25, 0.25) * wide, -u(1.0, 1.8), u(0.2, 0.8)], -1)
     yaw, pitch, roll = u(-0.4, 0.4), u(-0.1, 0.25), u(-0.05, 0.05)
     after = position + u(-0.08, 0.08, 3)
-    cameras = (
-        (position.astype(np.float32), _rotation(yaw, pitch, roll)),
-        (after.astype(np.float32), _rotation(yaw + u(-0.03, 0.03), pitch + u(-0.03, 0.03), roll + u(-0.02, 0.02))),
-    )
+    then = _rotation(yaw + u(-0.03, 0.03), pitch + u(-0.03, 0.03), roll + u(-0.02, 0.02))
+    cameras = (position.astype(np.float32), _rotation(yaw, pitch, roll)), (after.astype(np.float32), then)
 
     def ground(slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         # places in front of the camera, in the camera's heading
         ahead, aside = u(1.3, 4.5, slots), u(-0.42, 0.42, slots)
         x = position[:, :1] + ahead * (np.sin(yaw)[:, None] + aside * np.cos(yaw)[:, None])
         z = position[:, 2:] + ahead * (np.cos(yaw)[:, None] - aside * np.sin(yaw)[:, None])
-        edge = 0.3
-        return (
-            np.clip(x, low[:, :1] + edge, high[:, :1] - edge),
-            np.clip(z, low[:, 2:] + edge, high[:, 2:] - edge),
-        )
+        return np.clip(x, low[:, :1] + 0.3, high[:, :1] - 0.3), np.clip(z, low[:, 2:] + 0.3, high[:, 2:] - 0.3)
 
     many = (u(0, 1, 2) * np.where(kind[:, None] == 2, 2, 3)).astype(np.int64) + 1  # 1 to 3 of a kind, 1 or 2 of both
     slot = np.arange(SLOTS)
@@ -177,10 +149,8 @@ def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
     paint = np.concatenate([rgb, waves, phase[..., None], amplitude[..., None], sharp[..., None]], -1)
     where = low + (high - low) * np.stack([u(0.1, 0.9), u(0.02, 0.2), u(0.1, 0.9)], -1)
     light = np.concatenate([where, u(0.25, 0.5)[:, None], u(0.8, 1.1)[:, None]], -1)
-    return Rooms(
-        kind, low.astype(np.float32), high.astype(np.float32), spheres.astype(np.float32), boxes.astype(np.float32),
-        paint.astype(np.float32), light.astype(np.float32), cameras,
-    )  # fmt: skip
+    parts = {"low": low, "high": high, "spheres": spheres, "boxes": boxes, "paint": paint, "light": light}
+    return Rooms(kind=kind, cameras=cameras, **{name: part.astype(np.float32) for name, part in parts.items()})
 
 
 def rays(height: int, width: int) -> Array:
@@ -198,7 +168,7 @@ def cast(rooms: Rooms, camera: int, directions: Array) -> Hits:
     Args:
         rooms: n of them.
         camera: 0 this frame's, 1 the next one's.
-        directions: ``[3, P]`` in the camera's axes, forward component 1, so that the parameter of a hit is its depth.
+        directions: ``[3, P]`` as from :func:`rays`: with a forward component of 1, the parameter of a hit is its depth.
     """
     start, turn = rooms.cameras[camera]
     d = turn @ directions
@@ -232,9 +202,7 @@ def _sphere(sphere: Array, start: Array, d: Array) -> tuple[Array, Array]:
 
 def _box(box: Array, start: Array, d: Array) -> tuple[Array, Array]:
     """The same of a box, turned about the vertical, by its slabs."""
-    c, s = np.cos(box[:, 6]), np.sin(box[:, 6])
-    zero, one = np.zeros_like(c), np.ones_like(c)
-    turned = np.stack([np.stack([c, zero, s], -1), np.stack([zero, one, zero], -1), np.stack([-s, zero, c], -1)], -2)
+    turned = _turn(1, box[:, 6])
     o = np.einsum("nji,nj->ni", turned, start - box[:, :3])[..., None]
     ray = np.swapaxes(turned, 1, 2) @ d
     ray = np.where(np.abs(ray) < 1e-9, np.float32(1e-9), ray)
@@ -277,37 +245,53 @@ def render(
     """Scenes as :data:`contrastlab.views.channels.LAYOUT` packs them, and the kind of each room.
 
     Args:
-        indices: int64 ``[N]`` numbers of scenes.
+        indices: int64 ``[N]`` numbers of scenes, from 0.
         seed: of the data set.
-        height: in pixels.
-        width: in pixels.
+        height: in pixels; and ``width``.
+        width: see ``height``.
         motion: with the flow to the next frame.
 
     Returns:
         float16 ``[N, 8 or 10, height, width]``, the colours as whole numbers from 0 to 255, and int64 ``[N]`` into
         :data:`KINDS`.
-
-    Raises:
-        ArgumentError: a negative number.
     """
     if len(indices) and int(indices.min()) < 0:
         raise reject("indices", int(indices.min()), "numbers of scenes from 0")
     directions = rays(height, width)
-    out = np.empty((len(indices), 10 if motion else 8, height, width), np.float16)
+    scenes = np.empty((len(indices), 10 if motion else 8, height, width), np.float16)
     kinds = np.empty(len(indices), np.int64)
     for first in range(0, len(indices), _CHUNK):
-        numbers = indices[first : first + _CHUNK].numpy()
+        rows = slice(first, first + _CHUNK)
+        numbers = indices[rows].numpy()
         rooms = draw(seed, numbers)
         hits = cast(rooms, 0, directions)
-        noise = np.stack(
-            [np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 1, int(i)])).standard_normal(
-                (3, height * width), np.float32) for i in numbers]
-        )  # fmt: skip
+        counters = (np.random.Philox(key=seed, counter=[0, 0, 1, int(number)]) for number in numbers)
+        size = (3, height * width)
+        noise = np.stack([np.random.Generator(c).standard_normal(size, np.float32) for c in counters])
         rgb = np.round(255 * np.clip(_colours(rooms, hits) + 0.02 * noise, 0, 1))
         normal = np.swapaxes(rooms.cameras[0][1], 1, 2) @ hits.normal
         parts = [rgb, _CLASS_OF[hits.surface][:, None], hits.depth[:, None], normal]
         parts += [flow(rooms, hits, height, width)] if motion else []
-        packed = np.concatenate(parts, 1)
-        out[first : first + _CHUNK] = packed.reshape(len(numbers), -1, height, width)
-        kinds[first : first + _CHUNK] = rooms.kind
-    return torch.from_numpy(out), torch.from_numpy(kinds)
+        scenes[rows] = np.concatenate(parts, 1).reshape(len(numbers), -1, height, width)
+        kinds[rows] = rooms.kind
+    return torch.from_numpy(scenes), torch.from_numpy(kinds)
+
+
+def load(request: Request) -> Splits:
+    """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them.
+
+    ``rooms_validation`` scores on rooms of its own, so that settings are chosen without those of ``rooms``.
+    """
+    seed, test = request.seed, "validation" if request.name == "rooms_validation" else "test"
+    pretrain = _part("pretrain", request.n_train or SIZES["pretrain"], seed)
+    train = _part("train", min(request.n_train or SIZES["train"], SIZES["train"]), seed)
+    held = _part(test, request.n_test or SIZES[test], seed)
+    return Splits(request.name, pretrain, train, held, f"generated rooms, version {VERSION}, seed {seed}")
+
+
+@lru_cache(maxsize=8)
+def _part(split: str, count: int, seed: int) -> SceneSet:
+    first = list(SIZES).index(split) * PART
+    scenes, kinds = render(torch.arange(first, first + count), seed)
+    origin = f"rooms version {VERSION}, seed {seed}, from {first}"
+    return SceneSet(f"rooms/{split}", scenes, kinds, KINDS, CLASSES, origin)

@@ -1,0 +1,145 @@
+"""What make does with all notebooks or pages in one process.
+
+``pairing`` compares every notebook of ``nbs`` with its script. ``pages`` writes each page of ``book`` that has code as
+a notebook beside it. ``serve`` starts kernels by forking a process that has imported the packages (see :func:`serve`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOCKET = "CONTRASTLAB_KERNELS"
+"""Environment variable: the socket on which a server of kernels listens."""
+
+
+def pairing() -> int:
+    """Print how notebooks differ from their scripts; 1 where one does."""
+    import jupytext
+
+    wrong = 0
+    for path in sorted((ROOT / "nbs").glob("*.ipynb")):
+        made = jupytext.writes(jupytext.read(path), fmt="py:percent").splitlines()
+        script = path.with_suffix(".py").read_text(encoding="utf-8").splitlines()
+        differences = list(difflib.unified_diff(made, script, str(path), str(path.with_suffix(".py")), lineterm=""))
+        if differences:
+            print(*differences, sep="\n")
+            print(f"{path} differs from its .py: change the .py, then jupytext --update --to ipynb")
+            wrong = 1
+    return wrong
+
+
+def pages() -> int:
+    """Write the notebook ``book/.<page>.ipynb`` of each page that has code."""
+    import jupytext
+
+    for path in sorted((ROOT / "book").glob("*.md")):
+        if "{code-cell}" in path.read_text(encoding="utf-8"):
+            jupytext.write(jupytext.read(path), path.with_name(f".{path.stem}.ipynb"))
+    return 0
+
+
+PRELOADED = (
+    "IPython", "anywidget", "contrastbook.evidence", "contrastbook.figures.panels", "contrastbook.figures.playground",
+    "contrastbook.figures.widgets", "contrastlab.pretrain", "contrastlab.reproduce.notebook", "contrastlab.tasks",
+    "faiss", "ipykernel.kernelapp", "ipywidgets", "lightning_fabric", "matplotlib.pyplot", "pandas", "plotly.express",
+    "scipy.stats", "sklearn.linear_model", "torch", "torch.utils.tensorboard", "torchvision",
+)  # fmt: skip
+
+
+def serve(command: list[str]) -> int:
+    """Run a command whose Jupyter kernels are forks of this process, which has imported the packages once.
+
+    A kernel's connection file, environment, folder and standard streams come over a socket from :func:`kernel`, the
+    process that Jupyter starts and watches. Each of the two ends when the other has ended.
+    """
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, before the import
+    for name in PRELOADED:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder) / "kernels" / "python3" / "kernel.json"
+        spec.parent.mkdir(parents=True)
+        argv = [sys.executable, str(Path(__file__).resolve()), "kernel", "{connection_file}"]
+        spec.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(Path(folder) / "socket"))
+        listener.listen()
+        listener.settimeout(0.2)
+        path = os.pathsep.join(filter(None, (folder, os.environ.get("JUPYTER_PATH"))))
+        started = subprocess.Popen(command, env=os.environ | {SOCKET: listener.getsockname(), "JUPYTER_PATH": path})
+        kernels: set[int] = set()
+        while started.poll() is None:
+            kernels = {pid for pid in kernels if os.waitpid(pid, os.WNOHANG)[0] == 0}
+            with contextlib.suppress(TimeoutError):
+                asked, _ = listener.accept()
+                with asked:
+                    kernels.add(_fork(asked, listener))
+        return started.returncode
+
+
+def _fork(asked: socket.socket, listener: socket.socket) -> int:
+    text, streams, *_ = socket.recv_fds(asked, 1 << 20, 3)
+    pid = os.fork()
+    if pid:
+        for stream in streams:
+            os.close(stream)
+        asked.sendall(str(pid).encode())
+        return pid
+    try:
+        listener.close()
+        given = json.loads(text)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.environ.clear()
+        os.environ.update(given["environment"])
+        os.chdir(given["folder"])
+        sys.path.insert(0, "")  # as for python -m
+        threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
+        from ipykernel.kernelapp import IPKernelApp
+
+        IPKernelApp.launch_instance(argv=["-f", given["file"]])
+    finally:
+        os._exit(0)
+
+
+def _end_with(asked: socket.socket) -> None:
+    while asked.recv(1):
+        pass
+    os._exit(1)
+
+
+def kernel(file: str) -> int:
+    """Ask the server for a kernel, pass signals on to it, and end when it ends."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(os.environ[SOCKET])
+        given = {"file": file, "environment": dict(os.environ), "folder": str(Path.cwd())}
+        socket.send_fds(server, [json.dumps(given).encode()], [0, 1, 2])
+        pid = int(server.recv(32))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: os.kill(pid, number))
+        server.recv(1)  # nothing comes before the kernel has ended
+    return 0
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["pairing"]:
+            sys.exit(pairing())
+        case ["pages"]:
+            sys.exit(pages())
+        case ["serve", *command] if command:
+            sys.exit(serve(command))
+        case ["kernel", file]:
+            sys.exit(kernel(file))
+    sys.exit("notebooks.py pairing | pages | serve <command> | kernel <connection file>")

@@ -1,0 +1,39 @@
+"""Data sets that are generated, by name; the entry point ``contrastlab.data`` adds them to ``contrastlab.data.load``.
+
+A set has a module of its own, imported when the set is loaded, with a function ``load(request)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from contrastlab.data import Request, Source, Splits
+
+TASKS = ("speaker", "digit", "command", "action", "object", "location")
+"""Labels of the generated voices, in the order of ring Table 5c."""
+
+
+def _made(modality: str, module: str, *names: str) -> dict[str, Source]:
+    def read(request: Request) -> Splits:
+        splits: Splits = import_module(f"{__name__}.{module}").load(request)
+        return splits
+
+    return dict.fromkeys(names, Source(modality, read))
+
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {
+        **_made("image", "shapes", "shapes", "plain_shapes", "shapes_recoloured"),
+        **_made("clip", "actions", "clips"),
+        **_made("scene", "rooms", "rooms", "rooms_validation"),
+        **_made("sentence", "grammar", "grammar", "grammar_pairs"),
+        **_made("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
+        **_made(
+            "image", "silhouettes",
+            "silhouettes", "silhouettes_keypoints", "silhouettes_lvis", "silhouettes_1200",
+        ),
+    }
+)  # fmt: skip
+"""Name of a data set to its source."""

@@ -1,0 +1,320 @@
+"""``shapes``: ten filled silhouettes under independent nuisance factors, generated from a seed and an index.
+
+Every image is a function of ``(seed, index)`` alone: the random numbers come from a counter-based hash, so item
+``i`` has the same bytes whatever is rendered beside it. The arithmetic is ``+ - * /``, ``sqrt``, ``abs``, ``min``,
+``max`` and ``floor`` in float64, which IEEE 754 rounds the same way everywhere; sines and cosines, which it does
+not, are snapped to a grid of 2⁻³⁰ before use. Bytes can differ between two machines only where a cosine falls
+within one unit in the last place of a grid boundary, or on hardware without float64.
+
+The shape alone tells the class. All silhouettes have the same area and are centred on their centroid, so size and
+mean colour tell nothing; colours, texture and light are drawn independently of the class. The background
+texture is weak on purpose: instance discrimination takes the easiest cue that survives augmentation, and a strong
+texture teaches texture and nothing of the shape.
+
+``plain_shapes`` is the same with little else than the shape to tell pictures apart (:data:`PLAIN`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from contrastlab.data import ImageSet, Request, Splits
+from contrastlab.errors import reject, unknown
+
+SIDE = 32
+"""Height and width of an image in pixels."""
+
+TEST_OFFSET = 2_000_000_000
+"""Index of the first test image; training images are counted from 0, so the two never meet."""
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Factors by name, each with the interval that it is drawn from, uniformly and independently."""
+
+RANGES: Ranges = MappingProxyType({
+    "x": (-5.0, 5.0), "y": (-5.0, 5.0), "scale": (6.5, 9.0), "rotation": (0.0, 2 * math.pi),
+    "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
+    "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
+    "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
+})  # fmt: skip
+"""The nuisance factors of ``shapes``.
+
+``x``, ``y``: centroid from the middle of the image, pixels. ``scale``: radius of the disc of the same area, pixels.
+``rotation``, ``*_angle``: radians, from the x axis towards +y (down). ``*_hue``: fraction of the colour circle.
+``texture``, ``light``: relative amplitude of the background stripes and of the light gradient across half the
+image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
+"""
+
+PLAIN: Ranges = MappingProxyType({
+    **RANGES,
+    "x": (-4.0, 4.0), "y": (-4.0, 4.0), "scale": (8.0, 10.0),
+    "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
+    "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
+})  # fmt: skip
+"""The intervals of ``plain_shapes``: large warm shapes on cold grounds. Any two pictures have nearly the same colours.
+
+All crops of a picture of ``shapes`` share its pair of colours, which tells it from most others before anything of
+the shape is learnt. Here the pair tells little: crops and flips leave the shape as what views share, and minutes on a
+CPU are enough. The price: the nearest neighbour in pixels is right more often, too.
+"""
+
+_SATURATION = 0.85
+_FOREGROUND_VALUE, _BACKGROUND_VALUE = 0.95, 0.45
+_CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
+
+
+# Random numbers by counting -------------------------------------------------------------------------------------------
+
+_GOLDEN = -0x61C8864680B583EB  # 2⁶⁴/φ as a signed 64-bit number
+
+
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser (Steele, Lea & Flood 2014) on int64, whose products wrap modulo 2⁶⁴."""
+    # `>>` of a signed integer copies the sign bit; the masks make it the logical shift the hash wants.
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+
+
+def seed_key(seed: int) -> Tensor:
+    """The key of a data set; ``mix(seed_key(seed) + index)`` is that of an item."""
+    return mix(torch.tensor(seed) + _GOLDEN)
+
+
+def _draw(key: Tensor, counter: Tensor) -> Tensor:
+    # int64 of the broadcast shape; counter 0 is never the key itself
+    return mix(key + (counter + 1) * _GOLDEN)
+
+
+def draw_factors(keys: Tensor, ranges: Ranges) -> dict[str, Tensor]:
+    """The factors of the items with these keys ``[n]``: float64 ``[n]`` by name."""
+    bits = _draw(keys[:, None], torch.arange(len(ranges)))
+    uniform = ((bits >> 11) & 0x1FFFFFFFFFFFFF).double() * 2.0**-53
+    return {name: low + (high - low) * uniform[:, k] for k, (name, (low, high)) in enumerate(ranges.items())}
+
+
+def draw_noise(keys: Tensor, factors: Mapping[str, Tensor], *size: int) -> Tensor:
+    """Uniform noise ``[n, *size[:-2], 3, H, W]`` with the standard deviations ``factors["noise"]``."""
+    ones = [1] * len(size)
+    # one hash a pixel; its three 21-bit lanes are the noise of the three channels
+    bits = _draw(keys.view(-1, *ones), len(factors) + torch.arange(math.prod(size)).view(size))
+    lanes = torch.stack([(bits >> shift) & 0x1FFFFF for shift in (0, 21, 42)], -3)
+    return factors["noise"].view(-1, 1, *ones) * ((lanes.double() + 0.5) * 2.0**-20 - 1) * math.sqrt(3)
+
+
+# Silhouettes ----------------------------------------------------------------------------------------------------------
+# Signed distances in units of the shape's own size, negative inside; x and y are pixel coordinates.
+# Half-planes, boxes and discs joined by min (union) and max (intersection): exact beside an edge, which is all that
+# anti-aliasing reads.
+
+
+def _planes(x: Tensor, y: Tensor, sides: int) -> Tensor:
+    """Distances to the sides of a regular polygon of inradius 1, one side facing +y, in the first axis."""
+    distances = []
+    for k in range(sides):
+        angle = 2 * math.pi * (0.25 + k / sides)
+        c, s = (round(f(angle) * 2**30) / 2**30 for f in (math.cos, math.sin))
+        distances.append(c * x + s * y - 1.0)
+    return torch.stack(distances)
+
+
+def _box(x: Tensor, y: Tensor, cx: float, cy: float, w: float, h: float) -> Tensor:
+    return torch.maximum((x - cx).abs() - w, (y - cy).abs() - h)
+
+
+def _circle(x: Tensor, y: Tensor, cx: float, cy: float, r: float) -> Tensor:
+    return ((x - cx) * (x - cx) + (y - cy) * (y - cy)).sqrt() - r
+
+
+def _heart(x: Tensor, y: Tensor) -> Tensor:
+    """A square on its corner with a disc on each of its two upper sides."""
+    h = math.sqrt(0.5)
+    square = torch.maximum((h * (x + y)).abs(), (h * (x - y)).abs()) - 1
+    lobes = torch.minimum(_circle(x, y, -h, -h, 1), _circle(x, y, h, -h, 1))
+    return torch.minimum(square, lobes)
+
+
+_DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "disc": lambda x, y: _circle(x, y, 0, 0, 1),
+    "square": lambda x, y: _box(x, y, 0, 0, 1, 1),
+    "triangle": lambda x, y: _planes(x, y, 3).amax(0),
+    # a pentagram: the points inside at least four of five half-planes
+    "star": lambda x, y: _planes(x, y, 5).sort(0).values[-2],
+    "cross": lambda x, y: torch.minimum(_box(x, y, 0, 0, 1, 0.32), _box(x, y, 0, 0, 0.32, 1)),
+    "ring": lambda x, y: _circle(x, y, 0, 0, 0.78).abs() - 0.22,
+    "crescent": lambda x, y: torch.maximum(_circle(x, y, 0, 0, 1), -_circle(x, y, 0.5, 0, 0.8)),
+    "heart": _heart,
+    "hexagon": lambda x, y: _planes(x, y, 6).amax(0),
+    "ell": lambda x, y: torch.minimum(_box(x, y, -0.65, 0, 0.35, 1), _box(x, y, 0, 0.65, 1, 0.35)),
+}
+CLASSES: tuple[str, ...] = tuple(_DISTANCES)
+"""Names of the silhouettes; item ``i`` has class ``i % 10``."""
+
+FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType({
+    "disc": (1.0, 0.0, 0.0), "square": (0.886227, 0.0, 0.0), "triangle": (0.777561, 0.0, 0.0),
+    "star": (0.516953, 0.0, 0.0), "cross": (1.208691, 0.0, 0.0), "ring": (1.206932, 0.0, 0.0),
+    "crescent": (1.433124, -0.386013, 0.0), "heart": (0.663144, 0.0, -0.442722), "hexagon": (0.952311, 0.0, 0.0),
+    "ell": (1.166189, -0.256061, 0.256061),
+})  # fmt: skip
+"""Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
+
+Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact value would change the rendered bytes.
+"""
+
+
+def silhouette(name: str, x: Tensor, y: Tensor) -> Tensor:
+    """Signed distance to a silhouette, negative inside.
+
+    Args:
+        name: one of :data:`CLASSES`.
+        x: horizontal coordinates, to the right, in radii of the disc of equal area; the centroid is at 0.
+        y: vertical coordinates, downwards, of the same shape as ``x``.
+
+    Returns:
+        Distances in the same unit and of the same shape, exact beside an edge and only a lower bound away from it.
+    """
+    if name not in _DISTANCES:
+        raise unknown("silhouette", name, CLASSES)
+    size, cx, cy = FRAMES[name]
+    return _DISTANCES[name](x / size + cx, y / size + cy) * size
+
+
+# Pixels ---------------------------------------------------------------------------------------------------------------
+
+
+def snap(x: Tensor) -> Tensor:
+    """``x`` on a grid of 2⁻³⁰: hides the last bits, in which mathematics libraries differ."""
+    return torch.round(x * 2.0**30) * 2.0**-30
+
+
+def grid() -> tuple[Tensor, Tensor]:
+    """Coordinates (x, y) of the pixels from the middle of the image, broadcast to ``[H, W]``."""
+    axis = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
+    return axis[None, :], axis[:, None]
+
+
+def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+    """How much of each pixel a silhouette covers, with one pixel of ramp across the edge.
+
+    Args:
+        kinds: ``[n]`` index into ``names``.
+        names: of silhouettes.
+        u: ``[n, …]`` coordinates as for :func:`silhouette`; and ``v``.
+        v: see ``u``.
+        scale: radius of the disc of equal area in pixels, broadcast to ``u`` in all axes but the first.
+    """
+    alpha = torch.empty_like(u)
+    for k, name in enumerate(names):
+        rows = kinds == k
+        alpha[rows] = (0.5 - silhouette(name, u[rows], v[rows]) * scale[rows]).clamp(0, 1)
+    return alpha
+
+
+def colour(hue: Tensor, value: float) -> Tensor:
+    """RGB ``[n, 3, 1, 1]`` of hues ``[n]`` at the module's saturation: the piecewise linear HSV formula."""
+    thirds = torch.tensor([0.0, 2 / 3, 1 / 3], dtype=torch.float64)
+    turn = hue[:, None] + thirds
+    ramp = (((turn - turn.floor()) * 6 - 3).abs() - 1).clamp(0, 1)
+    return (value * (1 - _SATURATION + _SATURATION * ramp))[:, :, None, None]
+
+
+def along(angle: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The coordinate along directions ``angle``, which broadcast with ``x`` and ``y``."""
+    return snap(angle.cos()) * x + snap(angle.sin()) * y
+
+
+def to_bytes(pixels: Tensor) -> Tensor:
+    """Colours in [0, 1] as uint8."""
+    return (pixels.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def _render_chunk(index: Tensor, key: Tensor, ranges: Ranges) -> tuple[Tensor, dict[str, Tensor]]:
+    keys = mix(key + index)
+    factors = draw_factors(keys, ranges)
+    f = {name: value[:, None, None] for name, value in factors.items()}
+    x, y = grid()
+    dx, dy = x - f["x"], y - f["y"]
+    cos, sin = snap(f["rotation"].cos()), snap(f["rotation"].sin())
+    u, v = (cos * dx + sin * dy) / f["scale"], (cos * dy - sin * dx) / f["scale"]
+    alpha = cover(index % len(CLASSES), CLASSES, u, v, f["scale"])
+    # stripes as a triangle wave in [-1, 1], so that no sine touches a pixel
+    phase = along(f["texture_angle"], x, y) / f["texture_period"] + f["texture_phase"]
+    stripes = 1 + f["texture"] * (4 * (phase - phase.floor() - 0.5).abs() - 1)
+    light = 1 + f["light"] * along(f["light_angle"], x, y) / (SIDE / 2)
+    foreground = colour(factors["foreground_hue"], _FOREGROUND_VALUE)
+    background = colour(factors["background_hue"], _BACKGROUND_VALUE) * stripes[:, None]
+    pixels = (background + alpha[:, None] * (foreground - background)) * light[:, None]
+    pixels += draw_noise(keys, factors, SIDE, SIDE)
+    return to_bytes(pixels), factors
+
+
+def check(index: Tensor, seed: int) -> None:
+    """Refuse indices and seeds that the generator cannot count: both are below 2³²."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise reject("seed", seed, "an integer in [0, 2**32)")
+    if index.ndim != 1 or index.dtype != torch.int64:
+        raise reject("index", f"{index.dtype} tensor of shape {tuple(index.shape)}", "an int64 vector")
+    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < 2**32):
+        raise reject("index", (int(index.min()), int(index.max())), "integers in [0, 2**32)")
+
+
+def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Items and their factors, chunk after chunk."""
+    items, factors = zip(*chunks, strict=True)
+    return torch.cat(items), {name: torch.cat([part[name] for part in factors]) for name in factors[0]}
+
+
+def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Images of the given indices; each depends on its own index and the seed, and on nothing else.
+
+    Args:
+        index: int64 ``[N]``, each in [0, 2³²). Indices from :data:`TEST_OFFSET` up are the test images.
+        seed: in [0, 2³²); another seed is another data set.
+        ranges: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names.
+
+    Returns:
+        ``images`` uint8 ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the
+        nuisance factors: float32 ``[N]`` by name, in the units of :data:`RANGES`.
+    """
+    if set(ranges) != set(RANGES):
+        raise reject("ranges", sorted(ranges), f"intervals of {', '.join(RANGES)}")
+    check(index, seed)
+    ranges = {name: ranges[name] for name in RANGES}  # a factor's number is its place in RANGES
+    images, factors = joined(_render_chunk(rows, seed_key(seed), ranges) for rows in index.cpu().split(_CHUNK))
+    return images, index % len(CLASSES), {name: values.float() for name, values in factors.items()}
+
+
+# By name --------------------------------------------------------------------------------------------------------------
+
+
+def check_counts(n_train: int, n_test: int) -> None:
+    """Refuse more items than an index below or above :data:`TEST_OFFSET` can count."""
+    for argument, value, most in (("n_train", n_train, TEST_OFFSET), ("n_test", n_test, 2**32 - TEST_OFFSET)):
+        if value > most:
+            raise reject(argument, value, f"at most {most}: the generator counts no further")
+
+
+@lru_cache(maxsize=4)
+def _part(name: str, start: int, count: int, seed: int) -> ImageSet:
+    ranges = PLAIN if name.startswith("plain_shapes/") else RANGES
+    images, labels, factors = render(torch.arange(start, start + count), seed, ranges)
+    if name.startswith("shapes_recoloured/"):
+        images = 255 - images[:, :, 4:-4, 4:-4]
+    return ImageSet(name, images, labels, CLASSES, factors)
+
+
+def load(request: Request) -> Splits:
+    """The splits of ``shapes``, ``plain_shapes`` or ``shapes_recoloured``."""
+    name, seed, n_train, n_test = request.name, request.seed, request.n_train or 10_000, request.n_test or 2_000
+    if name == "shapes_recoloured":
+        train, test = _part(f"{name}/train", 0, 2000, 1), _part(f"{name}/test", TEST_OFFSET, 1000, 1)
+        note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
+        return request.limit(Splits(name, train, train, test, note))
+    check_counts(n_train, n_test)
+    train, test = _part(f"{name}/train", 0, n_train, seed), _part(f"{name}/test", TEST_OFFSET, n_test, seed)
+    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")

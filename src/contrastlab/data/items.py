@@ -1,0 +1,376 @@
+"""Sets of items: what those of every modality share, which items a subset has, and the parts of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastlab.data import limits
+from contrastlab.errors import NotApplicableError, reject
+
+LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
+"""Names of a table's column of labels, the first one there is."""
+
+
+def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
+    """Refuse labels that are not −1 (unknown) or an index into ``classes`` for each of ``count`` items (int64)."""
+    if labels.dtype != torch.int64 or labels.shape != (count,):
+        raise reject("labels", f"{labels.dtype} of shape {tuple(labels.shape)}", f"int64 of shape ({count},)")
+    if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
+        span = (int(labels.min()), int(labels.max()))
+        raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
+
+
+def _chosen(values: Any, rows: Tensor) -> Any:
+    if isinstance(values, Tensor):
+        return values[rows.to(values.device)]
+    if isinstance(values, Mapping):
+        return {name: _chosen(column, rows) for name, column in values.items()}
+    if isinstance(values, tuple):
+        return tuple(values[k] for k in rows.tolist())
+    return None if values is None else values.index_select(0, rows)
+
+
+class ItemSet:
+    """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
+
+    A subclass is a frozen dataclass. ``by_item`` names its fields that have one entry for each item, and
+    ``_hashed`` gives what its fingerprint depends on.
+
+    Attributes:
+        name: data set and split, such as ``"cifar10/train"``.
+        labels: int64 ``[N]``: index into ``classes``, or −1 where unknown.
+        classes: class names.
+    """
+
+    modality: ClassVar[str]
+    resident: ClassVar[bool]
+    by_item: ClassVar[tuple[str, ...]]
+
+    name: str
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def _hashed(self) -> Iterable[str | Tensor]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self)} items, {len(self.classes)} classes)"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """First 16 hexadecimal digits of a SHA-256 of the items and labels, not of the name; the same on every device.
+
+        Of files it is their paths and sizes that are hashed: to read them would take as long as an epoch.
+        """
+        digest = hashlib.sha256()
+        for part in self._hashed():
+            if isinstance(part, str):
+                digest.update(part.encode())
+            else:
+                array = part.cpu().contiguous().numpy()
+                digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
+        return digest.hexdigest()[:16]
+
+    def subset(self, indices: Tensor) -> Self:
+        """The items at ``indices`` (int64 ``[n]``), in that order."""
+        fields = {field: _chosen(getattr(self, field), indices) for field in self.by_item}
+        return replace(self, **fields)  # type: ignore[type-var, no-any-return]
+
+    def take(self, n: int | None, seed: int = 0) -> Self:
+        """``n`` random items in their order, class counts as equal as possible; see :func:`balanced_subset`.
+
+        ``n`` is from 1 to ``len(self)``, or None for all.
+        """
+        return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Items(ItemSet):
+    """Items in memory, in one tensor; see :class:`ItemSet`.
+
+    Attributes:
+        items: ``[N, …]``; the subclass says which type and shape.
+    """
+
+    resident: ClassVar[bool] = True
+    by_item: ClassVar[tuple[str, ...]] = ("items", "labels")
+    shape: ClassVar[str]
+    """What ``items`` is, in words, for errors."""
+
+    name: str
+    items: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def _fits(self) -> bool:
+        """Whether ``items`` has the type and shape of this class."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        if not self._fits():
+            raise reject("items", f"{self.items.dtype} of shape {tuple(self.items.shape)}", self.shape)
+        check_labels(self.labels, self.classes, len(self.items))
+        for name, values in getattr(self, "factors", {}).items():
+            if len(values) != len(self):
+                raise reject(f"factors[{name!r}]", f"{len(values)} values", f"one for each of {len(self)} items")
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield repr(tuple(self.items.shape))
+        yield from (self.items, self.labels)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.items[index]
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same set with all its tensors on ``device``."""
+        moved: dict[str, Any] = {"items": self.items.to(device), "labels": self.labels.to(device)}
+        if "factors" in self.by_item:
+            moved["factors"] = {name: values.to(device) for name, values in self.factors.items()}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PixelItems(Items):
+    """Items in memory whose last three axes are channels, rows and columns of pixels."""
+
+    @property
+    def channels(self) -> int:
+        """Numbers of a pixel; 1 for grey, 3 for RGB."""
+        return self.items.shape[-3]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.items.shape[-2], self.items.shape[-1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Files(ItemSet):
+    """Items in files, decoded one at a time; holds paths only, so it can be sent to ``DataLoader`` workers.
+
+    Attributes:
+        folder: what ``paths`` are relative to.
+        paths: N file paths; none may lead out of the folder.
+    """
+
+    resident: ClassVar[bool] = False
+    by_item: ClassVar[tuple[str, ...]] = ("paths", "labels")
+
+    name: str
+    folder: Path
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        limits.check_inside("paths", self.paths)
+        check_labels(self.labels, self.classes, len(self.paths))
+
+    def _decoding(self) -> str:
+        """How a file becomes an item, in words that enter the fingerprint."""
+        raise NotImplementedError
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield self._decoding()
+        for path, label in zip(self.paths, self.labels.tolist(), strict=True):
+            yield f"\0{path}\0{os.stat(self.folder / path).st_size}\0{label}"
+
+    def path(self, index: int) -> Path:
+        """The file of an item."""
+        return self.folder / self.paths[index]
+
+
+# Subsets ------------------------------------------------------------------------------------------------------------
+
+
+def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
+    """Indices of ``n`` items, drawn at random, with class counts as equal as the labels allow.
+
+    The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
+    not known and the draw is uniform over all items.
+
+    Returns:
+        int64 ``[n]``, ascending.
+
+    Raises:
+        ArgumentError: ``n`` is not in [1, N].
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
+        raise reject("n", n, f"an integer from 1 to the {len(labels)} items of the set, or None for all")
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    known = labels.cpu()[shuffled]
+    if int(known.min()) >= 0:
+        # Rank of each item within its class, in shuffled order; taking by rank fills the classes evenly.
+        by_class = known.argsort(stable=True)
+        counts = known.bincount()
+        rank = torch.empty_like(known)
+        rank[by_class] = torch.arange(len(known)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        shuffled = shuffled[rank.argsort(stable=True)]
+    return shuffled[:n].sort().values
+
+
+def hold_out(
+    labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
+) -> tuple[Tensor, Tensor]:
+    """A stratified split of the labelled items, always the same for the same labels.
+
+    Args:
+        labels: int64 ``[N]``; items with label −1 enter neither part.
+        fraction: share of each class that is held out, rounded, but at least one item and never all.
+        name: of the data set, for the error; so are ``classes`` and ``item``, what a label belongs to.
+
+    Returns:
+        Indices kept and indices held out, both ascending.
+
+    Raises:
+        NotApplicableError: a class has fewer than two items.
+    """
+    generator = torch.Generator().manual_seed(0)
+    kept, held = [], []
+    for label in sorted(set(labels[labels >= 0].tolist())):
+        rows = (labels == label).nonzero().flatten()
+        if len(rows) < 2:
+            which = f"class {classes[label]!r}" if classes else f"class {label}"
+            raise NotApplicableError(
+                f"{f'{name}: ' if name else ''}{which} has one {item}: a split into train and test needs at least two"
+                " of each class"
+            )
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+        held.append(rows[:count])
+        kept.append(rows[count:])
+    return torch.cat(kept).sort().values, torch.cat(held).sort().values
+
+
+def hold_out_groups(
+    labels: Tensor, groups: Tensor, *, name: str = "", classes: Sequence[str] = ()
+) -> tuple[Tensor, Tensor]:
+    """As :func:`hold_out`, but the items of a group (such as the frames of one track) stay together.
+
+    ``groups`` is int64 ``[N]``; groups of one number and different labels are different groups.
+    """
+    _, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
+    of_group = torch.empty(int(of_item.max()) + 1, dtype=torch.int64).index_copy_(0, of_item, labels)
+    split = hold_out(of_group, name=name, classes=classes, item="track")
+    kept, held = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
+    return kept, held
+
+
+# Parts of a data set --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The parts of a data set: sets of items of one modality.
+
+    Attributes:
+        name: the name it was loaded by.
+        pretrain: what self-supervision sees; its labels may be −1 and are not to be trained on.
+        train: labelled items for probes.
+        test: labelled items to score on; disjoint from ``pretrain`` and ``train``.
+        note: where the items came from, in words.
+        further: (train, test) of the second official split, the third, …; the first is ``train`` and ``test``.
+
+    Raises:
+        ArgumentError: ``train`` or ``test`` is empty or has an unlabelled item.
+    """
+
+    labelled: ClassVar[bool] = True
+    """Whether ``train`` and ``test`` exist: false for items without any label."""
+
+    name: str
+    pretrain: Any
+    train: Any
+    test: Any
+    note: str
+    further: tuple[tuple[Any, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for argument, part in (("train", self.train), ("test", self.test)):
+            if not len(part) or int(part.labels.min()) < 0:
+                raise reject(argument, part, "at least one item, and a label for every item")
+
+    @classmethod
+    def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
+        """A data set that is pre-trained on its training part."""
+        return Splits(name, train, train, test, note)
+
+    @classmethod
+    def held_out(cls, name: str, pool: Any, note: str) -> Splits:
+        """A stratified 80/20 split of ``pool``."""
+        kept, held = hold_out(pool.labels, name=name, classes=pool.classes)
+        return cls.of(name, pool.subset(kept), pool.subset(held), note)
+
+    def folds(self) -> tuple[tuple[Any, Any], ...]:
+        """(train, test) of every official split."""
+        return (self.train, self.test), *self.further
+
+    def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
+        """The same splits with so many items in ``pretrain``, at most so many in ``train``, so many in ``test``."""
+        splits = self
+        if n_train is not None:
+            pretrain = _cut("n_train", n_train, self.pretrain, seed)
+            shared = self.train is self.pretrain
+            train = pretrain if shared else self.train.take(min(n_train, len(self.train)), seed)
+            # a subset of the first official split is none of the others
+            splits = replace(self, pretrain=pretrain, train=train, further=())
+        return splits if n_test is None else replace(splits, test=_cut("n_test", n_test, self.test, seed))
+
+    def to(self, device: torch.device | str) -> Splits:
+        """The same splits with resident parts on ``device``, each once; files stay files."""
+        parts = (self.pretrain, self.train, self.test)
+        moved = {id(part): part.to(device) if part.resident else part for part in parts}
+        pretrain, train, test = (moved[id(part)] for part in parts)
+        return replace(self, pretrain=pretrain, train=train, test=test)
+
+
+def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
+    if count > len(part):
+        raise reject(argument, count, f"at most the {len(part)} items of {part.name}")
+    return part.take(count, seed)
+
+
+class UnlabelledSplits(Splits):
+    """Items without labels: they can be pre-trained on, and asking for ``train`` or ``test`` is refused."""
+
+    labelled: ClassVar[bool] = False
+    advice: ClassVar[str] = (
+        "To give labels, sort the images into one subfolder a class, or name a column of a table"
+        f" {', '.join(LABEL_COLUMNS)}"
+    )
+
+    def __init__(self, name: str, pretrain: Any, note: str) -> None:
+        vars(self).update(name=name, pretrain=pretrain, note=note)
+
+    def __getattr__(self, part: str) -> Any:
+        if part in ("train", "test"):
+            raise NotApplicableError(
+                f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed. {self.advice}."
+            )
+        raise AttributeError(part)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, pretrain={self.pretrain!r}, note={self.note!r})"
+
+    def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
+        """The same splits with so many items; ``n_test`` alone is refused."""
+        if n_train is not None:
+            return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
+        return self if n_test is None else self.test  # type: ignore[no-any-return]
+
+    def to(self, device: torch.device | str) -> Splits:
+        """The same items on ``device``; files stay files."""
+        return type(self)(self.name, self.pretrain.to(device) if self.pretrain.resident else self.pretrain, self.note)

@@ -1,0 +1,255 @@
+"""Pictures: decoded, cut out, resized, as pixels; sets of them in memory or in files."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from contrastlab.data import limits
+from contrastlab.data.items import Files, PixelItems
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, reject, unreadable
+
+STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
+
+# what Pillow's readers raise on damaged files
+_UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)
+
+
+@contextmanager
+def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
+    """A picture whose header has been read and whose pixels have not.
+
+    Args:
+        source: a file, or its content.
+        where: what to call it in errors; by default the file, or "an image".
+
+    Raises:
+        CorruptFileError: it is not a picture of one of :data:`FORMATS`, here or where its pixels are read inside.
+        TooLargeError: it has more pixels than :data:`contrastlab.data.limits.MAX_PIXELS`.
+        StorageError: it may not be read.
+        FileNotFoundError: it does not exist.
+    """
+    where = where or ("an image" if isinstance(source, bytes) else str(source))
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            limits.check_pixels(*image.size, where)
+            yield image
+    except (FileNotFoundError, ContrastLabError):
+        raise
+    except PermissionError as error:
+        raise unreadable(where, error) from error
+    except Image.DecompressionBombError as error:
+        count = re.search(r"[0-9]+ pixels", str(error))
+        raise TooLargeError(
+            f"{where} has {count[0] if count else 'too many pixels'}: accepted are at most {limits.MAX_PIXELS}"
+        ) from error
+    except _UNREADABLE as error:
+        raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
+
+
+def decode(source: Path | bytes, where: str = "") -> Image.Image:
+    """An encoded picture as it is stored, as grey (mode ``L``) or as ``RGB``; errors are those of :func:`opened`.
+
+    A palette and CMYK become RGB, transparency is left out, of an animation the first frame is taken, and of 16 bits
+    the upper eight; 32 bits a channel are refused. The orientation that EXIF notes is not applied: annotations count
+    pixels as they are stored, and torchvision's folders are read so, too.
+    """
+    with opened(source, where) as image:
+        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+            return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        if image.mode in ("I", "F"):
+            raise ValueError(f"pixels of 32 bits (mode {image.mode}): accepted are 8 or 16 bits a channel")
+        return _in_mode(image, "L" if image.mode in ("1", "L") else "RGB")
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    image.load()
+    return image if image.mode == mode else image.convert(mode)  # Pillow would copy one that has the mode already
+
+
+def square(image: Image.Image, side: int) -> Image.Image:
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
+    width, height = image.size
+    if min(width, height) != side:
+        scale = side / min(width, height)
+        width, height = max(round(width * scale), side), max(round(height * scale), side)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def cropped(image: Image.Image, box: Sequence[int], side: int) -> Image.Image:
+    """The part ``box`` (top, left, height, width) of ``image``, resized to a square (bilinear, anti-aliased).
+
+    Cut out first, so that no pixel outside the box is seen: what torchvision's ``resized_crop`` does.
+    """
+    top, left, height, width = box
+    part = image.crop((left, top, left + width, top + height))
+    return part.resize((side, side), Image.Resampling.BILINEAR)
+
+
+def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Pixels as uint8 ``[channels, H, W]``, contiguous."""
+    pixels = np.asarray(_in_mode(image, "L" if channels == 1 else "RGB"))
+    return np.array(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), order="C")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet(PixelItems):
+    """Images in memory, uint8 ``[N, C, H, W]`` with C 1 (grey) or 3 (RGB).
+
+    Attributes:
+        factors: what else is known of each image, ``[N]`` by name: what a generated one was made from, or the track
+            of a video frame.
+    """
+
+    modality: ClassVar[str] = "image"
+    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    shape: ClassVar[str] = "uint8 of shape [N, C, H, W] with C 1 or 3"
+
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def _fits(self) -> bool:
+        return self.items.dtype == torch.uint8 and self.items.ndim == 4 and self.channels in (1, 3)
+
+    @property
+    def images(self) -> Tensor:
+        """The items."""
+        return self.items
+
+    def coloured(self) -> ImageSet:
+        """The same images with three channels; grey becomes three equal ones, which share their memory."""
+        return self if self.channels == 3 else replace(self, items=self.items.expand(-1, 3, -1, -1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedImages(Files):
+    """Image files that are decoded one at a time.
+
+    ``images[index]`` is what evaluation sees: the middle square of the picture with its shorter side at ``resize``.
+    Training takes its random crops from the whole picture, :meth:`crops`, as the papers' protocols do.
+
+    Attributes:
+        channels: 1 (grey) or 3 (RGB): what every file is converted to.
+        resize: side of the decoded square in pixels.
+        boxes: int64 ``[N, 4]`` of (top, left, height, width): the part of each file that is the picture, such as one
+            object; a file may occur several times. None is whole files.
+    """
+
+    modality: ClassVar[str] = "image"
+    by_item: ClassVar[tuple[str, ...]] = (*Files.by_item, "boxes")
+
+    channels: int = 3
+    resize: int = STREAMED_SIDE
+    boxes: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.channels not in (1, 3):
+            raise reject("channels", self.channels, "1 or 3")
+        if self.resize < 1:
+            raise reject("resize", self.resize, "a side of at least 1 pixel")
+        if self.boxes is not None:
+            if self.boxes.dtype != torch.int64 or self.boxes.shape != (len(self), 4):
+                given = f"{self.boxes.dtype} of shape {tuple(self.boxes.shape)}"
+                raise reject("boxes", given, f"int64 of shape ({len(self)}, 4), a box for each path")
+            wrong = ((self.boxes[:, :2] < 0) | (self.boxes[:, 2:] < 1)).any(1).nonzero().flatten()
+            if len(wrong):
+                raise reject("boxes", self.boxes[wrong[0]].tolist(), "top and left >= 0, height and width >= 1")
+
+    def _decoding(self) -> str:
+        return f"{self.channels} {self.resize}, crops of whole pictures"
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield from super()._hashed()
+        if self.boxes is not None:
+            yield self.boxes
+
+    def picture(self, index: int) -> Image.Image:
+        """The picture at its full size.
+
+        Raises:
+            CorruptFileError: the file cannot be decoded, or its box reaches beyond it.
+        """
+        image = decode(self.path(index))
+        if self.boxes is None:
+            return image
+        top, left, height, width = self.boxes[index].tolist()
+        if left + width > image.width or top + height > image.height:
+            raise CorruptFileError(
+                f"{self.path(index)} has {image.width}x{image.height} pixels: the box"
+                f" (top, left, height, width) = {(top, left, height, width)} reaches beyond them"
+            )
+        return image.crop((left, top, left + width, top + height))
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(chw(square(self.picture(index), self.resize), self.channels))
+
+    def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
+        """Resized crops of one picture, which is decoded once, at its full size.
+
+        Args:
+            index: of the picture.
+            boxes: its height and width in pixels to ``[V, 4]`` of (top, left, height, width), inside it.
+            size: side of a crop in pixels.
+
+        Returns:
+            uint8 ``[V, channels, size, size]``: torchvision's ``resized_crop`` of Pillow images, to the bit.
+        """
+        # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
+        image = self.picture(index)
+        parts = (cropped(image, box, size) for box in boxes(image.height, image.width).tolist())
+        return torch.from_numpy(np.stack([chw(part, self.channels) for part in parts]))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels after decoding."""
+        return self.resize, self.resize
+
+    def coloured(self) -> StreamedImages:
+        """The same pictures, decoded as RGB."""
+        return replace(self, channels=3)
+
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+    """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
+    block = 256
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        starts = range(0, len(items), block)
+        for results in pool.map(lambda start: [function(item) for item in items[start : start + block]], starts):
+            yield from results
+
+
+def stack(decoded: Iterable[Image.Image]) -> Tensor:
+    """One uint8 ``[N, C, H, W]``: grey if every picture is, resized and cropped if their sizes differ."""
+    pictures = list(decoded)
+    channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
+    sizes = {picture.size for picture in pictures}
+    if len(sizes) > 1:
+        side = min(STREAMED_SIDE, min(min(size) for size in sizes))
+        pictures = list(threaded(lambda picture: square(picture, side), pictures))
+    width, height = pictures[0].size if pictures else (1, 1)
+    pixels = np.empty((len(pictures), channels, height, width), np.uint8)
+    for k, picture in enumerate(pictures):
+        pixels[k] = chw(picture, channels)
+    return torch.from_numpy(pixels)

@@ -1,0 +1,289 @@
+"""Sentences and scored pairs of them, in memory, and the layouts that published ones come in."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from contrastlab.data.items import ItemSet, Splits, UnlabelledSplits
+from contrastlab.data.limits import own_path
+from contrastlab.errors import CorruptFileError, MissingDataError, reject
+
+
+class Texts(Sequence[str]):
+    """Texts that are indexed as a tensor is, and that say on which device their token numbers belong."""
+
+    def __init__(self, texts: Sequence[str], device: torch.device | str = "cpu") -> None:
+        self._texts, self.device = tuple(texts), torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return Texts(self._texts[index], self.device) if isinstance(index, slice) else self._texts[index]
+
+    def index_select(self, dim: int, index: Tensor) -> Texts:
+        """The texts at ``index``; ``dim`` is 0."""
+        return Texts([self._texts[k] for k in index.tolist()], self.device)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Texts:
+        """The same texts, with token numbers on ``device``."""
+        return Texts(self._texts, device)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SentenceSet(ItemSet):
+    """Sentences in memory."""
+
+    modality: ClassVar[str] = "sentence"
+    resident: ClassVar[bool] = True
+    by_item: ClassVar[tuple[str, ...]] = ("items", "labels")
+    channels: ClassVar[int] = 1
+
+    name: str
+    items: Texts
+    labels: Tensor
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != (len(self.items),):
+            raise reject("labels", tuple(self.labels.shape), f"one for each of {len(self.items)} sentences")
+
+    @classmethod
+    def of(cls, name: str, texts: Sequence[str]) -> SentenceSet:
+        """Sentences without labels."""
+        return cls(name, Texts(texts), torch.full((len(texts),), -1))
+
+    def _hashed(self) -> Iterator[str]:
+        yield repr(tuple(self.items))
+        yield repr(self.labels.tolist())
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same set with token numbers on ``device``."""
+        return replace(self, items=self.items.to(device))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairSet(ItemSet):
+    """Pairs of sentences with people's (or a grammar's) scores of similarity.
+
+    Attributes:
+        first: N sentences.
+        second: N sentences.
+        scores: float64 ``[N]``, larger is more alike; comparable within a benchmark.
+        labels: int64 ``[N]``, the benchmark of each pair: index into ``classes``.
+        classes: benchmarks, such as ``"STS12"``.
+        parts: int64 ``[N]``, which part of its benchmark a pair is from.
+    """
+
+    modality: ClassVar[str] = "sentence"
+    resident: ClassVar[bool] = True
+    by_item: ClassVar[tuple[str, ...]] = ("first", "second", "scores", "labels", "parts")
+    channels: ClassVar[int] = 1
+
+    name: str
+    first: Texts
+    second: Texts
+    scores: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    parts: Tensor
+
+    def __post_init__(self) -> None:
+        lengths = [len(getattr(self, column)) for column in self.by_item]
+        if len(set(lengths)) != 1:
+            raise reject("pairs", lengths, "two sentences, a score and a benchmark for each")
+        if not bool(self.scores.isfinite().all()):
+            raise reject("scores", float(self.scores[~self.scores.isfinite()][0]), "finite numbers")
+
+    def _hashed(self) -> Iterator[str]:
+        numbers = (self.scores.tolist(), self.labels.tolist(), self.parts.tolist(), self.classes)
+        yield from map(repr, (tuple(self.first), tuple(self.second), *numbers))
+
+    def sentences(self) -> SentenceSet:
+        """All first sentences, then all second ones."""
+        return SentenceSet.of(self.name, [*self.first, *self.second]).to(self.first.device)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same set with token numbers on ``device``."""
+        return replace(self, first=self.first.to(device), second=self.second.to(device))
+
+
+class SentenceSplits(UnlabelledSplits):
+    """Sentences without labels: they can be pre-trained on, and are scored on pairs."""
+
+    advice: ClassVar[str] = "Score sentences on pairs (sts)"
+
+
+# Readers of sentences -------------------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank, without space at their ends.
+
+    Raises:
+        MissingDataError: there is nothing in it.
+        CorruptFileError: it is not UTF-8; the message says from which line on.
+    """
+    lines = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise CorruptFileError(f"{path}, line {number}, is not UTF-8 ({error.reason}); convert it") from error
+            if text:
+                lines.append(text)
+    if not lines:
+        raise MissingDataError(f"{path} has no sentence in it.")
+    return lines
+
+
+def load_sentences(name: str, location: str) -> Splits:
+    """The sentences of ``sentences:<file>``; a long one is cut where it is made into tokens."""
+    path = own_path(name, location)
+    if not path.is_file():
+        raise MissingDataError(f"{name}: {path} is not a file. Give a text file, a sentence a line, in UTF-8.")
+    lines = read_lines(path)
+    return SentenceSplits(name, SentenceSet.of(name, lines), f"{path.name}: {len(lines):,} lines that are not blank")
+
+
+def wikipedia(name: str, path: Path, note: str) -> Splits:
+    """The million sentences of SimCSE, one a line."""
+    return SentenceSplits(name, SentenceSet.of(name, read_lines(path)), note)
+
+
+def wikisplit(name: str, folder: Path, note: str) -> Splits:
+    """Google's WikiSplit: a sentence, a tab, the two that it was split into, a line; each sentence is taken once."""
+    parts = sorted(folder.glob("*.tsv"))
+    if not parts:
+        raise FileNotFoundError(2, "no table", str(folder / "*.tsv"))
+    texts: dict[str, None] = {}
+    for path in parts:
+        for line in read_lines(path):
+            whole, tab, split = line.partition("\t")
+            if not tab:
+                raise CorruptFileError(f"{path} is no part of WikiSplit: a line without a tab, {line[:40]!r}")
+            texts |= dict.fromkeys(text.strip() for text in (whole, *split.split("<::::>")) if text.strip())
+    return SentenceSplits(
+        name, SentenceSet.of(name, list(texts)), note.format(parts=", ".join(path.stem for path in parts))
+    )
+
+
+# Readers of pairs -----------------------------------------------------------------------------------------------------
+
+Pair = tuple[str, str, float]
+"""Two sentences and their score."""
+
+BENCHMARKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+"""The seven of fmicl and SimCSE, in the order of their tables."""
+
+
+def _rows(path: Path, separator: str = "\t", *, quoted: bool = False) -> list[list[str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            if quoted:
+                return [row for row in csv.reader(file, delimiter=separator) if row]
+            return [line.rstrip("\r\n").split(separator) for line in file if line.strip()]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorruptFileError(f"{path} cannot be read: {error}") from error
+
+
+def _pick(path: Path, rows: Iterable[list[str]], first: int, second: int, score: int) -> list[Pair]:
+    pairs = []
+    for number, row in enumerate(rows, 1):
+        if len(row) <= max(first, second, score):
+            raise CorruptFileError(f"{path}, entry {number}, has {len(row)} columns")
+        if row[score].strip():  # pairs that nobody scored have an empty field
+            try:
+                pairs.append((row[first].strip(), row[second].strip(), float(row[score])))
+            except ValueError as error:
+                raise CorruptFileError(f"{path}, entry {number}: {row[score]!r} is no score") from error
+    return pairs
+
+
+def _if_there(path: Path, read: Callable[[Path], list[Pair]]) -> list[list[Pair]]:
+    return [read(path)] if path.exists() else []
+
+
+def _sick(path: Path) -> list[Pair]:
+    return _pick(path, _rows(path)[1:], 1, 2, 3)
+
+
+def _plain_layout(root: Path) -> dict[str, list[list[Pair]]]:
+    """``sts/semeval-sts/<year>/<part>.test.tsv``, ``sts/stsb/stsb-en-<split>.csv``, ``sts/sick2014/SICK_…``."""
+    base, parts = root / "sts", {}
+    for year in range(12, 17):
+        paths = sorted((base / "semeval-sts" / f"20{year}").glob("*.test.tsv"))
+        parts[f"STS{year}"] = [_pick(path, _rows(path), 1, 2, 0) for path in paths]
+    for split, key in (("test", "STS-B"), ("dev", "dev")):
+        path = base / "stsb" / f"stsb-en-{split}.csv"
+        parts[key] = _if_there(path, lambda path: _pick(path, _rows(path, ",", quoted=True), 0, 1, 2))
+    parts["SICK-R"] = _if_there(base / "sick2014" / "SICK_test_annotated.txt", _sick)
+    return parts
+
+
+def _senteval_layout(root: Path) -> dict[str, list[list[Pair]]]:
+    """SentEval's ``STS/STS12-en-test/STS.input.<part>.txt`` and ``STS.gs.<part>.txt``, which SimCSE reads."""
+    base, parts = root / "STS", {}
+    for year in range(12, 17):
+        parts[f"STS{year}"] = []
+        for path in sorted((base / f"STS{year}-en-test").glob("STS.input.*.txt")):
+            scored = path.with_name(path.name.replace("STS.input.", "STS.gs."))
+            if path.name == "STS.input.ALL.txt" or not scored.exists():
+                continue
+            texts, gold = _rows(path), scored.read_text(encoding="utf-8").splitlines()
+            if len(texts) != len(gold):
+                raise CorruptFileError(f"{path} has {len(texts)} pairs and {scored.name} {len(gold)} scores")
+            rows = [[*row[:2], score] for row, score in zip(texts, gold, strict=True)]
+            parts[f"STS{year}"].append(_pick(path, rows, 0, 1, 2))
+    for split, key in (("test", "STS-B"), ("dev", "dev")):
+        path = base / "STSBenchmark" / f"sts-{split}.csv"
+        parts[key] = _if_there(path, lambda path: _pick(path, _rows(path), 5, 6, 4))
+    parts["SICK-R"] = _if_there(root / "SICK" / "SICK_test_annotated.txt", _sick)
+    return parts
+
+
+def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
+    """One set of the pairs of several benchmarks, each in parts."""
+    rows = [
+        (*pair, b, p)
+        for b, parts in enumerate(benchmarks.values()) for p, part in enumerate(parts) for pair in part
+    ]  # fmt: skip
+    first, second, scores, labels, numbers = zip(*rows, strict=True)
+    return PairSet(
+        name, Texts(first), Texts(second), torch.tensor(scores, dtype=torch.float64), torch.tensor(labels),
+        tuple(benchmarks), torch.tensor(numbers),
+    )  # fmt: skip
+
+
+def similarity(name: str, root: Path, note: str) -> Splits:
+    """STS12–16, STS-B and SICK-R in either of two layouts; the development part of STS-B trains."""
+    for layout in (_plain_layout, _senteval_layout):
+        parts = layout(root)
+        dev = parts.pop("dev")
+        present = {key: parts[key] for key in parts if parts[key]}
+        if present and dev:
+            break
+    else:
+        raise MissingDataError(
+            f"{name}: looked for {root / 'sts'}/semeval-sts, stsb and sick2014, and for SentEval's {root / 'STS'} and"
+            f" {root / 'SICK'}; STS-B's development part is needed beside any of {', '.join(BENCHMARKS)}."
+        )
+    absent = [key for key in BENCHMARKS if key not in present]
+    notes = [note, *([f"without {', '.join(absent)}"] if absent else [])]
+    # MSRvid may not be passed on; SentEval has it, the small copy has not
+    count = sum(map(len, present.get("STS12", [])))
+    if 0 < count < 3108:
+        notes.append(f"STS12 without MSRvid: {count:,} of 3,108 pairs")
+    train, test = pairs(f"{name}/dev", {"STS-B": dev}), pairs(f"{name}/test", present)
+    return Splits.of(name, train, test, "; ".join(notes))

@@ -1,0 +1,270 @@
+"""Labelled waveforms: read, in memory or in files, and the layouts that published speech comes in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import wave
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contrastlab.data import limits
+from contrastlab.data.items import Files, Items, Splits, UnlabelledSplits
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra
+
+EXTRA = "speech"
+"""Extra of the package that installs ``soundfile``, for everything but uncompressed wav."""
+
+RATE = 16_000
+"""Samples a second of the published sets."""
+
+LENGTH = 150_526
+"""Samples of a published utterance, 9.4 s: the reading of alextamkin/viewmaker (d9a7d4b), whose authors are Ring's."""
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg"})
+"""Endings, in lower case, that count as sounds."""
+
+
+def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.int16]:
+    """One sound, its channels averaged, at ``rate`` samples a second.
+
+    Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg) by ``soundfile``.
+
+    Args:
+        source: a file, or its content.
+        rate: samples a second of the result.
+        where: what to call it in errors.
+
+    Returns:
+        int16 ``[T]``.
+
+    Raises:
+        CorruptFileError: it cannot be read, or has no samples.
+        TooLargeError: it has too many, see :mod:`contrastlab.data.limits`; they have not been decoded.
+        MissingExtraError: ``soundfile`` is needed and not installed.
+    """
+    where = where or str(source)
+    if isinstance(source, Path):
+        limits.check_count(source.stat().st_size, limits.MAX_BYTES, "bytes", where)
+    content = source.read_bytes() if isinstance(source, Path) else source
+    if not content:
+        raise CorruptFileError(f"{where} is empty")
+    try:
+        own, samples = _pcm(content, where)
+    except (wave.Error, EOFError):
+        own, samples = _decoded(content, where)
+    if not len(samples):
+        raise CorruptFileError(f"{where} has no samples")
+    low, high = limits.RATES
+    if not low <= own <= high:
+        raise CorruptFileError(f"{where} has {own} samples a second: accepted are {low} to {high}")
+    limits.check_count(len(samples) * rate // own, limits.MAX_SAMPLES, f"samples at {rate} a second", where)
+    if own != rate:
+        from scipy.signal import resample_poly
+
+        shared = math.gcd(own, rate)
+        samples = resample_poly(samples, rate // shared, own // shared)
+    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+
+
+def _pcm(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
+    with wave.open(io.BytesIO(content)) as file:
+        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+        if width > 4:
+            raise wave.Error(f"{8 * width} bits")
+        limits.check_count(len(content) // width, limits.MAX_SAMPLES, "samples", where)
+        raw = np.frombuffer(file.readframes(file.getnframes()), dtype=np.uint8)
+    raw = raw[: len(raw) - len(raw) % (width * channels)]
+    if width == 1:
+        values = raw.astype(np.float64) - 128  # 8 bits are unsigned
+    else:
+        wide = np.zeros((len(raw) // width, 4), dtype=np.uint8)
+        wide[:, 4 - width :] = raw.reshape(-1, width)
+        values = wide.view("<i4")[:, 0] / 256 ** (4 - width)
+    return rate, (values / 2 ** (8 * width - 1)).reshape(-1, channels).mean(1)
+
+
+def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
+    soundfile = import_extra("soundfile", EXTRA)
+    try:
+        about = soundfile.info(io.BytesIO(content))
+        limits.check_count(about.frames * about.channels, limits.MAX_SAMPLES, "samples", where)
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
+    except RuntimeError as error:
+        raise CorruptFileError(f"{where} cannot be read as sound: {error}") from error
+    return int(rate), samples.mean(1)
+
+
+def fitted(samples: NDArray[np.int16], length: int) -> Tensor:
+    """The first ``length`` samples, with silence behind the end of a shorter sound: int16 ``[length]``."""
+    out = np.zeros(length, dtype=np.int16)
+    out[: len(samples)] = samples[:length]
+    return torch.from_numpy(out)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WaveSet(Items):
+    """Sounds in memory, int16 ``[N, T]``, all of one length and of ``rate`` samples a second."""
+
+    modality: ClassVar[str] = "waveform"
+    channels: ClassVar[int] = 1
+    shape: ClassVar[str] = "int16 of shape [N, T]"
+
+    rate: int
+
+    def _fits(self) -> bool:
+        return self.items.dtype == torch.int16 and self.items.ndim == 2
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield repr((self.rate, tuple(self.items.shape)))
+        yield from (self.items, self.labels)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WaveFiles(Files):
+    """Sound files, brought to ``rate`` samples a second and cut or padded to ``length`` samples."""
+
+    modality: ClassVar[str] = "waveform"
+    channels: ClassVar[int] = 1
+
+    rate: int
+    length: int
+
+    def _decoding(self) -> str:
+        return f"{self.rate} {self.length}"
+
+    def __getitem__(self, index: int) -> Tensor:
+        return fitted(read_wave(self.path(index), self.rate), self.length)
+
+
+# Readers: rows of published.toml name them ----------------------------------------------------------------------------
+
+
+def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str], words: Sequence[str]) -> WaveFiles:
+    labels = torch.tensor([classes.index(word) for word in words])
+    return WaveFiles(name, folder, tuple(paths), labels, tuple(classes), RATE, LENGTH)
+
+
+def sound_files(
+    name: str, folder: Path, note: str, *, files: str, label: str, test_list: str = "", test_speakers: int = 0
+) -> Splits:
+    """Sounds whose paths say what they are.
+
+    Args:
+        name: of the data set.
+        folder: of the sounds.
+        note: see :class:`contrastlab.data.Splits`.
+        files: pattern of the paths below ``folder``.
+        label: regular expression whose first group, found in a path, is the class.
+        test_list: file below ``folder`` of the paths to test on.
+        test_speakers: test on so many folders, the last ones. Without both, 20 % of each class are held out.
+    """
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(files))
+    if not paths:
+        raise FileNotFoundError(2, "no sound", str(folder / files))
+    words = [re.findall(label, path)[0] for path in paths]
+    classes = sorted(set(words), key=int if all(word.isdecimal() for word in words) else str)
+    if test_list:
+        listed = set((folder / test_list).read_text(encoding="utf-8").split())
+        tested = [path in listed for path in paths]
+    elif test_speakers:
+        people = sorted({path.split("/")[0] for path in paths})
+        if len(people) <= test_speakers:
+            raise ValueError(f"{folder} has {len(people)} speakers, of which the last {test_speakers} are the test")
+        tested = [path.split("/")[0] in people[-test_speakers:] for path in paths]
+    else:
+        return Splits.held_out(name, _files(name, folder, paths, classes, words), note)
+    rows = [[k for k, test in enumerate(tested) if test == part] for part in (False, True)]
+    train, test = (_files(name, folder, [paths[k] for k in r], classes, [words[k] for k in r]) for r in rows)
+    return Splits.of(name, train, test, note)
+
+
+def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
+    """Fluent Speech Commands: tables of ``path`` and several labels; train and valid train, test tests."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    for part in ("train", "valid", "test"):
+        path = folder / "data" / f"{part}_data.csv"
+        with path.open(encoding="utf-8", newline="") as file:
+            rows[part] = list(csv.DictReader(file))
+        if not rows[part] or not {"path", column} <= rows[part][0].keys():
+            raise CorruptFileError(f"{path} has no columns path and {column}")
+    classes = sorted({row[column] for row in rows["train"]})
+    train, test = (
+        _files(name, folder, [row["path"] for row in part], classes, [row[column] for row in part])
+        for part in (rows["train"] + rows["valid"], rows["test"])
+    )
+    return Splits.of(name, train, test, note)
+
+
+@lru_cache(maxsize=1)
+def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = sorted(folder.glob("*.parquet"))
+    if not paths:
+        raise FileNotFoundError(2, "no table", str(folder / "*.parquet"))
+    try:
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        names = [f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}" for row in rows]
+        if not all(isinstance(row["audio"], bytes) for row in rows):
+            raise TypeError("audio is not bytes")
+    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take: {error!r}") from error
+    sounds = (read_wave(row["audio"], 8000, where) for row, where in zip(rows, names, strict=True))
+    digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
+    return torch.stack([fitted(sound, 8192) for sound in sounds]), digits, [row["speaker"] for row in rows], takes
+
+
+def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
+    """The Free Spoken Digit Dataset at 8,000 samples a second: takes 0 to 4 of 50 test, as its authors split it.
+
+    Args:
+        name: of the data set.
+        folder: of its parquet files.
+        note: with ``{unheard}`` where the unheard speakers are named.
+        classes: ``digit`` or ``speaker``.
+        unheard: test on the last two of six speakers in place of takes.
+    """
+    waves, digits, speakers, takes = _spoken_digits(folder)
+    known = sorted(set(speakers))
+    labels = torch.tensor([known.index(speaker) for speaker in speakers]) if classes == "speaker" else digits
+    pool = WaveSet(name, waves, labels, tuple(known if classes == "speaker" else "0123456789"), 8000)
+    test = torch.tensor([speaker in known[-2:] for speaker in speakers]) if unheard else takes < 5
+    train, held = (pool.subset(part.nonzero()[:, 0]) for part in (~test, test))
+    return Splits.of(name, train, held, note.format(unheard=" and ".join(known[-2:])))
+
+
+def load_waves(name: str, location: str) -> Splits:
+    """Splits of ``waves:<folder>``: sounds in a subfolder a class, one in five held out; or unlabelled in the folder.
+
+    All are brought to 16,000 samples a second and to the length of the longest, at most 9.4 s.
+    """
+    folder = limits.own_path(name, location)
+    if not folder.is_dir():
+        raise MissingDataError(
+            f"{name}: {folder} is not a folder. Give a folder of sound files, sorted into a subfolder a class if there"
+            " are classes."
+        )
+    paths = sorted(path.relative_to(folder) for path in limits.files_below(folder, SUFFIXES))
+    if not paths:
+        raise MissingDataError(f"{name}: no {', '.join(sorted(SUFFIXES))} file below {folder}.")
+    sounds = [read_wave(folder / path, RATE) for path in paths]
+    length = min(max(len(sound) for sound in sounds), LENGTH)
+    waves = torch.stack([fitted(sound, length) for sound in sounds])
+    classes = sorted({path.parts[0] for path in paths if len(path.parts) > 1})
+    labels = torch.tensor([classes.index(path.parts[0]) if len(path.parts) > 1 else -1 for path in paths])
+    pool = WaveSet(name, waves, labels, tuple(classes), RATE)
+    if not classes or int(labels.min()) < 0:
+        return UnlabelledSplits(name, pool, f"{folder.name}: {len(paths)} sounds")
+    return Splits.held_out(name, pool, f"{folder.name}: {len(paths)} sounds, stratified 80/20 split")

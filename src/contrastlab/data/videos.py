@@ -1,0 +1,345 @@
+"""Labelled clips, in memory or in video files whose frames and flow are kept as JPEG pictures, and their readers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from contrastlab import files
+from contrastlab.data import limits
+from contrastlab.data.clips.flow import ZERO, cached_tvl1, quantise, tvl1
+from contrastlab.data.items import Files, PixelItems, Splits, hold_out
+from contrastlab.data.parquet import read_parquet, whole_numbers
+from contrastlab.data.pictures import opened
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
+
+PLANES = 5
+"""Red, green, blue, and flow to the right and down."""
+
+
+def spread(length: int, count: int) -> Tensor:
+    """``count`` frame numbers with equal spacing, the middles of as many equal parts of ``length`` frames."""
+    if count < 1:
+        raise reject("frames", count, "an integer >= 1")
+    return ((torch.arange(count) + 0.5) * (length / count)).long().clamp(max=length - 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClipSet(PixelItems):
+    """Clips in memory, uint8 ``[N, T, 5, H, W]``: red, green, blue, and flow to the right and down.
+
+    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.clips.flow.quantise`; that
+    of the last frame is never read.
+
+    Attributes:
+        bound: pixels a frame that fill the eight bits.
+        factors: what else is known of each clip, ``[N]`` by name.
+    """
+
+    modality: ClassVar[str] = "clip"
+    by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
+    shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
+    channels: ClassVar[int] = 3  # type: ignore[assignment]
+
+    bound: float
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.bound > 0:
+            raise reject("bound", self.bound, "a number of pixels > 0")
+
+    def _fits(self) -> bool:
+        return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield repr((tuple(self.items.shape), self.bound))
+        yield from (self.items, self.labels)
+
+    def still(self) -> ClipSet:
+        """The set as a network of single frames is trained on it: itself, since all frames are in memory."""
+        return self
+
+    def spread(self, count: int) -> ClipSet:
+        """The same clips with ``count`` of their frames, equally spaced; their flow is no longer that of neighbours."""
+        return replace(self, items=self.items[:, spread(self.items.shape[1], count).to(self.items.device)])
+
+
+HEIGHT, WIDTH = 256, 340
+"""Pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)."""
+
+_QUALITY = 90  # of the kept JPEG pictures
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VideoFiles(Files):
+    """Video files, each decoded once: its frames and their TV-L1 flow are kept as JPEG pictures in one zip file.
+
+    The zip is whole or absent, and named after the video's path, size and time, and after how it was made. Frames are
+    resized to :data:`HEIGHT` by :data:`WIDTH` pixels whatever their shape, so that clips of different videos make a
+    batch; flow is that of the resized frames, its components one above the other in a grey picture (Simonyan and
+    Zisserman 2014, §5: eight bits and JPEG bring the flow of UCF101 from 1.5 TB to 27 GB).
+
+    ``videos[index]`` is the window of ``length`` frames in the middle; training draws its windows, :meth:`window`.
+
+    Attributes:
+        length: frames of a window.
+        count: ``None``, or the number of frames, equally spaced over the whole video, that an item is in place of a
+            window; these have no flow.
+        flow: whether items have flow; without it those planes are at rest, and none is estimated.
+        cache: folder of the zip files; by default ``videos`` in :func:`contrastlab.data.limits.cache_folder`.
+    """
+
+    modality: ClassVar[str] = "clip"
+    channels: ClassVar[int] = 3
+    bound: ClassVar[float] = 20.0
+
+    length: int = 12
+    count: int | None = None
+    flow: bool = True
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 1:
+            raise reject("length", self.length, "an integer >= 1")
+
+    def __getitem__(self, index: int) -> Tensor:
+        with self._opened(index) as packed:
+            if self.count is not None:
+                return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
+            return self._window(packed, self._starts(index, packed) // 2)
+
+    def window(self, index: int, rng: torch.Generator) -> Tensor:
+        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video.
+
+        Raises:
+            CorruptFileError: the video has fewer frames, or cannot be decoded; the message names it.
+        """
+        with self._opened(index) as packed:
+            return self._window(packed, int(torch.randint(self._starts(index, packed) + 1, (1,), generator=rng)))
+
+    def still(self) -> VideoFiles:
+        """The same videos with windows of one frame and no flow, for a network of single frames."""
+        return replace(self, length=1, flow=False)
+
+    def spread(self, count: int) -> VideoFiles:
+        """The same videos as ``count`` frames each, equally spaced and without flow."""
+        if count < 1:
+            raise reject("frames", count, "an integer >= 1")
+        return replace(self, count=count, flow=False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels after decoding."""
+        return HEIGHT, WIDTH
+
+    def _decoding(self) -> str:
+        return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
+
+    def _starts(self, index: int, packed: zipfile.ZipFile) -> int:
+        """The last frame that a window can start with."""
+        frames = _count(packed, "frame")
+        if frames < self.length:
+            raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
+        return frames - self.length
+
+    def _window(self, packed: zipfile.ZipFile, first: int) -> Tensor:
+        return self._read(packed, range(first, first + self.length))
+
+    def _read(self, packed: zipfile.ZipFile, numbers: Iterable[int]) -> Tensor:
+        planes = []
+        flows = _count(packed, "flow")
+        for number in numbers:
+            rgb = torch.from_numpy(_picture(packed, f"frame/{number:06d}.jpg")).permute(2, 0, 1)
+            moved = torch.full((2, *rgb.shape[1:]), ZERO, dtype=torch.uint8)
+            if self.flow and number < flows:  # the last frame has none
+                moved = torch.from_numpy(_picture(packed, f"flow/{number:06d}.jpg")).view(2, *rgb.shape[1:])
+            planes.append(torch.cat([rgb, moved]))
+        return torch.stack(planes)
+
+    def _opened(self, index: int) -> zipfile.ZipFile:
+        path = self.path(index)
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise MissingDataError(f"{self.name}: {path} does not exist") from error
+        made = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{HEIGHT}x{WIDTH}\0{self.bound}\0{_QUALITY}"
+        root = (self.cache or limits.cache_folder() / "videos") / hashlib.sha256(made.encode()).hexdigest()[:24]
+        # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
+        kept = [root.with_suffix(ending) for ending in ((".flow.zip",) if self.flow else (".flow.zip", ".zip"))]
+        for candidate in kept:
+            if candidate.exists():
+                return _open(candidate)
+        files.write_whole(kept[-1], _pack(decode(path), self.bound if self.flow else None))
+        return _open(kept[-1])
+
+
+def decode(path: Path) -> Tensor:
+    """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        MissingExtraError: PyAV is not installed; the message says which extra brings it.
+        CorruptFileError: no frame can be decoded; the message names the file.
+        TooLargeError: its frames are too large or too many, see :mod:`contrastlab.data.limits`.
+    """
+    av = import_extra("av", "video")
+    if not path.exists():
+        raise MissingDataError(f"{path} does not exist")
+    frames: list[Tensor] = []
+    reason = "it has no video stream, or one without frames"
+    try:
+        with av.open(str(path)) as container:
+            if container.streams.video:
+                limits.check_pixels(container.streams.video[0].width, container.streams.video[0].height, path)
+                for frame in container.decode(video=0):
+                    limits.check_count(len(frames) + 1, limits.MAX_FRAMES, "frames or more", path)
+                    limits.check_pixels(frame.width, frame.height, path)
+                    shown = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
+                    frames.append(torch.from_numpy(np.asarray(shown).copy()).permute(2, 0, 1))
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        reason = str(error)
+        frames = []
+    if not frames:
+        raise CorruptFileError(f"{path}: no frame can be decoded: {reason}")
+    return torch.stack(frames)
+
+
+def _pack(frames: Tensor, bound: float | None) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as packed:
+        for number, frame in enumerate(frames):
+            packed.writestr(f"frame/{number:06d}.jpg", _jpeg(frame.permute(1, 2, 0).numpy()))
+        for number in range(len(frames) - 1 if bound is not None else 0):
+            moved = quantise(tvl1(frames[number : number + 2])[0], bound or 1.0)
+            packed.writestr(f"flow/{number:06d}.jpg", _jpeg(moved.flatten(0, 1).numpy()))
+    return buffer.getvalue()
+
+
+def _jpeg(pixels: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=_QUALITY)
+    return buffer.getvalue()
+
+
+def _open(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise CorruptFileError(f"{path} cannot be read ({error}); delete it to decode its video anew") from error
+
+
+def _picture(packed: zipfile.ZipFile, name: str) -> Any:
+    try:
+        with opened(limits.unpacked(packed, name), f"{name} in {packed.filename}") as image:
+            return np.asarray(image).copy()
+    except (KeyError, OSError, zipfile.BadZipFile, zlib.error, CorruptFileError) as error:
+        raise CorruptFileError(
+            f"{packed.filename} cannot be read ({error}); delete it to decode its video anew"
+        ) from error
+
+
+def _count(packed: zipfile.ZipFile, kind: str) -> int:
+    return sum(name.startswith(f"{kind}/") for name in packed.namelist())
+
+
+# Readers: rows of published.toml name them ----------------------------------------------------------------------------
+
+TRACK = 15
+"""Frames of a traffic sign's clip: every second one of the thirty that were taken of it."""
+
+_TRACK_BOUND = 4.0
+
+
+def tracks(name: str, path: Path, note: str) -> Splits:
+    """The tracks of a copy of GTSRB as clips, with TV-L1 flow."""
+    table = read_parquet([path])
+    track, frame = whole_numbers(path, "track", "frame")
+    groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
+    numbers = torch.arange(TRACK) * 2
+    rows = []
+    for group in range(groups.shape[1]):
+        mine = (of_row == group).nonzero().flatten()
+        mine = mine[frame[mine].argsort()]
+        # one track is a frame short: its last frame stands twice
+        rows.append(mine[numbers.clamp(max=len(mine) - 1)])
+    frames = table.images[torch.stack(rows)]
+    flow = cached_tvl1(frames, _TRACK_BOUND)
+    pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
+    kept, held = hold_out(pool.labels, name=name, classes=table.classes, item="track")
+    return Splits.of(name, pool.subset(kept), pool.subset(held), note)
+
+
+_Listed = dict[str, list[tuple[str, int]]]  # part of an official split to the paths of its videos and their labels
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    return (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+
+
+def _ucf(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
+    number = {action: int(label) - 1 for label, action in _lines(lists / "classInd.txt")}  # counted from 1
+    # training lists say the label, too; test lists do not, and the folder of a video is its action in both
+    splits = [
+        {
+            part: [(line[0], number[line[0].split("/")[0]]) for line in _lines(lists / f"{part}list{k:02d}.txt")]
+            for part in ("train", "test")
+        }
+        for k in (1, 2, 3)
+    ]
+    return sorted(number, key=lambda action: number[action]), splits
+
+
+def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
+    ending = "_test_split1.txt"
+    classes = sorted(file.name.removesuffix(ending) for file in lists.glob(f"*{ending}"))
+    if not classes:
+        raise FileNotFoundError(2, "no list", str(lists / f"*{ending}"))
+    splits: list[_Listed] = [{"train": [], "test": []} for _ in range(3)]
+    for k, split in enumerate(splits, 1):
+        for label, action in enumerate(classes):
+            for video, part in _lines(lists / f"{action}_test_split{k}.txt"):
+                if part not in ("0", "1", "2"):
+                    raise ValueError(f"{action}_test_split{k}.txt: {video} {part} is not a video and 0, 1 or 2")
+                if part != "0":  # 1 trains, 2 tests, 0 is in neither part
+                    split["train" if part == "1" else "test"].append((f"{action}/{video}", label))
+    return classes, splits
+
+
+def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) -> Splits:
+    """Video files with three official splits, of which pre-training sees the training part of the first.
+
+    Args:
+        name: of the data set.
+        folder: of one folder an action.
+        note: see :class:`contrastlab.data.Splits`.
+        lists: folder of the official splits, beside ``folder``.
+        layout: of the lists, ``ucf`` or ``hmdb``.
+    """
+    classes, splits = {"ucf": _ucf, "hmdb": _hmdb}[layout](folder.parent / lists)
+    folds = []
+    for k, split in enumerate(splits, 1):
+        parts = []
+        for part, listed in split.items():
+            if not listed:
+                raise ValueError(f"split {k} under {folder.parent / lists} has no video in its {part} part")
+            paths, labels = tuple(path for path, _ in listed), torch.tensor([label for _, label in listed])
+            parts.append(VideoFiles(f"{name}/{part}{k}", folder, paths, labels, tuple(classes)))
+            for path in paths:
+                if not (folder / path).is_file():
+                    raise FileNotFoundError(2, "no video", str(folder / path))
+        folds.append((parts[0], parts[1]))
+    (train, test), *further = folds
+    return Splits(name, train, train, test, note, tuple(further))

@@ -1,0 +1,36 @@
+"""Generated data sets reach ``data.load`` through the entry point group that any package may use."""
+
+from __future__ import annotations
+
+import pytest
+
+from contrastbook.made import SOURCES
+from contrastlab import data
+from contrastlab.data import Source
+from contrastlab.errors import UnknownNameError
+
+
+class Entry:
+    """An entry point of another package."""
+
+    def load(self) -> dict[str, Source]:
+        return {"zeros": Source("clip", lambda request: data.load("digits", n_test=1)), "digits": Source("clip", None)}
+
+
+def test_generated_sets_are_registered_and_named_after_their_modality() -> None:
+    assert set(SOURCES) <= set(data.names())
+    assert {data.modality_of(name) for name in SOURCES} == {"image", "clip", "scene", "sentence", "waveform"}
+
+
+def test_an_installed_package_adds_data_sets_and_replaces_none(monkeypatch) -> None:
+    monkeypatch.setattr(data, "entry_points", lambda group: [Entry()] if group == "contrastlab.data" else [])
+    data._sources.cache_clear()
+    try:
+        assert "zeros" in data.names()
+        assert "shapes" not in data.names()
+        assert (data.modality_of("zeros"), data.modality_of("digits")) == ("clip", "image")
+        assert len(data.load("zeros").test) == 1
+        with pytest.raises(UnknownNameError, match="zeros"):
+            data.load("shapes")
+    finally:
+        data._sources.cache_clear()
