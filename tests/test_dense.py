@@ -21,6 +21,7 @@ from contrastlab.data.images.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
 from contrastlab.reproduce import Run
 from contrastlab.settings import Detector, Settings
+from contrastlab.tasks import fitting
 from contrastlab.tasks.dense import detectors, scores, training
 from contrastlab.views import Augmented, Split
 
@@ -243,7 +244,7 @@ def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
     with pytest.raises(NotApplicableError, match="shows no object to train on"):
         tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits("x", empty, empty, "")))
     shapes = data.load("shapes", n_train=4, n_test=4)
-    with pytest.raises(NotApplicableError, match="shapes has no annotated objects"):
+    with pytest.raises(NotApplicableError, match="boxes is a task for annotated images; shapes has images"):
         tasks.Boxes(SMALL).score(nets, setting(shapes))
 
 
@@ -328,7 +329,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     whole = model()
     losses = training.fit(whole, scenes.train, "masks", settings, seed=1)
     assert len(losses) == 5
-    monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
+    monkeypatch.setattr(fitting, "SAVE_EVERY_S", -1.0)
     keep = checkpoint.save
 
     def stop(state, path, origin) -> None:
@@ -343,7 +344,8 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     resumed = model()
     torch.rand(7)  # torch's own generator is elsewhere than it was
     assert training.fit(resumed, scenes.train, "masks", settings, seed=1, folder=tmp_path, log=lines.append) == losses
-    assert lines == ["detector of masks: resumed at step 2"]
+    assert lines[0] == "detector of masks: resumed at step 2"
+    assert lines[1].startswith("detector of masks: step 5/5 loss ")
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     assert not (tmp_path / checkpoint.FILE).exists()
@@ -355,7 +357,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
 
 
 def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(training, "_SPEAK_EVERY", -1.0)
+    monkeypatch.setattr(fitting, "SPEAK_EVERY_S", -1.0)
     lines: list[str] = []
     model = detectors.build("boxes", networks(), Augmented(1), VIEW, SMALL, classes=10)
     training.fit(model, scenes.train, "boxes", SMALL, seed=0, log=lines.append)

@@ -15,7 +15,8 @@ from contrastlab.data import Splits
 from contrastlab.data.images.augmentations import augmentation
 from contrastlab.encoders import alexnet
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
-from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
+from contrastlab.tasks import Layers
+from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
 
 TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128)}
@@ -178,10 +179,14 @@ def test_a_hidden_layer_needs_two_rows() -> None:
 
 
 def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:
-    encoders_, probe, layers = pair(), LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)
-    shown = (encoders_, setting.views, setting.augmentation, setting.data.train)
-    some = by_sgd(*shown, setting.data.test, ("conv2",), probe, layers, seed=0)
-    few = by_sgd(*shown, setting.data.test.subset(torch.arange(7)), ("conv2",), probe, layers, seed=0)
+    task, encoders_, test = (
+        Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)),
+        pair(),
+        setting.data.test,
+    )
+    some, few = (
+        layers_sgd(task, encoders_, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7)))
+    )
     for name, scores in few.items():
         torch.testing.assert_close(scores, some[name][:7], rtol=1e-4, atol=1e-4)
 
@@ -199,9 +204,7 @@ def test_names_settings_and_features(setting: tasks.Setting) -> None:
     assert task == Layers(settings.linear, settings.layers, 9)
     assert "layers" not in settings.identity()
     assert tasks.task_of("fc7_mlp") == tasks.task_of("conv1") == "layers"
-    made, labels = layer_features(
-        pair(), Split(), setting.augmentation, setting.data.test, ("conv4",), 9600,
-        indices=torch.tensor([5, 2]),
-    )  # fmt: skip
+    chosen = torch.tensor([5, 2])
+    made, labels = layer_features(pair(), setting, setting.data.test, ("conv4",), 9600, indices=chosen)
     assert made["conv4"].shape[0] == 2
     assert torch.equal(labels, setting.data.test.labels[[5, 2]])

@@ -29,7 +29,7 @@ from contrastlab.pretrain.learner import Learner, Step
 from contrastlab.pretrain.progress import bottleneck
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
 from contrastlab.settings import Settings
-from contrastlab.tasks import linear, representations
+from contrastlab.tasks import fitting, linear, representations
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 
@@ -400,7 +400,7 @@ def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monk
     recipe, whole = shrink(methods.get("ring/moco")), pictures(48)
     settings = tiny.override(knn_every=1, train_images=40)
     resident = pretrain(recipe, settings, whole, whole, log=quiet)
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(loading.batches, workers=0))
     streamed = pretrain(recipe, settings, Streamed(whole), Streamed(whole), speed=Speed(workers=0), log=quiet)
     same(streamed, resident)

@@ -36,7 +36,7 @@ from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Reports, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import BusyError, Cell
-from contrastlab.tasks.base import Described
+from contrastlab.tasks.base import Task
 
 PLAN = papers.plan("ring", 1)
 ROOT = Path(__file__).parents[1]
@@ -662,8 +662,8 @@ def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, mon
 
 
 @dataclasses.dataclass(frozen=True)
-class _Deaf(Described):
-    name, modality, metrics = "hearing", "waveform", ()
+class _Deaf(Task):
+    name, modalities, metrics = "hearing", ("waveform",), ()
 
 
 def test_a_number_of_devices_may_be_a_text() -> None:

@@ -20,7 +20,7 @@ from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.papers.profiles import UNSEARCHED
 from contrastlab.papers.recipes import facts
 from contrastlab.settings import Settings
-from contrastlab.tasks.dense.families import Masks
+from contrastlab.tasks import Masks
 from test_report import result
 
 ROOT = Path(__file__).parents[1]

@@ -35,6 +35,7 @@ from contrastlab.errors import (
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import Setting, Transfer
+from contrastlab.tasks.linear import adapt
 from contrastlab.views import Augmented
 
 SMALL = {
@@ -452,7 +453,7 @@ def test_transfer_of_speech_is_the_linear_task_on_the_targets_own_statistics() -
     own = replace(setting, augmentation=view.fitted(train, torch.arange(40)))
     assert torch.equal(measured.correct, tasks.Linear(probe).score(nets, own)["linear"].correct)
     moved = replace(splits, test=replace(splits.test, items=splits.test.items // 2))
-    shown = Transfer(probe).adapt(nets, replace(setting, data=moved)).augmentation
+    shown = adapt(Transfer(probe), nets, replace(setting, data=moved)).augmentation
     assert (shown.mean, shown.std) == (own.augmentation.mean, own.augmentation.std)
     text = data.load("grammar_pairs")
     with pytest.raises(NotApplicableError, match="images and waveforms; grammar_pairs has sentences"):

@@ -27,7 +27,7 @@ from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableErr
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.seeds import derive, generator
 from contrastlab.settings import LinearProbe
-from contrastlab.tasks import linear, representations
+from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
 from test_pretrain import Streamed, quiet, run_in_single_steps, same
 
@@ -269,7 +269,7 @@ def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
 
 @pytest.fixture(autouse=True)
 def _probes_without_workers(monkeypatch) -> None:
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(loading.batches, workers=0))
 
 
@@ -305,9 +305,10 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     boxes: list[Tensor] = []
     original = Crops.boxes
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(batches, workers=0))
-    scores = tasks.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
+    setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
+    scores = tasks.linear_sgd(nets, setting, files, probe)
     assert bool(scores.isfinite().all())
 
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test

@@ -45,6 +45,7 @@ from contrastlab.pretrain.schedule import cpu_fabric
 from contrastlab.reproduce import Run
 from contrastlab.settings import Settings
 from contrastlab.tasks import Setting, Similarity, spearman
+from contrastlab.tasks.similarity import cosines as cosines_of
 from contrastlab.views import Augmented, Dropout
 
 needs_text = pytest.mark.skipif(
@@ -628,7 +629,7 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
     view = modality(test).augmentation(settings())
     task, setting = Similarity(), Setting(Augmented(1), view, replace(splits, test=test))
     measured = task.score(nets, setting)
-    cosines, gold = task.cosines(nets, setting, test), test.scores.numpy()
+    cosines, gold = cosines_of(nets, setting, test), test.scores.numpy()
     each = [spearman(cosines[labels == k], gold[labels == k]) for k in (0, 1)]
     assert [measured[name].value for name in ("sts12", "stsb")] == pytest.approx(each)
     assert measured["sts"].value == pytest.approx(sum(each) / 2)

@@ -32,7 +32,7 @@ from contrastlab import checkpoint, data, files, report, results
 from contrastlab.keys.bank import BankState
 from contrastlab.pretrain import loop
 from contrastlab.reproduce import run as run_module
-from contrastlab.tasks import TASKS, action
+from contrastlab.tasks import TASKS, fitting
 from contrastlab.tasks.dense import training
 from torments.cells import CASES, cell, content, difference, where
 from torments.figures import Figures, Log
@@ -140,7 +140,7 @@ def compute(name: str, folder: Path, events: Events) -> None:
         return step(*given, **named, checkpoint_every=-1.0)
 
     run_module.pretrain = events.during("training", often)
-    training._SAVE_EVERY = action._SAVE_EVERY = -1.0
+    fitting.SAVE_EVERY_S = -1.0
     each = cell(name)
     each.run(where(folder), log=lambda line: None)
     found = results.find(folder)

@@ -20,7 +20,8 @@ from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import Run, on_device
 from contrastlab.reproduce.where import Where
-from contrastlab.tasks.dense import families, training
+from contrastlab.tasks.definitions import Detection
+from contrastlab.tasks.dense import training
 from contrastlab.tasks.dense.detectors import Kind
 
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
@@ -105,8 +106,8 @@ def _rows(cell: Cell, where: Where, kind: Kind, pictures: int, best: int) -> lis
     run = on_device(Run(cell.recipe, cell.settings, own, cell.seed, Path(where.out_dir)), fabric.device)
     encoders = run.train(fabric, log=lambda line: None).encoders
     setting = cell.setting(run, on, device=fabric.device)
-    detector = getattr(tasks.get(kind, cell.settings), "detector")  # noqa: B009 - the protocol has no such field
-    model, test = families.trained_detector(kind, encoders, setting, detector)
+    task = cast("Detection", tasks.get(kind, cell.settings))
+    model, test = training.trained_detector(task, encoders, setting)
     shown = test.subset(range(min(pictures, len(test))))
     found = training.predict(model, shown, kind, device=fabric.device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}

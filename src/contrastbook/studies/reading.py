@@ -18,6 +18,7 @@ from contrastlab.data.sentences import Texts
 from contrastlab.pretrain import pretrain
 from contrastlab.seeds import fixed
 from contrastlab.settings import Settings
+from contrastlab.tasks.similarity import cosines
 from contrastlab.views import Dropout
 
 
@@ -60,10 +61,7 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
         before = kind.encoders(recipe.views, source, how)
     after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
     setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
-    task = tasks.Similarity()
-    scores = [
-        tasks.spearman(task.cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)
-    ]
+    scores = [tasks.spearman(cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)]
     return Reading(how, before.eval(), after, (scores[0], scores[1]))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.detection import FasterRCNN, KeypointRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -73,7 +74,7 @@ class Stages(nn.Module):
     Args:
         networks: one per stream.
         channels: input channels of each.
-        stages: whose maps are wanted.
+        stages: whose maps are wanted; later ones are left out.
         trained: let them learn.
         batch_norm: keep batch-norm; otherwise it is frozen.
     """
@@ -83,14 +84,11 @@ class Stages(nn.Module):
         batch_norm: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.stages, self.channels = tuple(stages), list(channels)
-        self.networks = nn.ModuleList()
-        for network in networks:
-            for unused in STAGES[STAGES.index(self.stages[-1]) + 1 :]:
-                delattr(network, unused)
-            made = network if batch_norm else freeze_batch_norm(network)
-            self.networks.append(made.requires_grad_(trained))
-        self.frozen = not trained
+        self.channels, self.frozen = list(channels), not trained
+        names = {stage: str(k) for k, stage in enumerate(stages)}
+        parts = [IntermediateLayerGetter(network, names) for network in networks]
+        self.networks = nn.ModuleList(part if batch_norm else freeze_batch_norm(part) for part in parts)
+        self.networks.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> Stages:
         """Frozen encoders stay in evaluation mode."""
@@ -99,45 +97,21 @@ class Stages(nn.Module):
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Maps by number from 0, as torchvision names them: ``[B, sum of C, h, w]``."""
-        found = [
-            self._maps(network, part) for network, part in zip(self.networks, x.split(self.channels, 1), strict=True)
-        ]
-        return OrderedDict(
-            (str(k), maps[0] if len(maps) == 1 else torch.cat(maps, 1))
-            for k, maps in enumerate(zip(*found, strict=True))
-        )
-
-    def _maps(self, network: Any, x: Tensor) -> list[Tensor]:
-        maps = []
-        x = network.maxpool(network.relu(network.bn1(network.conv1(x))))
-        for stage in STAGES:
-            x = getattr(network, stage)(x)
-            if stage in self.stages:
-                maps.append(x)
-            if stage == self.stages[-1]:
-                return maps
-        return maps
+        inputs = x.split(self.channels, 1)
+        each = [network(part) for network, part in zip(self.networks, inputs, strict=True)]
+        return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
 
 
-class _Pyramid(nn.Module):
-    def __init__(self, body: Stages, inputs: list[int], channels: int, batch_norm: bool) -> None:
+class _Backbone(nn.Module):
+    """Stages, and a pyramid on them where there is one."""
+
+    def __init__(self, body: Stages, channels: int, fpn: nn.Module | None = None) -> None:
         super().__init__()
-        self.body = body
-        norm = nn.BatchNorm2d if batch_norm else None
-        self.fpn = FeaturePyramidNetwork(inputs, channels, LastLevelMaxPool(), norm_layer=norm)
-        self.out_channels = channels
+        self.body, self.out_channels = body, channels
+        self.fpn = nn.Identity() if fpn is None else fpn
 
     def forward(self, x: Tensor) -> Any:
         return self.fpn(self.body(x))
-
-
-class _OneMap(nn.Module):
-    def __init__(self, body: Stages, channels: int) -> None:
-        super().__init__()
-        self.body, self.out_channels = body, channels
-
-    def forward(self, x: Tensor) -> Any:
-        return self.body(x)
 
 
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
@@ -227,12 +201,11 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
 class _AsTheyAre:
     """The augmentation that changes nothing: pictures are floats from 0 to 1 already."""
 
-    def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        return self.plain(batch)
+    def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Any:
+        return batch
 
-    def plain(self, batch: Any) -> Tensor:
-        picture: Tensor = batch
-        return picture
+    def plain(self, batch: Any) -> Any:
+        return batch
 
     def normalise(self, view: Tensor) -> Tensor:
         return view
@@ -251,7 +224,8 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
     ratios = (0.5, 1.0, 2.0)
     if settings.backbone == "fpn":
         widths = [sum(stage_channels(network, stage) for network in networks) for stage in STAGES]
-        pyramid = _Pyramid(stages(STAGES), widths, settings.channels, settings.batch_norm)
+        norm = nn.BatchNorm2d if settings.batch_norm else None
+        pyramid = FeaturePyramidNetwork(widths, settings.channels, LastLevelMaxPool(), norm_layer=norm)
         names, boxes = ["0", "1", "2", "3"], settings.box_features
         roi = partial(MultiScaleRoIAlign, names, sampling_ratio=2)
         arguments = {
@@ -266,7 +240,7 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
                 "mask_head": MaskRCNNHeads(settings.channels, settings.mask_layers, 1),
                 "mask_predictor": MaskRCNNPredictor(last, last, classes),
             }
-        return pyramid, arguments
+        return _Backbone(stages(STAGES), settings.channels, pyramid), arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
@@ -283,7 +257,7 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
             "mask_roi_pool": roi(), "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
         }  # fmt: skip
-    return _OneMap(stages(("layer3",)), sum(thirds)), arguments
+    return _Backbone(stages(("layer3",)), sum(thirds)), arguments
 
 
 def build(

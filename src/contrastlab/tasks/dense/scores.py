@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from contrastlab.data.coco import Annotations
 from contrastlab.errors import NotApplicableError, import_extra
-from contrastlab.tasks.base import Measured, bootstrap
+from contrastlab.tasks.base import Measured
+from contrastlab.tasks.definitions import Compared
+from contrastlab.tasks.representations import bootstrap
 
-What = Literal["bbox", "segm", "keypoints"]
 Floats = NDArray[np.float64]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Overlaps at which a detection counts, of COCO's AP."""
@@ -40,7 +41,7 @@ def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int)
 
 
 def coco(
-    annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: What, *, draws: int = 200
+    annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: Compared, *, draws: int = 200
 ) -> dict[str, Measured]:
     """COCO's AP, AP50 and AP75, percent; for annotations of LVIS by its federated rule.
 
