@@ -186,10 +186,10 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _methods(args: argparse.Namespace) -> None:
-    from contrastlab import methods
+    from contrastlab.papers.recipes import facts, kinds
 
-    for name in methods.names():
-        print(f"{name:34s}{methods.get(name).label}")
+    for name in kinds("method"):
+        print(f"{name:34s}{facts(name).label}")
 
 
 def _encoders(args: argparse.Namespace) -> None:
