@@ -20,7 +20,7 @@ class Shipped(BuildHookInterface):  # type: ignore[type-arg]
     """Adds files to a wheel; an editable install reads them where they lie."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name the files to add: results of runs in one file, those of studies as they are, notebooks without outputs."""
+        """Name the files to add: results of runs in one, those of studies as they are, notebooks without outputs."""
         if self.target_name != "wheel" or version == "editable":
             return
         root, self.made = Path(self.root), TemporaryDirectory()

@@ -78,14 +78,12 @@ class Result(BaseModel):
 
     @model_validator(mode="after")
     def _finite(self) -> Self:
-        for kind in ("metrics", "half_widths"):
-            for name, value in getattr(self, kind).items():
-                if not math.isfinite(value):
-                    raise ValueError(f"{kind}[{name!r}]={value!r}: accepted is a finite number")
-        for epoch, row in enumerate(self.curve):
+        numbers = {"metrics": self.metrics, "half_widths": self.half_widths}
+        numbers |= {f"curve[{epoch}]": row for epoch, row in enumerate(self.curve)}
+        for where, row in numbers.items():
             for name, value in row.items():
                 if not math.isfinite(value):
-                    raise ValueError(f"curve[{epoch}][{name!r}]={value!r}: accepted is a finite number")
+                    raise ValueError(f"{where}[{name!r}]={value!r}: accepted is a finite number")
         return self
 
     @cached_property
@@ -183,11 +181,7 @@ def _path(result: Result, root: Path | str) -> Path:
 
 
 def save(result: Result, root: Path | str) -> Path:
-    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file.
-
-    Raises:
-        StorageError: it cannot be written; nothing is left half-written.
-    """
+    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file."""
     stored = files.with_checksum(result.model_dump(mode="json", by_alias=True))
     text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
     return files.write_whole(_path(result, root), text + "\n")
@@ -284,28 +278,21 @@ def _stamp(path: Path) -> str:
 
 
 def find(
-    root: Path | str | Iterable[Path | str],
-    *,
-    table: str | None = None,
-    dataset: str | None = None,
-    profile: str | None = None,
-    method: str | None = None,
-    task: str | None = None,
-    seed: int | None = None,
-) -> list[Result]:
+    root: Path | str | Iterable[Path | str], *, table: str | None = None, dataset: str | None = None,
+    profile: str | None = None, method: str | None = None, task: str | None = None, seed: int | None = None,
+) -> list[Result]:  # fmt: skip
     """All stored results under ``root`` that match, in the order of their paths; none twice.
 
     Args:
         root: such as ``results`` or ``runs``, or several; a folder that does not exist holds no results.
-        table: first computed for this table, such as ``ring/table1``; ``None``, here and below, is any.
+        table: that it was first computed for, such as ``ring/table1``; ``None``, here and below, is any.
         dataset: of pre-training, as it was run.
-        profile: one of the ``profiles`` of a table.
+        profile: of the run.
         method: full name, such as ``ring/iring``.
         task: its name.
         seed: of the run.
 
     Raises:
-        ArgumentError: ``root`` is a file.
         CorruptFileError: files that should be results are none; the message names each.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}

@@ -41,7 +41,8 @@ UNSEARCHED = "none"
 """The search of a scope whose own settings take the place of those that a search chose."""
 
 
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name in the way that pydantic reports."""
     if name not in known:
         raise ValueError(str(errors.unknown(what, name, known)))
 
@@ -72,7 +73,7 @@ class Scope(FrozenModel):
     @classmethod
     def _exist(cls, scopes: dict[tuple[str, str], Scope]) -> dict[tuple[str, str], Scope]:
         for choice, kind in scopes:
-            _check_known(f"type of {choice}", kind, kinds(choice))
+            check_known(f"type of {choice}", kind, kinds(choice))
         return scopes
 
     def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
@@ -109,7 +110,7 @@ class SharedProfile(Scope):
     @classmethod
     def _known(cls, scopes: dict[str, Scope]) -> dict[str, Scope]:
         for name in scopes:
-            _check_known("method", name, kinds("method"))
+            check_known("method", name, kinds("method"))
         return scopes
 
     def layers(self, recipe: Facts, dataset: str = "", modality: str = "image") -> Iterator[dict[str, Any]]:

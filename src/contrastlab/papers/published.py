@@ -72,11 +72,7 @@ def plans() -> tuple[tuple[str, str], ...]:
 
 
 def tables(paper: str) -> tuple[str, ...]:
-    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``.
-
-    Raises:
-        UnknownNameError: no such paper.
-    """
+    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``."""
     if paper not in PAPERS:
         raise errors.unknown("paper", paper, PAPERS)
     return tuple(table for name, table in stems("tables", "csv") if name == paper)
@@ -98,18 +94,11 @@ def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, An
 
 
 def published(paper: str, table: int | str) -> pd.DataFrame:
-    """The numbers a paper prints in one table.
-
-    Args:
-        paper: short name in :data:`PAPERS`.
-        table: ``1`` or ``"5a"``.
+    """The numbers a paper prints in one table, ``1`` or ``"5a"``.
 
     Returns:
         One row per printed number: ``paper, table, row, column, value, std, note``. ``value`` is in the unit of the
         column (accuracies: percent); ``std`` is NaN where none is printed; a printed sign (``+2.7``) is read as one.
-
-    Raises:
-        UnknownNameError: no such paper or table.
     """
     import pandas as pd
 

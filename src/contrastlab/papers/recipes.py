@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 from contrastlab.cache import Cache
 from contrastlab.papers.published import FrozenModel
-
-if TYPE_CHECKING:
-    from contrastlab.methods import Recipe
 
 CHOICES = ("views", "keys", "negatives", "positives", "objective")
 """The five choices of a recipe."""
@@ -26,6 +24,10 @@ _ANSWERS = Cache("what plans ask of recipes and data")
 
 def _loaded() -> bool:
     return "contrastlab.methods" in sys.modules
+
+
+def _room(name: str) -> Any:
+    return import_module(f"contrastlab.{name}")
 
 
 _KEEPS = not _loaded()
@@ -47,7 +49,7 @@ def keep() -> None:
 
 
 class Facts(FrozenModel):
-    """What a plan has to know of a recipe: its names, whether it is trained, and the types of its parts."""
+    """What a plan has to know of a recipe; ``parts`` are the types of its parts by choice."""
 
     name: str
     label: str
@@ -61,13 +63,7 @@ class Facts(FrozenModel):
     def describe(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """``Recipe.describe()`` with some fields of its parts changed."""
         question = f"{self.name} with {json.dumps(changes, sort_keys=True)}"
-        return _ask(question, lambda: _recipe(self.name).override(changes).describe())
-
-
-def _recipe(name: str) -> Recipe:
-    from contrastlab import methods
-
-    return methods.get(name)
+        return _ask(question, lambda: _room("methods").get(self.name).override(changes).describe())
 
 
 def facts(name: str) -> Facts:
@@ -78,7 +74,7 @@ def facts(name: str) -> Facts:
     """
 
     def answer() -> dict[str, Any]:
-        recipe = _recipe(name)
+        recipe = _room("methods").get(name)
         parts = {choice: type(part).__name__ for choice, part in recipe.choices().items()}
         return {"name": name, "label": recipe.label, "trained": recipe.keys is not None, "parts": parts}
 
@@ -87,34 +83,17 @@ def facts(name: str) -> Facts:
 
 def kinds(choice: str) -> list[str]:
     """Names of the types of part that a choice may have; of ``method``, the names of all recipes."""
-
-    def answer() -> list[str]:
-        from contrastlab import methods
-        from contrastlab.methods.description import types_of
-
-        return list(methods.names() if choice == "method" else types_of(choice))
-
-    return _ask(f"kinds of {choice}", answer)
+    if choice == "method":
+        return _ask("recipes", lambda: list(_room("methods").names()))
+    return _ask(f"types of {choice}", lambda: list(_room("methods.description").types_of(choice)))
 
 
 def datasets() -> list[str]:
     """Names of data sets, and kinds of a user's own with a colon behind them."""
-
-    def answer() -> list[str]:
-        from contrastlab import data
-
-        return [*data.names(), *(f"{kind}:" for kind in data.OWN)]
-
-    return _ask("data sets", answer)
+    return _ask("data sets", lambda: [*_room("data").names(), *(f"{kind}:" for kind in _room("data").OWN)])
 
 
 def modality(dataset: str) -> str:
     """:func:`contrastlab.data.modality_of`."""
-
-    def answer() -> str:
-        from contrastlab import data
-
-        return data.modality_of(dataset)
-
     kind, colon, _ = dataset.partition(":")
-    return _ask(f"modality of {kind}{colon}", answer)
+    return _ask(f"modality of {kind}{colon}", lambda: str(_room("data").modality_of(dataset)))

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
-from contrastlab.papers.profiles import UNSEARCHED, Fixed, Scope, shared_profiles, thawed
+from contrastlab.papers.profiles import UNSEARCHED, Fixed, Scope, check_known, shared_profiles, thawed
 from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
@@ -27,7 +27,6 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
     }
 )
 """The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
-
 
 _PAPER_PROFILE = "paper"
 _SCOPES = ("modality", "dataset", "method")
@@ -112,8 +111,8 @@ class TablePlan(FrozenModel):
         names = {"row": {row for row, _ in printed}, "column": {column for _, column in printed}}
         for column in self.columns.values():
             tasks.metric(column.metric)
-            if column.stands_for and column.stands_for not in self.columns:
-                raise ValueError(str(errors.unknown("column, for stands_for", column.stands_for, self.columns)))
+            if column.stands_for:
+                check_known("column, for stands_for", column.stands_for, self.columns)
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
         for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
@@ -125,11 +124,9 @@ class TablePlan(FrozenModel):
         overridden = [name for scope in (self.protocol, *self.profile.values()) for name in scope.methods]
         further = (name for method, bases in self.claims.items() for name in (method, *bases))
         for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
-            if name not in self.rows and name not in REFERENCES:
-                raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
+            check_known("method", name, (*self.rows, *REFERENCES))
         for name in self.signs:
-            if name not in self.pairs:
-                raise ValueError(str(errors.unknown("method of signs, which has a pair", name, self.pairs)))
+            check_known("method of signs, which has a pair", name, self.pairs)
         return self
 
     @property
@@ -154,7 +151,7 @@ class TablePlan(FrozenModel):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The rows, in the order printed; the reference rows are in :data:`REFERENCES`."""
+        """The rows, in the order printed."""
         return tuple(self.rows)
 
     @property
@@ -163,18 +160,13 @@ class TablePlan(FrozenModel):
         return tuple(dict.fromkeys(column.data for column in self.columns.values()))
 
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
-        """The columns that a run on ``dataset`` can fill, by name.
+        """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
         Data without a published column fill every kind of column the table has, without published numbers; each
         stands for the first column of its kind.
 
-        Args:
-            dataset: pre-training data, one of :func:`contrastlab.data.names` or a user's own.
-            columns: ``"all"``, or some names of columns.
-
         Raises:
-            UnknownNameError: an unknown data set or column, with near matches.
-            NotApplicableError: the table has no column for such data.
+            NotApplicableError: the table has no column for data of this modality.
         """
         self.check_dataset(dataset)
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
@@ -211,11 +203,7 @@ class TablePlan(FrozenModel):
         return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
 
     def resolve(self, method: str) -> str:
-        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
-
-        Raises:
-            UnknownNameError: neither a row of this table nor a reference row.
-        """
+        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
         for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
             if full in self.rows or full in REFERENCES:
                 return full
@@ -224,12 +212,7 @@ class TablePlan(FrozenModel):
         raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
 
     def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
-        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition.
-
-        Raises:
-            UnknownNameError: a name that is not a row.
-            ArgumentError: no name at all.
-        """
+        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition."""
         asked = methods.split(",") if isinstance(methods, str) else list(methods)
         names = [name.strip() for name in asked if name.strip()]
         if not names:
@@ -254,9 +237,6 @@ class TablePlan(FrozenModel):
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
             column: whose own settings are laid over all others.
-
-        Raises:
-            UnknownNameError: unknown data set, method or profile, with near matches.
         """
         method = self.resolve(method)
         if profile not in self.profiles:
@@ -284,11 +264,7 @@ class TablePlan(FrozenModel):
         return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
 
     def check_dataset(self, dataset: str) -> None:
-        """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.
-
-        Raises:
-            UnknownNameError: with near matches.
-        """
+        """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""
         kind, colon, _ = dataset.partition(":")
         if kind + colon not in recipes.datasets():
             raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
@@ -302,16 +278,17 @@ class TablePlan(FrozenModel):
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        return self._printed(column, self.rows.get(self.resolve(method), ""))[0]
+        return self._value(column, self.rows.get(self.resolve(method), ""))
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        cell = self._find(column, self.rows.get(self.resolve(method), ""))
+        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
         return None if cell is None or math.isnan(cell["std"]) else float(cell["std"])
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
+        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
+        return "" if cell is None else str(cell["note"])
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -325,7 +302,7 @@ class TablePlan(FrozenModel):
         base = self.pairs[method] if base is None else self.resolve(base)
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
-                printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                printed = self._value(column, f"{self.rows.get(method, '')} minus {name} (printed)")
                 if printed is not None:
                     return printed, "printed"
         high, low = (self.published_value(column, name) for name in (method, base))
@@ -337,11 +314,11 @@ class TablePlan(FrozenModel):
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
 
-    def _printed(self, column: str, row: str) -> tuple[float | None, str]:
-        cell = self._find(column, row)
-        return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
+    def _value(self, column: str, row: str) -> float | None:
+        cell = self._cell(column, row)
+        return None if cell is None else float(cell["value"])
 
-    def _find(self, name: str, row: str) -> Mapping[str, Any] | None:
+    def _cell(self, name: str, row: str) -> Mapping[str, Any] | None:
         if not row or name not in self.columns or not self.columns[name].printed:
             return None
         row, column = row + self.columns[name].suffix, self.columns[name].published
@@ -404,15 +381,7 @@ def _plan(paper: str, table: str) -> TablePlan:
 
 
 def plan(paper: str, table: int | str) -> TablePlan:
-    """The rows, columns and protocol of one published table.
-
-    Args:
-        paper: short name.
-        table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``.
-
-    Raises:
-        UnknownNameError: no such paper, or no protocol for that table.
-    """
+    """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
     if paper not in PAPERS:
         raise errors.unknown("paper", paper, PAPERS)
     known = [each for name, each in plans() if name == paper]

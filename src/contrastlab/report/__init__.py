@@ -44,12 +44,6 @@ def table(
         profile: one of ``plan.profiles``.
         column: name of the column, where the data set fills several; by default the first.
         unavailable: rows that cannot exist on this data set.
-
-    Returns:
-        All published rows, the reference rows, then the gains of rows over their bases.
-
-    Raises:
-        UnknownNameError: unknown data set, column, profile or method.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])
@@ -62,17 +56,7 @@ def table(
 
 
 def columns(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> tuple[Report, ...]:
-    """A :func:`table` for each column that has a number of some row; where none has, for the first.
-
-    Args:
-        plan: of the table.
-        results: stored results, also those first computed for another table.
-        dataset: pre-training data, as it was run.
-        profile: one of ``plan.profiles``.
-
-    Raises:
-        UnknownNameError: unknown data set or profile.
-    """
+    """A :func:`table` for each column that has a number of some row; where none has, for the first."""
     kept = list(results)
     every = [table(plan, kept, dataset, profile, column=name) for name in plan.select(dataset)]
     return tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)

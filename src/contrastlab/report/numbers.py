@@ -33,11 +33,8 @@ def _t_quantile(freedom: int) -> float:
 class Estimate:
     """A mean over seeds, in the metric's unit.
 
-    Args:
-        mean: over seeds.
-        half_width: of the 95 % t interval over seeds; ``None`` for one seed.
-        seeds: how many.
-        sampling: 95 % half-width of the test items' own sampling error; ``None`` where it is not defined.
+    ``half_width`` is that of the 95 % t interval over seeds, ``None`` for one seed. ``sampling`` is that of the test
+    items' sampling error, ``None`` where it is not defined.
     """
 
     mean: float
@@ -61,11 +58,7 @@ class Estimate:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``.
-
-    Raises:
-        ArgumentError: no value.
-    """
+    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``."""
     if not values:
         raise reject("values", list(values), "at least one number")
     n = len(values)
@@ -82,11 +75,7 @@ def machine(result: Result) -> str:
 
 
 def origin(results: Sequence[Result]) -> str:
-    """Where results come from, in one sentence: seeds, days, code, packages, machine and time.
-
-    Raises:
-        ArgumentError: no result.
-    """
+    """Where results come from, in one sentence: seeds, days, code, packages, machine and time."""
     if not results:
         raise reject("results", [], "at least one stored result")
     where = [r.provenance for r in results]

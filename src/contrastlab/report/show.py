@@ -13,7 +13,7 @@ from contrastlab import escape, tasks, terminal
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import decimals, signed
-from contrastlab.report.rows import PRETRAINED, RANDOM, RANDOM_LAB, Row, join
+from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, Row, join
 from contrastlab.tasks import Metric
 
 if TYPE_CHECKING:  # a list of what is stored draws nothing
@@ -87,58 +87,6 @@ def agreement(run: Sequence[Row], gap: str) -> list[str]:
     if outside:
         out.append(f"Outside, measured minus published in {gap}: {listed(outside)}.")
     return out
-
-
-def dots(
-    drawn: Sequence[Row], metric: Metric, name: str, profile: str, alt: str, *, published: bool,
-    floor: str = RANDOM, called: str = "random encoder",
-) -> Figure:  # fmt: skip
-    """A dot per row with its interval; readable in black and white.
-
-    Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals over
-    seeds, dotted bars the sampling error of the test items where there is one seed.
-
-    Args:
-        drawn: rows with a number.
-        metric: what the numbers are.
-        name: of the column.
-        profile: of the runs.
-        alt: the figure in words, which becomes its label.
-        published: draw published numbers, too, as diamonds joined to ours by a thin line.
-        floor: method of the untrained row.
-        called: the same in words.
-    """
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(drawn), 1)), layout="constrained")
-    plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
-    for y, row in enumerate(drawn):
-        assert row.measured is not None
-        width = row.measured.half_width if row.measured.half_width is not None else row.measured.sampling
-        if width is not None:
-            dotted = row.measured.half_width is None
-            axes.plot(
-                [row.measured.mean - width, row.measured.mean + width], [y, y],
-                color="#0072B2", linestyle=":" if dotted else "-", linewidth=2, zorder=2,
-            )  # fmt: skip
-        face = "white" if row.above_random is False or row.method in (floor, RANDOM_LAB) else "#0072B2"
-        if published and row.published is not None:
-            axes.plot([row.published, row.measured.mean], [y, y], color="0.6", linewidth=1, zorder=1)
-            axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
-        axes.plot(row.measured.mean, y, "o", color="#0072B2", markerfacecolor=face, markersize=8, zorder=3)
-        if row.method == floor:
-            axes.axvline(row.measured.mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
-    axes.set_yticks(range(len(drawn)), [escape.mathtext(row.label) for row in drawn])
-    axes.set_ylim(max(len(drawn), 1) - 0.5, -0.5)
-    unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
-    axes.set_xlabel(f"{metric.label} ({unit}), profile {escape.mathtext(profile)}, {escape.mathtext(name)}")
-    key = f"filled: above the {called}   open: not   dashed line: {called}"
-    axes.set_title(f"{key}   diamond: published" if published else key, fontsize="small", loc="left")
-    axes.grid(axis="x", color="0.9")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.set_label(alt)
-    return figure
 
 
 def image(figure: Figure) -> str:
@@ -217,7 +165,7 @@ class Report:
 
     @property
     def _seeds(self) -> set[int]:
-        return {row.measured.seeds for row in self.rows if row.measured is not None and row.kind != "difference"}
+        return {row.measured.seeds for row in self.drawn if row.measured is not None}
 
     @cached_property
     def _decimals(self) -> int:
@@ -227,8 +175,7 @@ class Report:
     @property
     def legend(self) -> Lines:
         """How to read the cells: each meaning once."""
-        shown, gap = [row for row in self.rows if row.measured is not None], self.metric.gap
-        out = []
+        shown, gap, out = [row for row in self.rows if row.measured is not None], self.metric.gap, []
         if len(self._seeds) == 1:
             (count,) = self._seeds
             out.append(f"{count} seed{'s' * (count > 1)} a row.")
@@ -285,33 +232,22 @@ class Report:
     def frame(self) -> pd.DataFrame:
         """Numbers, unrounded, in the metric's unit; NaN where there is none.
 
-        Measured columns carry the profile in their name, so that frames of two profiles cannot be stacked
-        into one column by accident.
+        Measured columns carry the profile in their name, so that frames of two profiles are not stacked by accident.
         """
         import pandas as pd
 
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
-        records = []
-        for row in self.rows:
-            m = row.measured
-            record = {
-                "method": row.method,
-                "row": row.label,
-                "kind": row.kind,
-                published: row.published,
-                f"measured {here}": m and m.mean,
-                f"95 % half-width {here}": m and m.half_width,
-                f"seeds {here}": m.seeds if m else 0,
-                f"sampling half-width {here}": m and m.sampling,
-            }
-            if self.comparable:
-                record["measured − published"] = row.difference
-            record |= {
-                f"vs random {here}": row.versus_random,
-                f"above random {here}": row.above_random,
+        records = [
+            {
+                "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
+                f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
+                f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
+                **({"measured − published": row.difference} if self.comparable else {}),
+                f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
                 "note": join(row.status, row.note),
             }
-            records.append(record)
+            for row in self.rows
+        ]  # fmt: skip
         frame = pd.DataFrame.from_records(records)
         number = [published, "measured − published"]
         number += [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
@@ -322,9 +258,9 @@ class Report:
         """The lines as shown: a text in each cell, no column that is empty throughout."""
         import pandas as pd
 
-        lines = [self._line(row) for row in self.rows if row.kind != "difference" and row.measured is not None]
+        lines = [self._line(row) for row in self.drawn]
         columns = ["method", "published", "published gain", "measured", "− published", self._against, "against base"]
-        frame = pd.DataFrame(lines, columns=columns, dtype=str)
+        frame = pd.DataFrame(lines, columns=columns, dtype=str).fillna("–")
         empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
         return frame.drop(columns=empty)
 
@@ -336,19 +272,17 @@ class Report:
         if row.published_sd is not None:
             printed += f" (sd {row.published_sd:.2f})"
         seeds = f" [{row.measured.seeds}]" if len(self._seeds) > 1 else ""
-        gained = "–" if gain is None or gain.published is None else signed(gain.published, digits, sign=True)
-        against = "–"
+        line = {"method": row.label, "published": printed, "measured": row.measured.text() + seeds}
+        if gain is not None and gain.published is not None:
+            line["published gain"] = signed(gain.published, digits, sign=True)
+        if self.comparable and row.difference is not None:
+            line["− published"] = signed(row.difference, sign=True)
         if row.versus_random is not None:
-            against = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
-        return {
-            "method": row.label,
-            "published": printed,
-            "published gain": gained,
-            "measured": row.measured.text() + seeds,
-            "− published": "–" if not self.comparable or row.difference is None else signed(row.difference, sign=True),
-            self._against: against,
-            "against base": "–" if gain is None or gain.measured is None else gain.measured.text(sign=True),
-        }
+            mark = "▲" if row.above_random else "▽"
+            line[self._against] = f"{signed(row.versus_random, 1, sign=True)} {mark}"
+        if gain is not None and gain.measured is not None:
+            line["against base"] = gain.measured.text(sign=True)
+        return line
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, folded to ``width`` columns where there is one."""
@@ -401,10 +335,7 @@ class Report:
         return self.whole()
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
-        """Refuse a table with a row that was asked for and has neither a number in the metric's range nor a reason.
-
-        Args:
-            rows: what was asked for.
+        """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason.
 
         Raises:
             ContrastLabError: naming the rows.
@@ -468,11 +399,43 @@ class Report:
         return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
 
     def figure(self) -> Figure:
-        """A dot per row with its interval; see :func:`contrastlab.report.figure.dots`."""
-        return dots(
-            self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable,
-            floor=self.plan.floor, called=self.floor,
-        )  # fmt: skip
+        """A dot per row with its interval; readable in black and white.
+
+        Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals
+        over seeds, dotted bars the sampling error of the test items where there is one seed. Published numbers are
+        diamonds joined to ours by a thin line.
+        """
+        import matplotlib.pyplot as plt
+
+        metric, blue = self.metric, "#0072B2"
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(self.drawn), 1)), layout="constrained")
+        plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+        for y, row in enumerate(self.drawn):
+            assert row.measured is not None
+            mean, dotted = row.measured.mean, row.measured.half_width is None
+            width = row.measured.sampling if dotted else row.measured.half_width
+            if width is not None:
+                style = ":" if dotted else "-"
+                axes.plot([mean - width, mean + width], [y, y], color=blue, linestyle=style, linewidth=2, zorder=2)
+            if self.comparable and row.published is not None:
+                axes.plot([row.published, mean], [y, y], color="0.6", linewidth=1, zorder=1)
+                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
+            hollow = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
+            axes.plot(mean, y, "o", color=blue, markerfacecolor="white" if hollow else blue, markersize=8, zorder=3)
+            if row.method == self.plan.floor:
+                axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
+        axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row in self.drawn])
+        axes.set_ylim(max(len(self.drawn), 1) - 0.5, -0.5)
+        unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
+        profile, name = escape.mathtext(self.profile), escape.mathtext(self.name)
+        axes.set_xlabel(f"{metric.label} ({unit}), profile {profile}, {name}")
+        key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
+        axes.set_title(key + "   diamond: published" * self.comparable, fontsize="small", loc="left")
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        figure.set_label(self.alt)
+        return figure
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""

@@ -18,15 +18,10 @@ PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is stored for one table, data set and profile.
+    """What is stored of one table for one data set of pre-training and one profile.
 
-    Args:
-        dataset: pre-training data.
-        profile: of the runs.
-        rows: published rows with a number.
-        of: published rows.
-        seeds: most seeds of a row.
-        printed: whether the paper prints numbers for this pre-training data set.
+    ``rows`` have a number, ``of`` are published, ``seeds`` are the most of a row. ``printed`` says whether the paper
+    prints numbers for these data.
     """
 
     dataset: str
@@ -46,12 +41,7 @@ class Evidence:
 
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
-    """What stored results say of a table, also those that were first computed for another one.
-
-    Args:
-        entry: a published table or figure.
-        stored: of any tables.
-    """
+    """What is stored of a table among results of any tables, also those that were first computed for another one."""
     if (entry.paper, entry.table) not in papers.plans():
         return ()
     plan = papers.plan(entry.paper, entry.table)
@@ -87,13 +77,7 @@ def best_first(found: Iterable[Evidence]) -> list[Evidence]:
 
 @dataclass(frozen=True)
 class BestEvidence:
-    """The best evidence that is kept for one table, as a report; what else is kept, by name.
-
-    Args:
-        name: of the table, ``ring/table1``.
-        best: its report; ``None`` where nothing is kept.
-        others: the rest.
-    """
+    """The best evidence that is kept for the table ``name``, as a report, and what ``others`` there are."""
 
     name: str
     best: Report | Reports | None
@@ -123,15 +107,12 @@ class BestEvidence:
 
 
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
-    """Every published table and figure against the profiles.
+    """Every published table and figure against the profiles, in HTML, each notebook linked.
 
     Args:
         stored: results.
         others: name of a table to profile to a line, for what is stored as no result of an encoder.
         root: from the page to the project.
-
-    Returns:
-        A table in HTML, each notebook linked.
     """
     results, lines = list(stored), []
     for entry in papers.catalogue():
