@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastlab.data import StreamedImages
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.pictures import decode
 from contrastlab.data.loading import Crops, batches
 

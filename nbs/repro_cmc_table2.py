@@ -31,7 +31,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 from contrastbook.figures import clips as draw
 from contrastbook.made import actions
 from contrastlab import data
-from contrastlab.data.clips import flow
+from contrastlab.data import flow
 from contrastlab.reproduce import notebook
 
 nb = notebook.open("cmc", 2, globals())

@@ -50,7 +50,7 @@ table.summary
 # %% [markdown]
 # The text says "the same contrastive loss", the code says how: softmax, no Z₀. Rows without a printed number are ours:
 # InsDis, the NCE loss on a queue, and CMCv2 as released. One thing the released code does is in no text: it passes the
-# patches' embeddings in swapped order, so patches of Y are told apart from keys of Y, and no longer from those of DbDr.
+# patches' embeddings in swapped order, so patches of Y are contrasted with keys of Y, and no longer from those of DbDr.
 
 # %% tags=["check"]
 nb.check()

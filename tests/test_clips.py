@@ -15,15 +15,11 @@ from torch import Tensor
 
 from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
-from contrastlab.data import limits, loading
-from contrastlab.data import videos
-from contrastlab.data.clips import flow
-from contrastlab.data.clips.augment import ClipAugmentation
-from contrastlab.data.videos import ClipSet
-from contrastlab.data.videos import VideoFiles
-from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.data import flow, limits, loading, videos
+from contrastlab.data.augmentations import ViewDraws, augmentation
+from contrastlab.data.clip_augmentation import ClipAugmentation
 from contrastlab.data.modalities import modality
+from contrastlab.data.videos import ClipSet, VideoFiles
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.settings import Settings

@@ -89,7 +89,7 @@ def test_bytes_gathered_are_those_the_learner_gathers(name: str, monkeypatch: py
         seen.append(x.nbytes)
         return x.detach()
 
-    monkeypatch.setattr(keys.distributed, "gather", gather)
+    monkeypatch.setattr(keys.base, "gather", gather)
     generator, split = torch.Generator().manual_seed(0), recipe.views.channels(3)
     views = [torch.rand(64, c, 32, 32, generator=generator) for _ in range(recipe.views.count) for c in split]
     rows = torch.arange(64)

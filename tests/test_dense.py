@@ -17,7 +17,7 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from contrastlab import checkpoint, data, encoders, errors, methods, papers, reproduce, tasks
 from contrastlab.data import Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
 from contrastlab.reproduce import Run
 from contrastlab.settings import Detector, Settings
@@ -236,13 +236,13 @@ def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
     plain = [{k: v for k, v in o.items() if k != "segmentation"} for o in scenes.train.annotations.objects]
     without = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=tuple(plain)))
     with pytest.raises(NotApplicableError, match="has no masks"):
-        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits("x", without, without, "")))
+        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits.of("x", without, without, "")))
     corner, third = data.load("silhouettes_keypoints", n_train=2, n_test=2), SMALL.model_copy(update={"backbone": "c4"})
     with pytest.raises(NotApplicableError, match="Detectron2 has no keypoint detector on the third stage"):
         tasks.Keypoints(third).score(nets, setting(corner))
     empty = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=()))
     with pytest.raises(NotApplicableError, match="shows no object to train on"):
-        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits("x", empty, empty, "")))
+        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits.of("x", empty, empty, "")))
     shapes = data.load("shapes", n_train=4, n_test=4)
     with pytest.raises(NotApplicableError, match="boxes is a task for annotated images; shapes has images"):
         tasks.Boxes(SMALL).score(nets, setting(shapes))
@@ -435,6 +435,23 @@ def test_masks_are_compared_by_their_pixels() -> None:
                       "segmentation": training.encoded(mask)[0]})  # fmt: skip
     got = scores.coco(known, masks, "segm", draws=5)
     assert [got[key].value for key in ("", "50", "75")] == pytest.approx([50, 100, 0])
+
+
+@pytest.mark.parametrize("what", ["bbox", "segm"])
+@pytest.mark.parametrize(
+    "ids",
+    [range(30), [7 - k for k in range(30)], [k // 2 for k in range(30)], [k % 3 for k in range(30)], [5] * 30],
+    ids=["from 0", "negative", "shared by pairs", "restarting", "one for all"],
+)
+def test_the_ids_of_annotations_do_not_change_average_precision(scenes, ids, what) -> None:
+    known = scenes.train.annotations
+    known = known.subset([i for i in known.images if known.of_image[i]][:8])
+    odd = replace(known, objects=tuple({**o, "id": ids[k]} for k, o in enumerate(known.objects)))
+    assert len(known.objects) <= len(ids)
+    exact = [{**d, "segmentation": o["segmentation"]} for d, o in zip(found(known), known.objects, strict=True)]
+    assert scores.coco(odd, exact, what, draws=2)[""].value == pytest.approx(100)
+    rough = [{**d, "segmentation": known.objects[0]["segmentation"]} for d in noisy(known)]
+    assert scores.coco(odd, rough, what, draws=4) == scores.coco(known, rough, what, draws=4)
 
 
 def test_keypoints_are_compared_by_their_own_sigmas() -> None:
@@ -687,7 +704,7 @@ def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, 
     )
     rows = [{row.method: row for row in report.rows}["ours/random"].status for report in made.reports]
     assert rows[0].startswith("n/a: needs data: ")
-    assert "instances_train2017.json" in rows[0]
+    assert "annotations_trainval2017.zip" in rows[0]
     assert "CONTRASTLAB_DATA" in rows[0]
     assert not [row for row in rows if str(tmp_path) in row]  # a report is passed on
     assert rows[1].startswith("n/a: needs data: ")

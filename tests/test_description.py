@@ -13,7 +13,7 @@ from contrastlab import keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.methods import CHOICES, canonical
 from contrastlab.methods.description import plain, types_of
-from contrastlab.schedules import Exponential, Linear, Steps
+from contrastlab.schedules import Linear
 
 # as stored before defaults were left out: ring Table 1 and fmicl Table 2 on CIFAR-10 at profile pilot
 OLD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -59,10 +59,10 @@ def test_an_old_description_is_read_as_todays(name: str) -> None:
     assert canonical(old) != old
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_a_description_survives_storage_and_is_canonical(name: str) -> None:
-    described = methods.get(name).describe()
-    assert canonical(json.loads(json.dumps(described))) == described
+def test_a_description_survives_storage_and_is_canonical() -> None:
+    for name in methods.names():
+        described = methods.get(name).describe()
+        assert canonical(json.loads(json.dumps(described))) == described
 
 
 def test_defaults_leave_no_trace_and_other_values_do() -> None:
@@ -91,7 +91,7 @@ def test_equal_recipes_have_descriptions_equal_to_the_letter() -> None:
     assert json.dumps(whole.describe()) == json.dumps(real.describe())
 
 
-@pytest.mark.parametrize("schedule", [Linear(9, 3, until=0.7), Linear(100, 10), Steps(100, 10), Exponential(100, 10)])
+@pytest.mark.parametrize("schedule", [Linear(9, 3, until=0.7), Linear(100, 10)])
 def test_a_schedule_is_known_by_its_type_and_in_old_descriptions_by_its_fields(schedule) -> None:
     recipe = replace(methods.get("ring/ir"), negatives=negatives.Ball(schedule))
     described = recipe.describe()

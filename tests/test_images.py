@@ -26,9 +26,8 @@ from torch.utils.data import DataLoader
 from contrastbook.made import shapes
 from contrastlab import data
 from contrastlab.data import ImageSet, Splits, StreamedImages, limits
-from contrastlab.data import image_readers, parquet
-from contrastlab.data.pictures import decode, square
 from contrastlab.data.items import balanced_subset, hold_out
+from contrastlab.data.pictures import decode, square
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,

@@ -58,16 +58,13 @@ def test_numbers_of_recipes() -> None:
     assert set(methods.names()) == {n for p in sources for n in methods.names(p)}
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_a_recipe_shows_its_equation_and_every_choice(name: str) -> None:
-    recipe = methods.get(name)
-    shown = recipe._repr_markdown_()
-    assert recipe.equation
-    assert recipe.equation in shown
-    assert recipe.equation.count("{") == recipe.equation.count("}")
-    assert recipe.note in shown
-    for part in methods.CHOICES:
-        assert f"| {part} |" in shown
+def test_a_recipe_shows_its_equation_and_every_choice() -> None:
+    for recipe in map(methods.get, methods.names()):
+        shown = recipe._repr_markdown_()
+        assert recipe.equation
+        assert recipe.equation.count("{") == recipe.equation.count("}")
+        for piece in (recipe.equation, recipe.note, *(f"| {part} |" for part in methods.CHOICES)):
+            assert piece in shown
 
 
 def test_different_recipes_have_different_equations_or_views() -> None:
@@ -247,7 +244,7 @@ def draws(seed: int = 0) -> negatives.BatchRandom:
 NO_LABELS = torch.zeros(5, dtype=torch.int64)
 
 
-def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
+def test_loss_against_a_bank_is_the_formula(tiny) -> None:
     state = learner(replace(methods.get("ring/ir"), negatives=negatives.Every()), tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
     step = state.loss((q,), indices, NO_LABELS, draws(), 0, 1)
@@ -260,7 +257,7 @@ def test_loss_against_a_bank_is_the_formula(tiny, monkeypatch) -> None:
     assert torch.equal(step.store[0], q)
 
 
-def test_two_streams_are_compared_with_each_others_bank(tiny, monkeypatch) -> None:
+def test_two_streams_are_compared_with_each_others_bank(tiny) -> None:
     recipe = replace(methods.get("ring/cmc"), negatives=negatives.Every())
     state = learner(recipe, tiny)
     q, indices = (rows(5, 1), rows(5, 2)), torch.tensor([3, 29, 0, 7, 8])
@@ -275,7 +272,7 @@ def test_two_streams_are_compared_with_each_others_bank(tiny, monkeypatch) -> No
         torch.testing.assert_close(state.keys.stores[stream].rows[indices], q[stream])
 
 
-def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny, monkeypatch) -> None:
+def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny) -> None:
     state = learner(methods.get("ring/moco").override({"keys.size": 12}), tiny)
     q, k = rows(5, 1), rows(5, 2)
     queue = state.keys.stores[0].rows.clone()
@@ -288,7 +285,7 @@ def test_loss_against_a_queue_is_cross_entropy_with_the_second_view_first(tiny, 
     assert torch.equal(state.keys.stores[0].rows[:5], k)
 
 
-def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(tiny, monkeypatch) -> None:
+def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(tiny) -> None:
     state = learner(SIMCLR, tiny)
     a, b = rows(5, 1), rows(5, 2)
     both = torch.cat([a, b])
@@ -299,7 +296,7 @@ def test_loss_in_a_batch_is_cross_entropy_over_both_views_of_all_other_images(ti
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_supervised_reference_is_softmax_over_class_vectors(tiny, monkeypatch) -> None:
+def test_the_supervised_reference_is_softmax_over_class_vectors(tiny) -> None:
     state = learner(methods.get("supervised"), tiny)
     q, labels = rows(5, 1), torch.tensor([0, 1, 1, 0, 1])
     logits = q @ F.normalize(state.network.learnt_keys, dim=1).T / 0.1
@@ -307,7 +304,7 @@ def test_the_supervised_reference_is_softmax_over_class_vectors(tiny, monkeypatc
     assert step.loss.item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
 
-def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
+def test_cmc_keeps_the_offset_of_its_first_batch(tiny) -> None:
     state = learner(methods.get("vince/cmc").override({"negatives.k": 8}), tiny)
     assert bool(state.offsets.isnan().all())
     indices = torch.arange(5)
@@ -320,7 +317,7 @@ def test_cmc_keeps_the_offset_of_its_first_batch(tiny, monkeypatch) -> None:
     assert torch.equal(state.state_dict()["offsets"], first)
 
 
-def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny, monkeypatch) -> None:
+def test_neighbours_leave_a_ranked_own_row_among_the_negatives(tiny) -> None:
     recipe = base(negatives=negatives.Ball(100, k=None, own="ranked"), positives=positives.Neighbours(10))
     state = learner(recipe, tiny)
     q, indices = rows(5, 1), torch.tensor([3, 29, 0, 7, 8])
@@ -365,7 +362,7 @@ def test_published_choices_are_the_papers() -> None:
 # -- several keys, pairs within a view, momentum in the batch, and the crosses nobody tried ---------------------------
 
 
-def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monkeypatch) -> None:
+def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny) -> None:
     changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 3, "views.count": 4}
     state = learner(methods.get("jcl/jcl").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3, 4)]
@@ -381,7 +378,7 @@ def test_joint_keys_are_averaged_for_the_queue_and_spread_in_the_loss(tiny, monk
     torch.testing.assert_close(state.keys.stores[0].rows[:5], keys_.mean(1).float())  # not re-normalised
 
 
-def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch) -> None:
+def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny) -> None:
     changes = {"keys.size": 12, "keys.shuffle_groups": 1, "positives.count": 2, "views.count": 3}
     state = learner(methods.get("jcl/vanilla").override(changes), tiny)
     q, ks = rows(5, 1), [rows(5, seed) for seed in (2, 3)]
@@ -393,7 +390,7 @@ def test_vanilla_keys_each_have_a_loss_and_the_first_is_queued(tiny, monkeypatch
     assert torch.equal(state.keys.stores[0].rows[:5], ks[0])
 
 
-def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, monkeypatch) -> None:
+def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny) -> None:
     recipe = replace(
         methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 3), positives=positives.Joint(2, 4.0),
         keys=keys.Queue(12, 0.9),
@@ -412,7 +409,7 @@ def test_split_views_with_joint_keys_use_the_other_streams_further_views(tiny, m
     assert step.loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
+def test_pairs_within_a_view_are_the_papers(tiny) -> None:
     state = learner(methods.get("fmicl/kl"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
@@ -422,7 +419,7 @@ def test_pairs_within_a_view_are_the_papers(tiny, monkeypatch) -> None:
     assert step.loss.item() == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
+def test_alignment_and_uniformity_see_both_views(tiny) -> None:
     state = learner(methods.get("fmicl/au"), tiny)
     x, y = rows(5, 1), rows(5, 2)
     step = state.loss((x, y), torch.arange(5), NO_LABELS, draws(), 0, 1)
@@ -431,7 +428,7 @@ def test_alignment_and_uniformity_see_both_views(tiny, monkeypatch) -> None:
     assert step.loss.item() == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_keys_of_a_momentum_encoder_in_the_batch_carry_no_gradient(tiny, monkeypatch) -> None:
+def test_keys_of_a_momentum_encoder_in_the_batch_carry_no_gradient(tiny) -> None:
     moco_v3 = methods.get("fmicl/moco_v3")
     state = learner(replace(moco_v3, keys=replace(moco_v3.keys, predictor=None)), tiny)
     a, b = (rows(5, seed).requires_grad_() for seed in (1, 2))
@@ -596,8 +593,6 @@ def test_the_code_of_a_part_typed_at_a_prompt_counts_too() -> None:
         (lambda: objectives.InfoNCE("no"), "positive_in_denominator='no'"),
         (lambda: schedules.Linear("1", 2), "start='1'"),
         (lambda: schedules.Linear(1, 2, until="1"), "until='1'"),
-        (lambda: schedules.Steps(1, 2, levels="3"), "levels='3'"),
-        (lambda: schedules.Exponential(1, 2, rate=math.inf), "rate=inf"),
         (lambda: views.Augmented("2"), "count='2'"),
         (lambda: views.Split("lab", 1.5), "count=1.5"),
         (lambda: views.Offset("64"), "distance='64'"),

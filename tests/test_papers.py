@@ -158,7 +158,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
     from contrastlab import methods
-    from contrastlab.data.images.augmentations import AUGMENTATIONS
+    from contrastlab.data.augmentations import AUGMENTATIONS
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
@@ -214,7 +214,7 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
     from contrastlab import methods
-    from contrastlab.data.images.augmentations import augmentation
+    from contrastlab.data.augmentations import augmentation
 
     split = 0
     for plan in ALL:

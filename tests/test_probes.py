@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import fitting, linear, representations

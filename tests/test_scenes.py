@@ -18,7 +18,6 @@ from contrastlab import data
 from contrastlab.data import Splits
 from contrastlab.data.loading import batches
 from contrastlab.data.modalities import modality
-from contrastlab.data import scene_sets
 from contrastlab.data.scene_sets import SceneSet, StreamedScenes
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, UnknownNameError
 from contrastlab.settings import Settings

@@ -12,9 +12,9 @@ from torch import nn
 from contrastbook.made import rooms
 from contrastlab import encoders, tasks
 from contrastlab.data import Splits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
+from contrastlab.data.scene_augmentation import FLIPS, SceneAugmentation
 from contrastlab.data.scene_sets import SceneSet
-from contrastlab.data.scenes.augment import FLIPS, SceneAugmentation
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.settings import SegmentationProbe, Settings
 from contrastlab.tasks.definitions import SEGMENTATIONS

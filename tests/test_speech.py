@@ -21,9 +21,8 @@ from scipy import stats
 from contrastbook.made import TASKS, voices
 from contrastlab import data, methods, papers, tasks
 from contrastlab.data.modalities import modality
-from contrastlab.data import sounds
 from contrastlab.data.sounds import WaveFiles, WaveSet, fitted, read_wave
-from contrastlab.data.speech.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
+from contrastlab.data.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,

@@ -42,7 +42,7 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.fixture
 def curve(pictures, tiny, shrink, monkeypatch) -> Iterator[Callable[..., Tensor]]:
     """``curve(recipe, speed)``: the loss of each of nine steps; ``curve.run`` is the run."""
-    loss, start = Learner.loss, loop._Run.__init__
+    loss, start = Learner.loss, loop._Loop.__init__
 
     def train(
         name: str, speed: Speed, *, backend: str = "aot_eager", images: Any = None, device: str = "cpu"
@@ -59,7 +59,7 @@ def curve(pictures, tiny, shrink, monkeypatch) -> Iterator[Callable[..., Tensor]
             start(self, *args)
 
         monkeypatch.setattr(Learner, "loss", watch)
-        monkeypatch.setattr(loop._Run, "__init__", keep)
+        monkeypatch.setattr(loop._Loop, "__init__", keep)
         monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=backend))
         torch.compiler.reset()
         counters.clear()
@@ -73,7 +73,7 @@ def curve(pictures, tiny, shrink, monkeypatch) -> Iterator[Callable[..., Tensor]
     torch.compiler.reset()
 
 
-def is_on(switch: str, run: loop._Run) -> bool:
+def is_on(switch: str, run: loop._Loop) -> bool:
     """Whether the run does what the switch says, not only whether it was told to."""
     if switch == "channels_last":
         [*_, weight] = [p for p in run.learner.network.parameters() if p.dim() == 4]
@@ -234,7 +234,7 @@ def test_a_step_never_asks_a_gpu_for_a_value(name: str, tiny, shrink, monkeypatc
             items=torch.zeros(48, 3, 16, 16, dtype=torch.uint8, device=device), labels=torch.zeros(48).long()
         )
         order = torch.arange(48)
-        run = loop._Run(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]
+        run = loop._Loop(recipe, tiny, learner, images, None, order, 3, 0, fabric, None, quiet, Speed())  # type: ignore[arg-type]
         run.learner.train()
         stream = run.batches()
         run.train_step(*next(stream))
@@ -261,7 +261,7 @@ def _sync(mode: str) -> Iterator[None]:
 ])  # fmt: skip
 @pytest.mark.parametrize(("stream", "precision"), [(False, "32-true"), (True, "bf16-mixed")])
 def test_no_step_waits_for_the_gpu(name, stream, precision, pictures, tiny, shrink, monkeypatch) -> None:
-    step, read, strict = loop._Run.train_step, loading.batches, []
+    step, read, strict = loop._Loop.train_step, loading.batches, []
 
     def watched(self, *args):
         with _sync("error" if self.step > 1 else "default"):
@@ -275,7 +275,7 @@ def test_no_step_waits_for_the_gpu(name, stream, precision, pictures, tiny, shri
                 batch = next(batches)
             yield batch
 
-    monkeypatch.setattr(loop._Run, "train_step", watched)
+    monkeypatch.setattr(loop._Loop, "train_step", watched)
     monkeypatch.setattr(loop, "batches", reading)
     whole: ImageSet = pictures(96)
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)

@@ -22,7 +22,6 @@ from scipy.io import savemat
 from contrastlab import data
 from contrastlab.data import StreamedImages
 from contrastlab.data.image_readers import scale_box
-from contrastlab.data.items import hold_out_groups
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 

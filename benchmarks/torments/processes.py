@@ -150,7 +150,7 @@ def small(name: str, world: int) -> Recipe:
 
 def _process(rank: int, world: int, folder: str, names: tuple[str, ...], batch: int) -> None:
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="contrastlab.keys.distributed")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="contrastlab.keys.base")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     kept = {}
     for name in names:

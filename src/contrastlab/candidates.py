@@ -1,8 +1,8 @@
 """The keys a batch of queries may choose from, and their scores.
 
 :class:`Candidates` has all ``[B, N]`` scores, with a gradient in each. :class:`Stored` has queries and keys without
-gradient: it scores what is asked for, and a big bank in one pass that keeps only what may lie inside the region. Both
-choose the same keys; which ones have given ranks is found in :mod:`contrastlab.ranks`.
+gradient, and scores what is asked for. Both choose the same keys; which ones have given ranks is found in
+:mod:`contrastlab.ranks`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -73,8 +73,64 @@ class Chosen:
         return values
 
 
+class _Pool:
+    """What can be asked of the keys, however their scores come about."""
+
+    own: Tensor | None
+    labels: Tensor | None
+    banned: Tensor | None
+    dense = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        raise NotImplementedError
+
+    def _all_scores(self) -> Tensor:
+        raise NotImplementedError
+
+    def excluded(self, own: Own) -> Tensor | None:
+        """``[B, E]`` keys that are no candidates of each query, or ``None``."""
+        parts = [] if self.banned is None else [self.banned]
+        if own == "excluded" and self.own is not None:
+            parts.append(self.own[:, None])
+        return torch.cat(parts, 1) if parts else None
+
+    def left(self, own: Own) -> int:
+        """How many keys are candidates of each query."""
+        excluded = self.excluded(own)
+        return self.shape[1] - (0 if excluded is None else excluded.shape[1])
+
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
+        """The keys at ranks ``first`` to ``last − 1`` among the candidates.
+
+        Args:
+            first: ranks skipped, from the most similar key.
+            last: end of the region, exclusive; at most :meth:`left`.
+            own: whether the own row is a candidate.
+            picks: ``[B, k]`` positions 0 to ``last − first − 1`` in the region, or ``None`` for all of it.
+
+        Returns:
+            Indices ``[B, k]`` or ``[B, last − first]``.
+        """
+        with _excluded_at_minus_inf(self._all_scores(), self.excluded(own)) as ranking:
+            indices = ranks.ring_indices(ranking, first, last)
+        return Chosen(indices if picks is None else indices.gather(1, picks))
+
+    def whole_region(self, first: int, last: int, own: Own) -> Chosen:
+        """All of :meth:`region`, by its indices or, where that is cheaper, as all keys with the others absent."""
+        size, keys = last - first, self.shape[1]
+        if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
+            return self.region(first, last, own)
+        with _excluded_at_minus_inf(self._all_scores(), self.excluded(own)) as ranking:
+            return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
+
+
 @dataclass(frozen=True)
-class Candidates:
+class Candidates(_Pool):
     """The keys a batch of queries may choose from, with all their scores.
 
     Args:
@@ -83,8 +139,6 @@ class Candidates:
         labels: ``[N, H]`` cluster labels of the keys from H runs of k-means, or ``None``.
         banned: ``[B, E]`` further rows that are never candidates, or ``None`` (in a batch: the query itself).
     """
-
-    dense: ClassVar[bool] = True
 
     logits: Tensor
     own: Tensor | None = None
@@ -107,33 +161,8 @@ class Candidates:
         """Where the scores are."""
         return self.logits.device
 
-    def left(self, own: Own) -> int:
-        """How many keys are candidates of each query."""
-        return self.shape[1] - _width(_excluded(self, own))
-
-    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
-        """The keys at ranks ``first`` to ``last − 1`` among the candidates.
-
-        Args:
-            first: ranks skipped, from the most similar key.
-            last: end of the region, exclusive; at most :meth:`left`.
-            own: whether the own row is a candidate.
-            picks: ``[B, k]`` positions 0 to ``last − first − 1`` in the region, or ``None`` for all of it.
-
-        Returns:
-            Indices ``[B, k]`` or ``[B, last − first]``.
-        """
-        with _excluded_at_minus_inf(self.logits, _excluded(self, own)) as ranking:
-            indices = ranks.ring_indices(ranking, first, last)
-        return Chosen(indices if picks is None else indices.gather(1, picks))
-
-    def outside(self, first: int, last: int, own: Own) -> Tensor:
-        """Bool ``[B, N]``: all but the keys at ranks ``first`` to ``last − 1``. On a CPU.
-
-        What :meth:`region` says, without ever listing the keys; cheaper where most keys are inside.
-        """
-        with _excluded_at_minus_inf(self.logits, _excluded(self, own)) as ranking:
-            return torch.from_numpy(~ranks.inside(ranks.as_numpy(ranking), first, last))
+    def _all_scores(self) -> Tensor:
+        return self.logits
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
@@ -141,13 +170,10 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(_Pool):
     """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
-    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. With ``dense`` all
-    scores may be computed at once. Without, and wherever it is faster, a region costs one pass over the keys, and
-    memory is linear in what is selected; the queries are split so that what a pass keeps stays within
-    ``ranks.KEPT_BYTES``.
+    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them.
 
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
@@ -155,7 +181,9 @@ class Stored:
         own: as for :class:`Candidates`.
         labels: as for :class:`Candidates`.
         banned: as for :class:`Candidates`.
-        dense: whether all ``[B, N]`` scores may be held; see :data:`DENSE_BYTES`.
+        dense: whether all ``[B, N]`` scores may be held, see :data:`DENSE_BYTES`. If not, a region is selected for a
+            few queries at a time, with at most about ``ranks.KEPT_BYTES`` of scores: a bank of ImageNet's 1.28 million
+            images and a batch of 256 would have 1.3 GB of them.
     """
 
     queries: Tensor
@@ -184,55 +212,40 @@ class Stored:
 
     @cached_property
     def _scores(self) -> Tensor:
-        with torch.no_grad():
-            return self.queries @ self.keys.T
+        return self.queries @ self.keys.T
 
-    @property
-    def _whole(self) -> Candidates:
-        return Candidates(self._scores, self.own, self.labels, self.banned)
-
-    def left(self, own: Own) -> int:
-        """How many keys are candidates of each query."""
-        return self.shape[1] - _width(_excluded(self, own))
+    def _all_scores(self) -> Tensor:
+        return self._scores
 
     @torch.no_grad()
-    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
-        """As :meth:`Candidates.region`."""
-        rows, count = self.shape
-        sparse = self.device.type == "cpu" and self.queries.dtype == torch.float32 and last < count / 4
-        if self.dense and not (sparse and count >= ranks.MANY):
-            return self._whole.region(first, last, own, picks)
-        width = last - first if picks is None else picks.shape[1]
-        indices, values = self.keys.new_empty(rows, width, dtype=torch.int64), self.keys.new_empty(rows, width)
-        excluded = _excluded(self, own)
-        select = ranks.from_pass if sparse else ranks.from_scores
-        # score and place of what may lie inside; or all scores and, on a device, the indices chosen
-        bytes_per_row = 8 * 1.2 * last if sparse else 4 * count if self.device.type == "cpu" else 4 * count + 16 * last
-        step = max(1, int(ranks.KEPT_BYTES // bytes_per_row))
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
-            indices[part], values[part] = select(
-                self.queries[part], self.keys, first, last, None if excluded is None else excluded[part],
-                None if picks is None else picks[part],
-            )  # fmt: skip
+    def _region_in_parts(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen:
+        # scores, the copy that a partition makes, and indices
+        step = max(1, ranks.KEPT_BYTES // (8 * self.shape[1] + 16 * last))
+        parts = []
+        for start in range(0, len(self.queries), step):
+            rows = slice(start, start + step)
+            own_rows, banned, picked = (None if t is None else t[rows] for t in (self.own, self.banned, picks))
+            some = Candidates(self.queries[rows] @ self.keys.T, own_rows, None, banned)
+            indices = some.region(first, last, own, picked).indices
+            assert indices is not None
+            parts.append((indices, some.logits.gather(1, indices)))
+        indices, values = (torch.cat(part) for part in zip(*parts, strict=True))
         return Chosen(indices, values=values)
 
-    def outside(self, first: int, last: int, own: Own) -> Tensor:
-        """As :meth:`Candidates.outside`; all scores are computed."""
-        return self._whole.outside(first, last, own)
+    def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
+        """As :meth:`Candidates.region`."""
+        whole = super().region if self.dense else self._region_in_parts
+        return whole(first, last, own, picks)
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
         scores = self.__dict__.get("_scores")  # if a region needed them
         if chosen.indices is None:
-            every: Tensor = (
-                self.queries @ self.keys.T if scores is None else _All.apply(self.queries, self.keys, scores)
-            )
-            return chosen.gather(every)
+            return chosen.gather(self.queries @ self.keys.T if scores is None else scores)
         size, count = chosen.indices.shape[1], self.shape[1]
         if scores is None and self.dense and FEW * size >= count:
             scores = self._scores
-        known = chosen.values if scores is None else scores.gather(1, chosen.indices)
+        known = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
         values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known, self.dense and 3 * size > count)
         return chosen.without_absent(values)
 
@@ -270,20 +283,6 @@ def _check_own(own: Tensor | None, queries: int, keys: int) -> None:
         raise reject("own", own.tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
 
 
-class _All(torch.autograd.Function):
-    """``[B, N]`` products that are known already, with their gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, known: Tensor) -> Tensor:
-        ctx.save_for_backward(keys)
-        return known.view_as(known)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None, None]:
-        return weights @ ctx.saved_tensors[0], None, None
-
-
 class _Dots(torch.autograd.Function):
     """``[B, K]`` products of each query with its own K keys; no way of it has ``[B, K, d]`` in memory."""
 
@@ -316,15 +315,3 @@ def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
     return torch.cat(
         [torch.einsum("bkd,bd->bk", keys.index_select(0, i.flatten()).unflatten(0, i.shape), q) for q, i in parts]
     )
-
-
-def _excluded(candidates: Candidates | Stored, own: Own) -> Tensor | None:
-    # [B, E] rows that are no candidates
-    parts = [] if candidates.banned is None else [candidates.banned]
-    if own == "excluded" and candidates.own is not None:
-        parts.append(candidates.own[:, None])
-    return torch.cat(parts, 1) if parts else None
-
-
-def _width(excluded: Tensor | None) -> int:
-    return 0 if excluded is None else excluded.shape[1]

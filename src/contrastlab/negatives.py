@@ -64,16 +64,13 @@ class BatchRandom:
 
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
-    """Ranks ``[first, last)`` of a ring over ``keys`` candidates.
+    """Ranks ``[first, last)`` of a ring over ``keys`` candidates; an ``ArgumentError`` if no rank is left.
 
     Args:
         keys: number of candidates.
         inner: percent skipped, of all keys or (``inner_of="outer"``, the released Ring code) of the outer set.
         outer: percent kept, from the closest.
         inner_of: what ``inner`` is a percentage of.
-
-    Raises:
-        ArgumentError: if no rank is left.
     """
     last = schedules.rank(keys, outer)
     first = schedules.rank(keys if inner_of == "keys" else last, inner)
@@ -86,9 +83,11 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     return first, last
 
 
-def picks(count: int, k: int | None, rows: int, draws: BatchRandom, device: torch.device) -> Tensor | None:
-    """``[rows, k]`` positions 0 to ``count − 1`` drawn with replacement; ``None``, all of them, for ``k=None``."""
-    return None if k is None else draws.below(count, rows, k, device)
+def draw(candidates: Candidates | Stored, first: int, last: int, own: Own, k: int | None, draws: BatchRandom) -> Chosen:
+    """``k`` keys of a region, drawn with replacement; all of them by their indices for ``k=None``."""
+    rows = candidates.shape[0]
+    picks = None if k is None else draws.below(last - first, rows, k, candidates.device)
+    return candidates.region(first, last, own, picks)
 
 
 def check_k(k: int | None) -> None:
@@ -97,10 +96,20 @@ def check_k(k: int | None) -> None:
         raise reject("k", k, "a positive number of negatives, or None for the whole region")
 
 
-def check_own(own: str) -> None:
-    """Reject an unknown treatment of the own row."""
+def _check_own(own: str) -> None:
     if own not in ("excluded", "ranked"):
         raise reject("own", own, "'excluded' or 'ranked'")
+
+
+def _check_outer(outer: Percent) -> None:
+    schedules.check_percent("outer", outer)
+    if schedules.bounds(outer)[0] <= 0:
+        raise reject("outer", outer, "percentages above 0")
+
+
+def _set(k: int | None, region: str) -> str:
+    drawn = "" if k is None else rf"{k}\text{{ keys drawn from the }}"
+    return rf"\mathcal N={drawn}{region}"
 
 
 class Negatives(Part):
@@ -122,22 +131,15 @@ class Negatives(Part):
 class Every(Negatives):
     """All keys, each once (MoCo's queue, SimCLR's batch)."""
 
+    bounds_information = True  # they are drawn from all keys
+    latex = r"\mathcal N=\text{all other keys}"
+
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """Everything that is not excluded."""
-        out = [] if candidates.banned is None else [candidates.banned]
-        if candidates.own is not None:
-            out.append(candidates.own[:, None])
-        if not out:
+        columns = candidates.excluded("excluded")
+        if columns is None:
             return Chosen(None)
-        columns = torch.cat(out, 1)
         return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
-
-    bounds_information = True  # they are drawn from all keys
-
-    @property
-    def latex(self) -> str:
-        """The set."""
-        return r"\mathcal N=\text{all other keys}"
 
 
 @dataclass(frozen=True)
@@ -152,26 +154,25 @@ class Uniform(Negatives):
     k: int = 4096
     own: Own = "excluded"
 
+    bounds_information = True  # they are drawn from all keys
+
     def __post_init__(self) -> None:
         if self.k is None:
             raise reject("k", None, "a positive number of negatives; all of them are Every()")
         check_k(self.k)
-        check_own(self.own)
+        _check_own(self.own)
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws."""
         (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
-            left = candidates.left(self.own)
-            return candidates.region(0, left, self.own, picks(left, self.k, rows, draws, device))
+            return draw(candidates, 0, candidates.left(self.own), self.own, self.k, draws)
         if candidates.own is None or self.own == "ranked":
             return Chosen(draws.below(keys, rows, self.k, device))
         if keys < 2:
             raise reject("keys", keys, "at least 2, one of them not the query's own row")
         indices = draws.below(keys - 1, rows, self.k, device)
         return Chosen(indices + (indices >= candidates.own[:, None]))
-
-    bounds_information = True  # they are drawn from all keys
 
     @property
     def latex(self) -> str:
@@ -184,15 +185,12 @@ class Ring(Negatives):
     """Keys between the closest ``inner`` % and the closest ``outer`` % (vince RING; ring §3).
 
     Args:
-        inner: percent or schedule; closest keys skipped.
+        inner: percent or schedule; closest keys skipped; always below the outer edge.
         outer: percent or schedule; closest keys kept.
         k: draws with replacement from the ring; ``None`` takes the whole ring (MoCoRing).
         inner_of: ``"keys"``: ``inner`` is a share of all keys (the papers); ``"outer"``: of the outer set,
             so that the inner edge shrinks with annealing (the released Ring code, with ``inner=10``).
         own: see the module.
-
-    Raises:
-        ArgumentError: percentages outside 0–100, or an inner edge that ever passes the outer one.
     """
 
     inner: Percent = 1.0
@@ -203,40 +201,33 @@ class Ring(Negatives):
 
     def __post_init__(self) -> None:
         schedules.check_percent("inner", self.inner)
-        schedules.check_percent("outer", self.outer)
+        _check_outer(self.outer)
         check_k(self.k)
-        check_own(self.own)
+        _check_own(self.own)
         if self.inner_of not in ("keys", "outer"):
             raise reject("inner_of", self.inner_of, "'keys' or 'outer'")
-        if schedules.bounds(self.outer)[0] <= 0:
-            raise reject("outer", self.outer, "percentages above 0")
         limit = schedules.bounds(self.outer)[0] if self.inner_of == "keys" else 100.0
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ring."""
-        keys = candidates.left(self.own)
-        first, last = edges(
-            keys, schedules.at(self.inner, step, total), schedules.at(self.outer, step, total), self.inner_of
-        )
-        (rows, count), size, device = candidates.shape, last - first, candidates.device
-        if self.k is None and 3 * size > 2 * count and device.type == "cpu" and candidates.dense:
-            return Chosen(None, candidates.outside(first, last, self.own), size)  # cheaper than to list most keys
-        return candidates.region(first, last, self.own, picks(size, self.k, rows, draws, device))
+        inner, outer = (schedules.at(percent, step, total) for percent in (self.inner, self.outer))
+        first, last = edges(candidates.left(self.own), inner, outer, self.inner_of)
+        if self.k is None:
+            return candidates.whole_region(first, last, self.own)
+        return draw(candidates, first, last, self.own, self.k, draws)
 
     @property
     def bounds_information(self) -> bool:
-        """Not once the closest keys are skipped: then it hangs on the scores that remain (ring Theorem 3.1)."""
+        """Not once the closest keys are skipped: then it depends on the scores that remain (ring Theorem 3.1)."""
         return schedules.bounds(self.inner)[1] == 0
 
     @property
     def latex(self) -> str:
         """The set."""
         of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
-        region = rf"[{schedules.latex(self.inner)}{of},\ {schedules.latex(self.outer)}\%]\text{{ closest}}"
-        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
-        return rf"\mathcal N={drawn}{region}"
+        return _set(self.k, rf"[{schedules.latex(self.inner)}{of},\ {schedules.latex(self.outer)}\%]\text{{ closest}}")
 
 
 @dataclass(frozen=True)
@@ -255,41 +246,32 @@ class Ball(Negatives):
     k: int | None = 4096
     own: Own = "excluded"
 
+    bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
+
     def __post_init__(self) -> None:
-        schedules.check_percent("outer", self.outer)
-        if schedules.bounds(self.outer)[0] <= 0:
-            raise reject("outer", self.outer, "percentages above 0")
+        _check_outer(self.outer)
         if self.nearest is not None and not is_integer(self.nearest):
             raise reject("nearest", self.nearest, "a positive integer, the number of keys, or None")
         check_k(self.k)
-        check_own(self.own)
+        _check_own(self.own)
 
     @property
     def offers(self) -> frozenset[str]:
         """All of the closest keys, unless only some are drawn."""
         return frozenset({choices.WHOLE_BALL} if self.k is None else ())
 
-    def size(self, candidates: Candidates | Stored, step: int, total: int) -> int:
-        """Keys in the ball."""
-        keys = candidates.left(self.own)
-        if self.nearest is not None:
-            return min(self.nearest, keys)
-        return edges(keys, 0, schedules.at(self.outer, step, total))[1]
-
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws, or the whole ball."""
-        size = self.size(candidates, step, total)
-        drawn = picks(size, self.k, candidates.shape[0], draws, candidates.device)
-        return candidates.region(0, size, self.own, drawn)
-
-    bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
+        keys = candidates.left(self.own)
+        outer = schedules.at(self.outer, step, total)
+        size = edges(keys, 0, outer)[1] if self.nearest is None else min(self.nearest, keys)
+        return draw(candidates, 0, size, self.own, self.k, draws)
 
     @property
     def latex(self) -> str:
         """The set."""
         size = rf"{schedules.latex(self.outer)}\%" if self.nearest is None else f"{self.nearest}"
-        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
-        return rf"\mathcal N={drawn}{size}\text{{ closest}}"
+        return _set(self.k, rf"{size}\text{{ closest}}")
 
 
 @dataclass(frozen=True)
@@ -311,9 +293,7 @@ class Cave(Negatives):
     runs: int = 10
 
     def __post_init__(self) -> None:
-        schedules.check_percent("outer", self.outer)
-        if schedules.bounds(self.outer)[0] <= 0:
-            raise reject("outer", self.outer, "percentages above 0")
+        _check_outer(self.outer)
         check_k(self.k)
         check_clusters(self.clusters, self.runs)
 
@@ -328,7 +308,7 @@ class Cave(Negatives):
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
-        whole = candidates.region(0, Ball(self.outer).size(candidates, step, total), "excluded")
+        whole = Ball(self.outer, k=None).select(candidates, draws, step, total)
         ball = whole.indices
         assert ball is not None
         inside = same_cluster(candidates, ball)
@@ -344,5 +324,4 @@ class Cave(Negatives):
     @property
     def latex(self) -> str:
         """The set."""
-        drawn = "" if self.k is None else rf"{self.k}\text{{ keys drawn from the }}"
-        return rf"\mathcal N={drawn}{schedules.latex(self.outer)}\%\text{{ closest outside the own cluster}}"
+        return _set(self.k, rf"{schedules.latex(self.outer)}\%\text{{ closest outside the own cluster}}")

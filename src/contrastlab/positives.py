@@ -15,7 +15,7 @@ from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
 from contrastlab.errors import is_integer, is_number, reject
-from contrastlab.negatives import BatchRandom, check_k, picks
+from contrastlab.negatives import BatchRandom, check_k, draw
 from contrastlab.schedules import Percent
 
 
@@ -49,20 +49,9 @@ class Positives(Part):
 class One(Positives):
     """The query's own key and nothing else."""
 
-    @property
-    def offers(self) -> frozenset[str]:
-        """One key of the item and nothing else."""
-        return frozenset({choices.ONE_POSITIVE, choices.SINGLE_KEY, choices.OWN_KEYS})
-
-    @property
-    def bounds_information(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def latex(self) -> str:
-        """The set."""
-        return r"\mathcal P=\{+\}"
+    offers = frozenset({choices.ONE_POSITIVE, choices.SINGLE_KEY, choices.OWN_KEYS})
+    bounds_information = True
+    latex = r"\mathcal P=\{+\}"
 
 
 @dataclass(frozen=True)
@@ -77,24 +66,18 @@ class Neighbours(Positives):
     inner: Percent = 1.0
     k: int | None = None
 
+    offers = frozenset({choices.SINGLE_KEY})
+
     def __post_init__(self) -> None:
         schedules.check_percent("inner", self.inner)
         check_k(self.k)
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """One key of the item."""
-        return frozenset({choices.SINGLE_KEY})
 
     def select(
         self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
     ) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
         close = schedules.rank(candidates.left("excluded"), schedules.at(self.inner, step, total))
-        if not close:
-            return None
-        drawn = picks(close, self.k, candidates.shape[0], draws, candidates.device)
-        return candidates.region(0, close, "excluded", drawn)
+        return draw(candidates, 0, close, "excluded", self.k, draws) if close else None
 
     @property
     def latex(self) -> str:
@@ -116,13 +99,11 @@ class SameCluster(Positives):
     clusters: int = 300
     runs: int = 10
 
+    offers = frozenset({choices.SINGLE_KEY, choices.SAME_CLUSTER})
+    latex = r"\mathcal P=\{n\in\mathcal N:\text{same cluster as }+\}"
+
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.runs)
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """One key of the item, and LA's close neighbours."""
-        return frozenset({choices.SINGLE_KEY, choices.SAME_CLUSTER})
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """A bank to cluster, and background neighbours to pick from."""
@@ -146,14 +127,17 @@ class SameCluster(Positives):
             raise reject("negatives", "Every", "a region with indices, such as Ball: SameCluster picks from it")
         return Chosen(negatives.indices, ~same_cluster(candidates, negatives.indices))
 
-    @property
-    def latex(self) -> str:
-        """The set."""
-        return r"\mathcal P=\{n\in\mathcal N:\text{same cluster as }+\}"
+
+class _EveryKey(Positives):
+    bounds_information = True  # each key by itself gives a bound, and so does their mean
+
+    def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
+        """``[B, M]`` logits as they are, and no lift."""
+        return own, None
 
 
 @dataclass(frozen=True)
-class Many(Positives):
+class Many(_EveryKey):
     """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3).
 
     Args:
@@ -162,32 +146,20 @@ class Many(Positives):
 
     count: int = 5
 
+    offers = frozenset({choices.OWN_KEYS})
+
     def __post_init__(self) -> None:
         if not is_integer(self.count):
             raise reject("count", self.count, "an integer of at least 1")
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """Keys of the item only."""
-        return frozenset({choices.OWN_KEYS})
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """Several keys of an item."""
         yield _further_keys(self, given)
 
     @property
-    def bounds_information(self) -> bool:
-        """True: each key by itself gives a bound, and so does their mean."""
-        return True
-
-    @property
     def further_keys(self) -> int:
         """Each key is of a view of its own."""
         return self.count
-
-    def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
-        """``[B, M]`` logits as they are, and no lift."""
-        return own, None
 
     @property
     def latex(self) -> str:
@@ -196,30 +168,14 @@ class Many(Positives):
 
 
 @dataclass(frozen=True)
-class Each(Positives):
+class Each(_EveryKey):
     """Every key of the query's item that the keys give, each a positive by itself: the mean of their losses.
 
     How many there are is up to the keys, such as the locations of a map (CMC, appendix B.2; DIM).
     """
 
-    @property
-    def offers(self) -> frozenset[str]:
-        """Keys of the item only, all of them."""
-        return frozenset({choices.OWN_KEYS, choices.EACH_KEY})
-
-    @property
-    def bounds_information(self) -> bool:
-        """True: each key by itself gives a bound, and so does their mean."""
-        return True
-
-    def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
-        """``[B, M]`` logits as they are, and no lift."""
-        return own, None
-
-    @property
-    def latex(self) -> str:
-        """The set."""
-        return r"\mathcal P=\{\text{every key of the item}\}\text{, mean over }+\in\mathcal P"
+    offers = frozenset({choices.OWN_KEYS, choices.EACH_KEY})
+    latex = r"\mathcal P=\{\text{every key of the item}\}\text{, mean over }+\in\mathcal P"
 
 
 @dataclass(frozen=True)
@@ -237,7 +193,7 @@ class Joint(Positives):
     """
 
     count: int = 5
-    strength: schedules.Percent = 4.0
+    strength: Percent = 4.0
 
     def __post_init__(self) -> None:
         low, high = schedules.bounds(self.strength)

@@ -14,8 +14,8 @@ from contrastbook.figures import senses
 from contrastbook.studies import reading
 from contrastlab import data
 from contrastlab.data.modalities import modality
-from contrastlab.data.speech.spectrograms import views_of
 from contrastlab.data.sentences import Texts
+from contrastlab.data.spectrograms import views_of
 from contrastlab.errors import ArgumentError
 from contrastlab.settings import Settings
 from contrastlab.views import Dropout

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastbook.figures.base import canvas
 from contrastlab import divergences, escape
-from contrastlab.data.speech.spectrograms import LogMel, draw_mask, mel_matrix
+from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
 
 __all__ = ["audible_view", "push", "spectrograms"]

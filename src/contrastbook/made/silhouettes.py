@@ -23,7 +23,7 @@ from torch import Tensor
 
 from contrastbook.made import shapes
 from contrastlab import files
-from contrastlab.data import Request, coco
+from contrastlab.data import Request, Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.errors import reject
 from contrastlab.seeds import generator
@@ -296,14 +296,14 @@ def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] 
 
 
 @lru_cache(maxsize=4)
-def _splits(name: str) -> AnnotatedSplits:
+def _splits(name: str) -> Splits:
     train, test = (
         AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
         for part, (pictures, annotations) in make(SETS[name]).items()
     )
-    return AnnotatedSplits(name, train, test, "generated silhouettes, painted one over the other")
+    return AnnotatedSplits.of(name, train, test, "generated silhouettes, painted one over the other")
 
 
-def load(request: Request) -> AnnotatedSplits:
+def load(request: Request) -> Splits:
     """The splits of one of :data:`SETS`."""
-    return _splits(request.name).limited(request.n_train, request.n_test, request.seed)
+    return request.limit(_splits(request.name))

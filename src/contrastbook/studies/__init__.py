@@ -65,7 +65,7 @@ def read(path: Path | str) -> Study:
     """
     path = Path(path)
     try:
-        study = Study.model_validate(files.verified(json.loads(path.read_text(encoding="utf-8"))))
+        study = Study.model_validate(files.read_record(path))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise CorruptFileError(f"{path} is not a stored study: {reason}. Delete it.") from error
@@ -111,8 +111,7 @@ def measure(
         "cpu_s": time.process_time() - cpu,
     }
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
-    text = json.dumps(files.with_checksum(measured.model_dump(mode="json")), indent=1, ensure_ascii=False)
-    files.write_whole(location(out_dir, study, profile, config), text + "\n")
+    files.write_record(location(out_dir, study, profile, config), measured.model_dump(mode="json"))
     return measured
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from contrastlab import data, papers
 from contrastlab.data import ImageSet
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.methods import get
 from contrastlab.pretrain import cpu_fabric
 from contrastlab.reproduce import Run

@@ -18,7 +18,7 @@ import torch
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, methods, papers, reproduce, tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
 from contrastlab.methods import Recipe, get
@@ -158,7 +158,7 @@ class Cell:
 
 def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
     example: Augmented | Split = CHOICES["views"][kind]
-    return replace(example, count=keys.views_asked(len(example.streams), positives.further_keys))
+    return replace(example, count=keys.views_needed(len(example.streams), positives.further_keys))
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastbook.theory import flows
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
 from contrastlab.errors import reject
 from contrastlab.seeds import generator

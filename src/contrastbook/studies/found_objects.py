@@ -18,8 +18,7 @@ from contrastlab import data, papers, shipped, tasks
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.run import Run, on_device
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
 from contrastlab.tasks.definitions import Detection
 from contrastlab.tasks.dense import training
 from contrastlab.tasks.dense.detectors import Kind
@@ -58,10 +57,10 @@ def study(
     plan, kind = papers.plan("ring", 4), chosen.task
 
     def run() -> list[Row]:
-        where, found = Where(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
+        execution, found = Execution(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
         for row in rows:
             cell = Cell(plan, column, chosen, row, 0, profile)
-            found += _rows(cell, where, cast(Kind, kind), pictures, best)
+            found += _rows(cell, execution, cast(Kind, kind), pictures, best)
         return found
 
     return measure("found_objects", profile, config, run, out_dir=out_dir, read_also=read_also)
@@ -99,17 +98,16 @@ def at_hand(
     return made
 
 
-def _rows(cell: Cell, where: Where, kind: Kind, pictures: int, best: int) -> list[Row]:
+def _rows(cell: Cell, execution: Execution, kind: Kind, pictures: int, best: int) -> list[Row]:
     torch.set_num_threads(1)
-    own, on = cell.data(where)
-    fabric = where.fabric(cell.settings.precision)
-    run = on_device(Run(cell.recipe, cell.settings, own, cell.seed, Path(where.out_dir)), fabric.device)
-    encoders = run.train(fabric, log=lambda line: None).encoders
-    setting = cell.setting(run, on, device=fabric.device)
+    on = cell.data(execution)[1]
+    run, trained = cell.pretrained(execution)
+    device = execution.fabric().device
+    setting = cell.setting(run, on, device=device)
     task = cast("Detection", tasks.get(kind, cell.settings))
-    model, test = training.trained_detector(task, encoders, setting)
+    model, test = training.trained_detector(task, trained.encoders, setting)
     shown = test.subset(range(min(pictures, len(test))))
-    found = training.predict(model, shown, kind, device=fabric.device)
+    found = training.predict(model, shown, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}
     rows: list[Row] = []
     for number, image in enumerate(shown.ids):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from contrastbook.theory import joint
 from contrastlab import tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import batches, subset_order
 from contrastlab.errors import reject
 from contrastlab.methods import get

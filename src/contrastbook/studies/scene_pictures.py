@@ -18,8 +18,8 @@ from contrastlab import data, papers, shipped
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
 from contrastlab.reproduce.cells import Cell
+from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.reproduce.where import Where
 from contrastlab.seeds import derive
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of
@@ -92,7 +92,7 @@ def study(
         found: list[Row] = []
         for label, method in ROWS.items():
             cell = _cell(dataset, method, profile)
-            fabric = Where().fabric(cell.settings.precision)
+            fabric = Execution().fabric(cell.settings.precision)
             trained = Run(cell.recipe, cell.settings, splits, 0, Path(out_dir)).train(fabric, log=lambda line: None)
             setting = Setting(
                 cell.recipe.views, modality(test).augmentation(cell.settings), splits, seed=derive(0, "probe") % 2**31

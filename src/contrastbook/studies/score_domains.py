@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import data, divergences, objectives, papers
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.divergences import Divergence
 from contrastlab.errors import ArgumentError
 from contrastlab.methods import get

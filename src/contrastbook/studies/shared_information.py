@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, methods, papers
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject, unknown
 from contrastlab.seeds import fixed, generator

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, shipped, tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
 from contrastlab.errors import unknown
 

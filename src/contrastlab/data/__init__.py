@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from contrastlab.data.annotated_sources import ANNOTATED, load_annotated, load_own
+from contrastlab.data.annotated import load_own
 from contrastlab.data.image_readers import PUBLISHED, load_digits, load_folder, load_published
 from contrastlab.data.items import Splits
 from contrastlab.data.limits import cache_folder, own_path
@@ -113,7 +113,6 @@ def _row(request: Request) -> Splits:
 SOURCES: Mapping[str, Source] = MappingProxyType({
     "digits": _whole("image", lambda request: load_digits()),
     **dict.fromkeys(PUBLISHED, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
-    **dict.fromkeys(ANNOTATED, _whole("image", lambda request: load_annotated(request.name, request.root))),
     **{name: _whole(row["modality"], _row, row["get"]) for name, row in _ROWS.items()},
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
@@ -191,7 +190,7 @@ def load(
     - a user's own: ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
       ``parquet:<path>`` (:func:`contrastlab.data.parquet.load_parquet`), ``waves:<folder>`` of sound files
       (:func:`contrastlab.data.sounds.load_waves`), ``sentences:<file>`` with a sentence a line,
-      ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated_sources.load_own`)
+      ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`)
     - generated sets, of any size: see :mod:`contrastbook.made`
 
     ``published.toml`` beside this module has where each published set lies below the data root. ``cifar10`` and its

@@ -306,7 +306,7 @@ class Splits:
     @classmethod
     def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
         """A data set that is pre-trained on its training part."""
-        return Splits(name, train, train, test, note)
+        return cls(name, train, train, test, note)
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str) -> Splits:

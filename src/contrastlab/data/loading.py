@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from contrastlab.data.images.sampling import sample_boxes
+from contrastlab.data.augmentations import sample_boxes
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 

@@ -11,11 +11,11 @@ from torch import nn
 
 from contrastlab import encoders, errors
 from contrastlab.data import data_root
-from contrastlab.data.clips.augment import clip_augmentation
-from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.scenes.augment import SceneAugmentation
-from contrastlab.data.speech import spectrograms as speech
-from contrastlab.data.text import tokens as text
+from contrastlab.data import spectrograms as speech
+from contrastlab.data import tokens as text
+from contrastlab.data.augmentations import augmentation
+from contrastlab.data.clip_augmentation import clip_augmentation
+from contrastlab.data.scene_augmentation import SceneAugmentation
 from contrastlab.settings import Settings
 from contrastlab.views import Augmentation, Views
 

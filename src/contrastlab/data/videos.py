@@ -18,7 +18,7 @@ from torch import Tensor
 
 from contrastlab import files
 from contrastlab.data import limits
-from contrastlab.data.clips.flow import ZERO, cached_tvl1, quantise, tvl1
+from contrastlab.data.flow import ZERO, cached_tvl1, quantise, tvl1
 from contrastlab.data.items import Files, PixelItems, Splits, hold_out
 from contrastlab.data.parquet import read_parquet, whole_numbers
 from contrastlab.data.pictures import opened
@@ -39,7 +39,7 @@ def spread(length: int, count: int) -> Tensor:
 class ClipSet(PixelItems):
     """Clips in memory, uint8 ``[N, T, 5, H, W]``: red, green, blue, and flow to the right and down.
 
-    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.clips.flow.quantise`; that
+    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.flow.quantise`; that
     of the last frame is never read.
 
     Attributes:

@@ -9,30 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import alexnet, caffenet, resnets, scene, small, vit
-from contrastlab.encoders.base import Stem
-from contrastlab.encoders.decoder import Decoder
-from contrastlab.keys.predictor import normed_layers
+from contrastlab.encoders import networks, vit
+from contrastlab.encoders.networks import Decoder, Network, Stem
+from contrastlab.keys.batch import normed_layers
+from contrastlab.views import Views
 
 Head = Literal["linear", "mlp", "moco_v3"]
-
-
-class ViewsPart(Protocol):
-    """What :func:`build_for` needs to know about views."""
-
-    def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder."""
-
-    @property
-    def pieces(self) -> int:
-        """Patches that a second head reads."""
 
 
 def _initialise(module: nn.Module) -> None:
@@ -50,22 +39,7 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
-ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {
-        "tiny": small.tiny,
-        "small": small.small,
-        "resnet18": resnets.resnet18,
-        "resnet50": resnets.resnet50,
-        "half_alexnet": alexnet.half_alexnet,
-        "half_alexnet64": alexnet.half_alexnet64,
-        "scene": scene.scene,
-        "caffenet": caffenet.caffenet,
-        "vit_small": vit.vit_small,
-        "vit_small_6": vit.vit_small_6,
-        "vit_mini": vit.vit_mini,
-        "vit_nano": vit.vit_nano,
-    }
-)
+ARCHITECTURES: Mapping[str, Network] = MappingProxyType({**networks.NETWORKS, **vit.NETWORKS})
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
 
@@ -82,11 +56,6 @@ class Encoder(nn.Module):
         dim: dimension of the embedding.
         in_channels: channels of its input.
         pieces: patches that a second head reads (PIRL); 0 for none.
-
-    Attributes:
-        feature_dim: number of features F.
-        dim: dimension of the embedding.
-        in_channels: channels of its input.
     """
 
     def __init__(
@@ -107,84 +76,91 @@ class Encoder(nn.Module):
             self.puzzle_head = nn.Linear(pieces * dim, dim)
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
-        """What a probe reads.
+        """What a probe reads of normalised views ``[B, C, H, W]``.
 
-        Args:
-            x: views ``[B, C, H, W]``, normalised.
-            pooled: average over positions.
-
-        Returns:
-            ``[B, F]``, or before pooling ``[B, F, h, w]`` (512x7x7 for ResNet-18 at 224 px).
+        Pooled, ``[B, F]``: the average over positions, or a class token. Before pooling, ``[B, F, h, w]`` (512x7x7 for
+        ResNet-18 at 224 px).
         """
         x = x.contiguous(memory_format=self.layout)
-        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)  # such as a class token
+        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)
         if pooled and own is not None:
             return own(x)
         features: Tensor = self.backbone(x)
         return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Unit embeddings.
+        """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
 
         Args:
             x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
                 whose concatenated embeddings a second head reads.
-
-        Returns:
-            ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
-            temperatures.
         """
         if x.dim() == 5:
             each = self.patch_head(self.features(x.flatten(0, 1)))
-            return F.normalize(self.puzzle_head(each.view(len(x), -1)).float(), dim=1, eps=1e-8)
-        return self._embed(self.features(x, pooled=not self.head_reads_map))
+            return _unit(self.puzzle_head(each.view(len(x), -1)))
+        return _unit(self.project(x))
 
     def project(self, x: Tensor) -> Tensor:
         """What the head gives ``[B, dim]``, before it is brought to length one; a predictor reads it (MoCo v3)."""
         projected: Tensor = self.head(self.features(x, pooled=not self.head_reads_map))
         return projected
 
-    def _embed(self, features: Tensor) -> Tensor:
-        return F.normalize(self.head(features).float(), dim=1, eps=1e-8)
-
     def stages(self, x: Tensor) -> dict[str, Tensor]:
-        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest.
-
-        Raises:
-            NotApplicableError: the backbone names no blocks.
-        """
-        split = getattr(self.backbone, "stages", None)
-        if split is None:
-            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
-        stages: dict[str, Tensor] = split(x.contiguous(memory_format=self.layout))
+        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest."""
+        stages: dict[str, Tensor] = self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
         return stages
 
     def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
-        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.decoder.Decoder`.
+        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.networks.Decoder`."""
+        return Decoder(self._of_blocks("stage_channels"), outputs, width, skips=skips)
 
-        Raises:
-            NotApplicableError: the backbone does not say how many channels its blocks give.
-        """
-        channels = getattr(self.backbone, "stage_channels", None)
-        if channels is None:
+    def _of_blocks(self, attribute: str) -> Any:
+        if not hasattr(self.backbone, attribute):
             raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
-        return Decoder(channels, outputs, width, skips=skips)
+        return getattr(self.backbone, attribute)
 
     def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
-        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``.
-
-        Raises:
-            NotApplicableError: the backbone names no blocks.
-            UnknownNameError: none of them has that name.
-        """
+        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``."""
         stages = self.stages(x)
         if block not in stages:
             raise errors.unknown("block of the encoder", block, stages)
         last = list(stages.values())[-1]
-        return self._embed(last if self.head_reads_map else last.mean((2, 3))), stages[block]
+        return _unit(self.head(last if self.head_reads_map else last.mean((2, 3)))), stages[block]
 
 
-def lay_out(module: nn.Module, *, channels_last: bool) -> None:
+def _unit(embedding: Tensor) -> Tensor:
+    return F.normalize(embedding.float(), dim=1, eps=1e-8)
+
+
+class Shared(nn.Module):
+    """A stream's encoder that is the encoder of another stream: it has no parameters, buffers or state of its own.
+
+    Beside its encoder in one ``ModuleList`` it is copied, moved and trained along with it.
+    """
+
+    encoder: Encoder
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        # past nn.Module's bookkeeping: registered, every parameter would be in the state twice
+        object.__setattr__(self, "encoder", encoder)
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of its input."""
+        return self.encoder.in_channels
+
+    def features(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """See :meth:`Encoder.features`."""
+        return self.encoder.features(x, pooled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See :meth:`Encoder.forward`."""
+        out: Tensor = self.encoder(x)
+        return out
+
+
+def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
     """Choose the memory format of every encoder in ``module``, its weights and what it is given alike."""
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
@@ -202,7 +178,7 @@ def build(
     width: float = 1.0,
     pieces: int = 0,
 ) -> Encoder:
-    """A new encoder, in channels-last memory format.
+    """A new encoder in channels-last memory format, on the CPU, in training mode.
 
     Args:
         arch: a key of :data:`ARCHITECTURES`.
@@ -213,13 +189,6 @@ def build(
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
         pieces: patches that a second head reads; 0 for none.
-
-    Returns:
-        The encoder, on the CPU, in training mode.
-
-    Raises:
-        UnknownNameError: for another ``arch``.
-        ArgumentError: naming another argument outside its range.
     """
     if arch not in ARCHITECTURES:
         raise errors.unknown("architecture", arch, ARCHITECTURES)
@@ -240,60 +209,20 @@ def build(
     return encoder.to(memory_format=torch.channels_last)
 
 
-def build_for(
-    views_part: ViewsPart,
-    image_channels: int,
-    *,
-    arch: str,
-    stem: Stem = "imagenet",
-    head: Head = "linear",
-    dim: int = 128,
-    width: float = 1.0,
-) -> nn.ModuleList:
-    """One encoder per stream of the recipe part "views".
+def build_for(views: Views, image_channels: int, *, arch: str, **options: Any) -> nn.ModuleList:
+    """One encoder per stream of the recipe part "views", for images with so many channels; see :func:`build`.
 
     For a colour split these are two full-width networks with 1 and 2 input channels (Ring, Table 1:
     "two encoders"); CMC's own networks are ``width=0.5``.
-
-    Args:
-        views_part: of a recipe; see :class:`contrastlab.views.Views`.
-        image_channels: channels of the data set's images.
-        arch: as for :func:`build`, and so are the others.
-        stem: see :func:`build`.
-        head: see :func:`build`.
-        dim: see :func:`build`.
-        width: see :func:`build`.
-
-    Returns:
-        The encoders, in the order of the streams.
-
-    Raises:
-        NotApplicableError: for a colour split of grey images.
-        UnknownNameError: for another ``arch``.
-        ArgumentError: naming another argument outside its range.
     """
-    return nn.ModuleList(
-        build(
-            arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width,
-            pieces=views_part.pieces,
-        )
-        for channels in views_part.channels(image_channels)
-    )  # fmt: skip
+    inputs = views.channels(image_channels)
+    return nn.ModuleList(build(arch, in_channels=c, pieces=views.pieces, **options) for c in inputs)
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:
-    """Features of all streams, side by side.
+    """Features of all streams, side by side: ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
 
-    Args:
-        encoders: one per stream, as :func:`build_for` gives them.
-        views: one tensor ``[B, C_s, H, W]`` per stream.
-        pooled: average over positions.
-
-    Returns:
-        ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
-
-    Raises:
-        ArgumentError: if there are not as many views as encoders.
+    ``views`` are one tensor ``[B, C_s, H, W]`` for each encoder.
     """
     if len(views) != len(encoders):
         raise errors.reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")

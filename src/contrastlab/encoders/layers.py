@@ -19,36 +19,24 @@ def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
 
     A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
     and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
-
-    Raises:
-        NotApplicableError: a backbone of another make, such as a transformer.
+    A backbone of another make, such as a transformer, is refused.
     """
     backbone = encoder.backbone
     stages = {name: module for name, module in backbone.named_children() if re.fullmatch(r"(conv|layer)\d", name)}
     if any(name.startswith("layer") for name in stages):
-        found = {"conv1": backbone.get_submodule("maxpool")}
-        found |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
+        layers = {"conv1": backbone.get_submodule("maxpool")}
+        layers |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
     elif stages:
-        found = stages
+        layers = stages
     elif not isinstance(backbone, nn.Sequential):
         raise NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
     else:
-        found = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
-    return found | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
+        layers = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
+    return layers | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
 
 
 def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """What some layers of an encoder give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``.
-
-    Args:
-        encoder: one of :func:`contrastlab.encoders.build`.
-        x: views ``[B, C, H, W]``, normalised.
-        names: of :func:`named_layers`.
-
-    Raises:
-        ArgumentError: a layer that the encoder does not have.
-        NotApplicableError: see :func:`named_layers`.
-    """
+    """What some of the :func:`named_layers` give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``."""
     layers, kept = named_layers(encoder), {}
     for name in names:
         if name not in layers:
@@ -83,12 +71,6 @@ def pooled_layers(
     """Features ``[B, F]`` of some layers, those of all streams side by side.
 
     A map is max-pooled to the largest square with at most ``limit`` values over all streams.
-
-    Args:
-        encoders: one per stream.
-        views: one tensor per stream.
-        names: of layers.
-        limit: values of a layer.
     """
     if len(views) != len(encoders):
         raise reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")

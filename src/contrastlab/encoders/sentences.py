@@ -43,28 +43,17 @@ class SentenceEncoder(nn.Module):
         self.head: nn.Module = nn.Sequential(layer, nn.Tanh()) if head == "mlp" else layer
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
-        """What a task reads.
-
-        Args:
-            x: token numbers ``[B, T]`` int64, −1 behind the end of a sentence.
-            pooled: over tokens.
-
-        Returns:
-            ``[B, F]``.
-
-        Raises:
-            NotApplicableError: ``pooled=False``: sentences differ in length, so there is no map.
-        """
+        """What a task reads, ``[B, F]``, of token numbers ``[B, T]`` int64, −1 behind the end of a sentence."""
         if not pooled:
             raise errors.NotApplicableError("sentences differ in length: only pooled features can be compared")
-        there = x >= 0
+        words = x >= 0
         if x.device.type == "cpu":  # no token of the batch is behind its longest sentence; a GPU would be waited for
-            longest = max(int(there.sum(1).max()), 1) if len(x) else 1
-            x, there = x[:, :longest], there[:, :longest]
-        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=there.long()).last_hidden_state
+            longest = max(int(words.sum(1).max()), 1) if len(x) else 1
+            x, words = x[:, :longest], words[:, :longest]
+        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=words.long()).last_hidden_state
         if self.pooling == "cls":
             return states[:, 0]
-        weight = there.to(states.dtype)[..., None]
+        weight = words.to(states.dtype)[..., None]
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,17 +93,12 @@ def build(
 
     Args:
         config: what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, ….
-        head: see :class:`SentenceEncoder`.
-        dim: see :class:`SentenceEncoder`.
-        pooling: see :class:`SentenceEncoder`.
-        in_channels: 1.
+        head: see :class:`SentenceEncoder`, and so are ``dim`` and ``pooling``.
+        dim: of the embedding.
+        pooling: over tokens.
+        in_channels: 1; sentences have no channels.
         weights: folder to read the backbone's weights from; layers that ``config`` has not are left out. ``None`` draws
             them from torch's default generator.
-
-    Raises:
-        MissingExtraError: ``transformers`` is not installed.
-        ArgumentError: the library knows no such model, or there is no such head for sentences.
-        CorruptFileError: the weights cannot be read.
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
@@ -136,11 +120,7 @@ def build(
 
 
 def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, dropout: float) -> dict[str, Any]:
-    """Configuration of a small BERT.
-
-    Raises:
-        ArgumentError: ``width`` cannot be shared out among the heads.
-    """
+    """Configuration of a small BERT."""
     if width % heads:
         raise errors.reject("text.heads", heads, f"a divisor of text.width={width}")
     return {

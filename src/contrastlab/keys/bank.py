@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from contrastlab.choices import ROW_PER_ITEM
 from contrastlab.clusters import kmeans
 from contrastlab.errors import is_number, reject
-from contrastlab.keys import distributed
+from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
 
@@ -30,18 +30,14 @@ class Bank(Keys):
 
     rate: float = 0.5
 
-    why_views = " (the bank holds the other)"
+    offers = frozenset({ROW_PER_ITEM})
+    views_reason = " (the bank holds the other)"
 
     def __post_init__(self) -> None:
         if not (is_number(self.rate) and 0 <= self.rate < 1):
             raise reject("rate", self.rate, "a number from 0 up to, not including, 1")
 
-    @property
-    def offers(self) -> frozenset[str]:
-        """A row per item."""
-        return frozenset({ROW_PER_ITEM})
-
-    def views_asked(self, streams: int, further: int) -> int:
+    def views_needed(self, streams: int, further: int) -> int:
         """One: the bank holds the other."""
         return 1
 
@@ -57,25 +53,17 @@ class Bank(Keys):
 
 
 class BankState(KeyState):
-    """A :class:`MemoryBank` for each stream; a query is compared with the bank of its key stream.
-
-    Args:
-        setup: what the run is made of.
-        rate: see :class:`Bank`.
-
-    Raises:
-        ArgumentError: more clusters than items.
-    """
+    """A :class:`MemoryBank` for each stream; a query is compared with the bank of its key stream."""
 
     holds_keys = True
     row_per_item = True
 
     def __init__(self, setup: Setup, rate: float) -> None:
         super().__init__(setup)
-        self.rate, self.clusters = rate, setup.k_means[0]
+        self.rate = rate
+        self.clusters, runs = setup.k_means
         if self.clusters > setup.items:
             raise reject("clusters", self.clusters, f"at most the number of images, {setup.items}")
-        runs = setup.k_means[1]
         self.stores = nn.ModuleList(
             MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders
         )
@@ -135,16 +123,6 @@ class MemoryBank(nn.Module):
         self.register_buffer("rows", unit_rows(size, dim, generator))
         self.register_buffer("labels", torch.arange(size)[:, None].repeat(1, runs))
 
-    def check(self, indices: Tensor) -> None:
-        """Reject an index outside the bank (a host synchronisation on a GPU: call it once, not per step).
-
-        Raises:
-            ArgumentError: with the offending index.
-        """
-        if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < len(self.rows)):
-            bad = int(indices.max()) if int(indices.max()) >= len(self.rows) else int(indices.min())
-            raise reject("indices", bad, f"rows of the bank, 0 to {len(self.rows) - 1}")
-
     @torch.no_grad()
     def update(self, indices: Tensor, embeddings: Tensor, rate: float) -> None:
         """Move rows towards the embeddings of all processes and normalise them.
@@ -153,19 +131,17 @@ class MemoryBank(nn.Module):
             indices: ``[B]`` rows; an image that occurs twice in the global batch keeps its last embedding.
             embeddings: ``[B, d]`` unit.
             rate: α, see :class:`Bank`.
-
-        Raises:
-            ArgumentError: shapes that do not fit, a rate that is no share, or, on a CPU, an index outside the bank.
         """
         shape = (len(indices), self.rows.shape[1])
         if indices.dim() != 1 or embeddings.shape != shape:
-            raise reject(
-                "embeddings", tuple(embeddings.shape), f"a tensor of shape {list(shape)}, a row for each index"
-            )
+            accepted = f"a tensor of shape {list(shape)}, a row for each index"
+            raise reject("embeddings", tuple(embeddings.shape), accepted)
         if not 0 <= rate <= 1:
             raise reject("rate", rate, "a number from 0 to 1")
-        if indices.device.type == "cpu":
-            self.check(indices)
-        indices, embeddings = distributed.gather(indices), distributed.gather(embeddings).to(self.rows.dtype)
+        if indices.device.type == "cpu":  # a GPU's host would have to wait
+            outside = indices[(indices < 0) | (indices >= len(self.rows))]
+            if len(outside):
+                raise reject("indices", int(outside[0]), f"rows of the bank, 0 to {len(self.rows) - 1}")
+        indices, embeddings = base.gather(indices), base.gather(embeddings).to(self.rows.dtype)
         moved = F.normalize(self.rows[indices] * rate + embeddings * (1 - rate), dim=1)
         self.rows.index_copy_(0, indices, moved)

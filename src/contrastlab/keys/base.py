@@ -1,7 +1,7 @@
 """What every kind of keys is made of: a choice (data), and the state that the choice makes for one run.
 
-A state answers one question a step: whose embeddings are told apart from which keys (:meth:`KeyState.ask`). The learner
-sums the losses of the answers, so a new kind of keys is one new file.
+A state answers one question a step: which embeddings are contrasted with which keys (:meth:`KeyState.ask`). The learner
+sums the losses of the answers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,48 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_gather as _all_gather_with_gradient
 
 from contrastlab.choices import Choices, Need, Part, view_count
 from contrastlab.errors import NotApplicableError
 
 Embed = Callable[..., list[Tensor]]
+
+
+def world() -> tuple[int, int]:
+    """Rank of this process and number of processes."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def gather(local: Tensor) -> Tensor:
+    """``[B, …]`` of every process, all of one shape, concatenated in rank order, without gradient."""
+    count = world()[1]
+    if count == 1:
+        return local.detach()
+    parts = [torch.empty_like(local) for _ in range(count)]
+    dist.all_gather(parts, local.detach().contiguous())
+    return torch.cat(parts)
+
+
+def gather_with_gradient(local: Tensor) -> Tensor:
+    """``[B, …]`` of every process in rank order; gradients flow back to the process they belong to, summed."""
+    return local if world()[1] == 1 else torch.cat(_all_gather_with_gradient(local.contiguous()))
+
+
+def rows_of_this_process(size: int, device: torch.device) -> Tensor:
+    """``[size]`` positions of this process's items in the global batch."""
+    return torch.arange(size, device=device) + world()[0] * size
+
+
+@torch.no_grad()
+def momentum_update(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
+    """Exponential moving average of the parameters; batch-norm statistics stay the slow network's own."""
+    pairs = list(zip(slow.parameters(), fast.parameters(), strict=True))
+    torch._foreach_lerp_([s for s, _ in pairs], [f.detach() for _, f in pairs], 1 - momentum)
 
 
 def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
@@ -50,20 +86,22 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a state is made from.
+    """What a network and a state are made from.
 
     Args:
         encoders: one per stream, as initialised.
-        pairs: ordered (query stream, key stream), those of the views.
+        views: of the recipe.
         items: number of pre-training items N.
+        classes: of the pre-training items.
         dim: d.
-        generator: draws initial keys (CPU).
+        generator: draws initial weights and keys (CPU).
         k_means: clusters and runs that other parts ask for; (0, 0) for none.
     """
 
     encoders: nn.ModuleList
-    pairs: tuple[tuple[int, int], ...]
+    views: Any
     items: int
+    classes: int
     dim: int
     generator: torch.Generator
     k_means: tuple[int, int] = (0, 0)
@@ -88,7 +126,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Direction:
-    """Queries, and the keys that each of them is told apart from.
+    """Queries, and the keys that each of them is contrasted with.
 
     Args:
         query: ``[B, d]`` unit, with gradient.
@@ -107,19 +145,8 @@ class Direction:
     banned: Tensor | None = None
 
 
-def views_of_other_keys(streams: int, further: int) -> int:
-    """Views of each item that a query and its keys are made from, where keys are of other views of the item.
-
-    One for the query, and one for each key. Streams are each other's keys: with one key per item, one view will do.
-    """
-    return 1 if streams > 1 and not further else 1 + max(1, further)
-
-
 class KeyState(nn.Module):
     """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it.
-
-    Args:
-        setup: what the run is made of.
 
     Attributes:
         directions: ordered (query, key) that :meth:`ask` answers, by stream or, within one stream, by view.
@@ -137,7 +164,7 @@ class KeyState(nn.Module):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.directions = setup.pairs
+        self.directions = setup.views.pairs
         self.slow = None
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
@@ -151,9 +178,6 @@ class KeyState(nn.Module):
         Returns:
             A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch,
             without gradient, from which :meth:`commit` gets one per item.
-
-        Raises:
-            NotApplicableError: a recipe without keys has nothing to train.
         """
         raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
 
@@ -168,12 +192,16 @@ class KeyState(nn.Module):
         """Cluster the stored keys anew, where the recipe needs clusters."""
 
     def rows(self, stream: int) -> Tensor:
-        """``[N, d]`` stored keys of a stream.
-
-        Raises:
-            NotApplicableError: these keys are not stored.
-        """
+        """``[N, d]`` stored keys of a stream; ``NotApplicableError`` for keys that are not stored."""
         raise NotApplicableError(f"{type(self).__name__} stores no keys")
+
+
+def views_of_other_keys(streams: int, further: int) -> int:
+    """Views of each item that a query and its keys are made from, where keys are of other views of the item.
+
+    One for the query, and one for each key. Streams are each other's keys: with one key per item, one view will do.
+    """
+    return 1 if streams > 1 and not further else 1 + max(1, further)
 
 
 class Keys(Part):
@@ -182,54 +210,34 @@ class Keys(Part):
     reads_labels: ClassVar[bool] = False
     """Whether the classes of all items must be known."""
 
-    why_views: ClassVar[str] = ""
-    """Why :meth:`views_asked` is what it is, in brackets, for a refusal."""
+    views_reason: ClassVar[str] = ""
+    """Why :meth:`views_needed` is what it is, in brackets, for a refusal."""
 
-    @property
-    def bounds_information(self) -> bool:
-        """True: the keys are samples of views."""
-        return True
+    bounds_information = True  # the keys are samples of views
 
-    def views_asked(self, streams: int, further: int) -> int | None:
-        """How many views of each item are used.
+    def views_needed(self, streams: int, further: int) -> int | None:
+        """How many views of each item are used; ``None`` if the first is used whatever the number.
 
         Args:
             streams: of the views.
             further: keys of further views that the positives ask for, 0 for the one key that every query has.
-
-        Returns:
-            The number, or ``None`` if the first is used whatever the number.
         """
         return None
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """As many views as are used."""
-        count = self.views_asked(len(given.views.streams), given.positives.further_keys)
+        count = self.views_needed(len(given.views.streams), given.positives.further_keys)
         if count is not None:
             number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
             yield Need(
                 view_count(count),
-                f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.why_views};"
+                f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.views_reason};"
                 f" given: {given.views!r}",
             )
 
-    def learnt(self, classes: int, dim: int, generator: torch.Generator) -> nn.Parameter | None:
-        """Keys that are trained with the encoders, ``[K, d]``, or ``None``."""
-        return None
-
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> Network:
-        """What gradients reach: the encoders, and whatever else these keys train.
-
-        Args:
-            encoders: one per stream.
-            views: of the recipe.
-            classes: of the pre-training set.
-            dim: d.
-            generator: draws initial weights (CPU).
-        """
-        return Network(encoders, self.learnt(classes, dim, generator))
+    def network(self, setup: Setup) -> Network:
+        """What gradients reach: the encoders, and whatever else these keys train."""
+        return Network(setup.encoders)
 
     def state(self, setup: Setup) -> KeyState:
         """The keys of one run."""

@@ -1,21 +1,22 @@
-"""Keys of the same batch (SimCLR; MoCo v3 with a momentum encoder; fmicl Eq. 11)."""
+"""Keys without a memory: the same batch (SimCLR; MoCo v3 with a momentum encoder; fmicl Eq. 11), and class vectors."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from contrastlab.choices import ONE_POSITIVE, Choices, Need
 from contrastlab.errors import check_flag, is_integer, is_number, reject
-from contrastlab.keys import base, distributed
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
-from contrastlab.keys.momentum import momentum_update
-from contrastlab.keys.predictor import Predicting, normed_layers
+from contrastlab.keys import base
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
 
 
@@ -49,9 +50,9 @@ class InBatch(Keys):
         if self.predictor is not None and (self.momentum is None or not is_integer(self.predictor)):
             raise reject("predictor", self.predictor, "None, or a width of at least 1 with a momentum encoder")
 
-    def views_asked(self, streams: int, further: int) -> int:
+    def views_needed(self, streams: int, further: int) -> int:
         """See :func:`contrastlab.keys.base.views_of_other_keys`."""
-        return views_of_other_keys(streams, further)
+        return base.views_of_other_keys(streams, further)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """Views for query and keys; and no neighbours where the pool holds none of the keys' view."""
@@ -59,14 +60,12 @@ class InBatch(Keys):
         if self.against == "within":
             yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
 
-    def network(
-        self, encoders: nn.ModuleList, views: Any, classes: int, dim: int, generator: torch.Generator
-    ) -> Network:
+    def network(self, setup: Setup) -> Network:
         """The encoders, and the predictor where there is one."""
         if self.predictor is None:
-            return super().network(encoders, views, classes, dim, generator)
-        with fixed(int(torch.randint(2**31, (), generator=generator))):
-            return Predicting(encoders, normed_layers(dim, self.predictor, dim))
+            return Network(setup.encoders)
+        with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
+            return Predicting(setup.encoders, normed_layers(setup.dim, self.predictor, setup.dim))
 
     def state(self, setup: Setup) -> InBatchState:
         """Nothing stored; a momentum encoder where the choice has one."""
@@ -83,38 +82,28 @@ class InBatch(Keys):
 
 
 class InBatchState(KeyState):
-    """Embeddings of the batch as each other's keys: the two views of one stream, or the pairs of several.
-
-    Args:
-        setup: what the run is made of.
-        choice: against which keys, in which directions.
-    """
+    """Embeddings of the batch as each other's keys: the two views of one stream, or the pairs of several."""
 
     def __init__(self, setup: Setup, choice: InBatch) -> None:
         super().__init__(setup)
         self.momentum = choice.momentum
         alone = len(setup.encoders) == 1
         self.against = choice.against if alone else "across"
-        pairs = ((0, 1), (1, 0)) if alone else setup.pairs
+        pairs = ((0, 1), (1, 0)) if alone else setup.views.pairs
         self.directions = tuple((q, k) for q, k in pairs if choice.symmetric or q < k)
         if choice.momentum is not None:
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """Every embedding of the global batch is a key; nothing is left behind.
-
-        Raises:
-            ArgumentError: the global batch is one item.
-        """
+        """Every embedding of the global batch is a key; nothing is left behind."""
         queries = embed(*batch.views)
-        size = len(queries[0])
-        local = torch.arange(size, device=queries[0].device) + distributed.world()[0] * size
+        local = base.rows_of_this_process(len(queries[0]), queries[0].device)
         if self.slow is None:
-            pools = [distributed.gather_with_gradient(q) for q in queries]
+            pools = [base.gather_with_gradient(q) for q in queries]
         else:
             with torch.no_grad():
-                momentum_update(self.slow, network.encoders, self.momentum or 0.0)
-                pools = [distributed.gather(k) for k in base.embed(self.slow, batch.views)]
+                base.momentum_update(self.slow, network.encoders, self.momentum or 0.0)
+                pools = [base.gather(k) for k in base.embed(self.slow, batch.views)]
         if len(pools[0]) < 2:
             raise reject("batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
         directions = []
@@ -129,3 +118,70 @@ class InBatchState(KeyState):
             else:
                 directions.append(Direction(q, positive, other, local))
         return directions, []
+
+
+def normed_layers(*sizes: int) -> nn.Sequential:
+    """Linear layers without bias, batch-norm behind each, ReLU between; the last norm has no weights (MoCo v3).
+
+    Args:
+        sizes: features from the input to the output.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers[:-2], nn.BatchNorm1d(sizes[-1], affine=False))
+
+
+class Predicting(Network):
+    """Encoders whose projections go through a predictor before they are queries, view by view (MoCo v3).
+
+    Args:
+        encoders: one per stream.
+        predictor: ``[B, dim]`` to ``[B, dim]``, shared by the streams. Nothing but the query goes through it.
+    """
+
+    def __init__(self, encoders: nn.ModuleList, predictor: nn.Module) -> None:
+        super().__init__(encoders)
+        self.predictor = predictor
+
+    def forward(self, *views: Tensor) -> list[Tensor]:
+        """Unit predictions ``[B, dim]`` of each view."""
+        streams = len(self.encoders)
+        made = (self.encoders[v % streams].project(view) for v, view in enumerate(views))  # type: ignore[operator]
+        return [F.normalize(self.predictor(projected).float(), dim=1, eps=1e-8) for projected in made]
+
+
+@dataclass(frozen=True)
+class Prototypes(Keys):
+    """One learnt unit vector per class: softmax classification, our supervised reference."""
+
+    reads_labels = True
+    bounds_information = False  # the keys are no samples
+    latex = r"\text{a learnt vector per class}"
+
+    def network(self, setup: Setup) -> Network:
+        """The encoders, and a vector ``[classes, dim]`` for each class, of squared length one on average."""
+        if setup.classes < 2:
+            raise reject("classes", setup.classes, "at least 2 classes for the supervised reference")
+        vectors = torch.randn(setup.classes, setup.dim, generator=setup.generator) / math.sqrt(setup.dim)
+        return Network(setup.encoders, nn.Parameter(vectors))
+
+    def state(self, setup: Setup) -> PrototypesState:
+        """Nothing but the learnt vectors, which belong to the network."""
+        return PrototypesState(setup)
+
+
+class PrototypesState(KeyState):
+    """The first view of each stream against the class vectors."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.directions = tuple((stream, stream) for stream in range(len(setup.encoders)))
+
+    def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
+        """The vector of its class is an item's positive."""
+        assert network.learnt_keys is not None
+        queries = embed(*batch.views)
+        pool = F.normalize(network.learnt_keys, dim=1)
+        own = pool[batch.labels][:, None]
+        return [Direction(queries[q], own, pool, batch.labels) for q, _ in self.directions], []

@@ -6,6 +6,7 @@ Source: ring §2 (MoCo); shuffled batch-norm and what the queue holds as in the 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,9 +16,8 @@ from torch.nn import functional as F
 
 from contrastlab.choices import FURTHER_KEYS
 from contrastlab.errors import check_flag, is_integer, is_number, reject
-from contrastlab.keys import distributed
-from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup, views_of_other_keys
-from contrastlab.keys.momentum import in_groups, local_groups, momentum_update
+from contrastlab.keys import base
+from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Queue(Keys):
     shuffle_groups: int = 1
     further_view: bool = False
 
+    offers = frozenset({FURTHER_KEYS})
+
     def __post_init__(self) -> None:
         if not is_integer(self.size):
             raise reject("size", self.size, "a positive integer, the number of keys")
@@ -48,14 +50,9 @@ class Queue(Keys):
             raise reject("shuffle_groups", self.shuffle_groups, "an integer of at least 1")
         check_flag("further_view", self.further_view)
 
-    @property
-    def offers(self) -> frozenset[str]:
-        """Several keys of an item, from further views of it."""
-        return frozenset({FURTHER_KEYS})
-
-    def views_asked(self, streams: int, further: int) -> int:
+    def views_needed(self, streams: int, further: int) -> int:
         """See :func:`contrastlab.keys.base.views_of_other_keys`."""
-        return views_of_other_keys(streams, max(further, int(self.further_view)))
+        return base.views_of_other_keys(streams, max(further, int(self.further_view)))
 
     def state(self, setup: Setup) -> QueueState:
         """A queue and a momentum encoder for each stream."""
@@ -70,12 +67,7 @@ class Queue(Keys):
 
 
 class QueueState(KeyState):
-    """A :class:`KeyQueue` and a momentum encoder for each stream.
-
-    Args:
-        setup: what the run is made of.
-        choice: size, momentum and groups of batch-norm.
-    """
+    """A :class:`KeyQueue` and a momentum encoder for each stream."""
 
     holds_keys = True
     slow: nn.ModuleList
@@ -86,10 +78,6 @@ class QueueState(KeyState):
         self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
         self.stores = nn.ModuleList(KeyQueue(choice.size, setup.dim, setup.generator) for _ in setup.encoders)
 
-    def queue(self, stream: int) -> KeyQueue:
-        """The queue of a stream."""
-        return cast(KeyQueue, self.stores[stream])
-
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
         streams, size = len(self.slow), len(batch.views[0])
@@ -97,14 +85,14 @@ class QueueState(KeyState):
         first = 0 if streams == len(batch.views) else streams
         fresh = []
         with torch.no_grad():
-            momentum_update(self.slow, network.encoders, self.choice.momentum)
+            base.momentum_update(self.slow, network.encoders, self.choice.momentum)
             for stream, encoder in enumerate(self.slow):
                 seen = batch.views[first + stream :: streams]
                 # image by image, so that the order is that of the global batch; one view keeps its memory format
                 flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
                 embedded = in_groups(encoder, flat, self.choice.shuffle_groups, batch.generator)
                 fresh.append(embedded.view(size, len(seen), -1))
-        return [Direction(queries[q], fresh[k], self.queue(k).rows) for q, k in self.directions], fresh
+        return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
         """Embeddings of views that ask, group by group where batch-norm is in groups."""
@@ -116,12 +104,12 @@ class QueueState(KeyState):
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
         """Write the keys behind the newest."""
-        for stream, keys in enumerate(fresh):
-            self.queue(stream).enqueue(keys)
+        for store, keys in zip(self.stores, fresh, strict=True):
+            cast(KeyQueue, store).enqueue(keys)
 
     def rows(self, stream: int) -> Tensor:
         """``[K, d]`` stored keys."""
-        return self.queue(stream).rows
+        return cast(KeyQueue, self.stores[stream]).rows
 
 
 class KeyQueue(nn.Module):
@@ -144,8 +132,39 @@ class KeyQueue(nn.Module):
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
         """Write the ``[B, d]`` keys of all processes behind the newest; keeps the last K of a larger batch."""
-        keys = distributed.gather(keys).to(self.rows.dtype)
+        keys = base.gather(keys).to(self.rows.dtype)
         size = len(self.rows)
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.rows.index_copy_(0, slots[-size:], keys[-size:])
         self.pointer.copy_((self.pointer + len(keys)) % size)
+
+
+def local_groups(groups: int) -> int:
+    """How many of ``groups`` fall to this process; one where there is but one group, whatever the processes."""
+    count = base.world()[1]
+    if groups > 1 and groups % count:
+        raise reject("shuffle_groups", groups, f"1, or a multiple of the number of processes, {count}")
+    return max(1, groups // count)
+
+
+def in_groups(encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator) -> Tensor:
+    """``encode`` of this process's ``[B, …]`` views in shuffled groups: batch-norm sees one at a time (MoCo).
+
+    Args:
+        encode: of one group; without gradient.
+        views: ``[B, …]``; the order of the result is theirs.
+        groups: of the global batch, shared out among the processes; each needs two views or more. 1 is one group per
+            process.
+        generator: draws anew which views share a group, over all processes, where it must be in the same state.
+    """
+    own = local_groups(groups)
+    if groups == 1:
+        return encode(views)
+    rank, count = base.world()
+    if len(views) < 2 * own:
+        raise reject("shuffle_groups", groups, f"at most {len(views) // 2 * count}, half of the views of a step")
+    every = base.gather(views)
+    order = torch.randperm(len(every), generator=generator, device=generator.device).to(views.device)
+    mine = order.view(count, -1)[rank]
+    mixed = base.gather(torch.cat([encode(group) for group in every[mine].tensor_split(own)]))
+    return torch.empty_like(mixed).index_copy_(0, order, mixed).view(count, len(views), -1)[rank]

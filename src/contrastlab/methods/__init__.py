@@ -3,35 +3,34 @@
 ``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper
 tried. A recipe says nothing of data, encoder or optimiser: that is :class:`contrastlab.settings.Settings`.
 
-The rows are in one module for each paper. Where a paper's text, tables and released code disagree, the recipe follows
-the paper and ``note`` says so.
+The rows are in one module for each paper, in the order of its tables. Where a paper's text, tables and released code
+disagree, the recipe follows the paper and ``note`` says so.
 """
 
 from __future__ import annotations
 
-from contrastlab import errors
-from contrastlab.methods import cmc, cmc_scenes, cmc_video, fmicl, jcl, references, ring, vince
+from contrastlab import errors, keys, negatives
+from contrastlab.methods import cmc, fmicl, jcl, ring, vince
 from contrastlab.methods.description import CHOICES, canonical
 from contrastlab.methods.recipe import Recipe
+from contrastlab.views import Split
 
 __all__ = ["CHOICES", "Recipe", "add", "canonical", "get", "names"]
 
+_REFERENCES = (
+    Recipe("ours/random", "random encoder", keys=None),
+    Recipe("ours/random_lab", "random encoders of L and ab", views=Split("lab"), keys=None),
+    Recipe(
+        "ours/supervised", "same encoder, trained with labels",
+        keys=keys.Prototypes(), negatives=negatives.Every(), temperature=0.1,
+        note="A reference of ours: the same loop, InfoNCE against one learnt vector per class.",
+    ),
+)  # fmt: skip
 _RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
-    for module in (
-        references,
-        vince,
-        ring,
-        jcl,
-        cmc,
-        cmc_video,
-        cmc_scenes,
-        fmicl,
-    )
-    for recipe in module.rows()
+    for rows in (_REFERENCES, *(module.rows() for module in (vince, ring, jcl, cmc, fmicl)))
+    for recipe in rows
 }
-
-
 _OURS = frozenset(name.split("/")[0] for name in _RECIPES)
 
 
@@ -46,8 +45,7 @@ def names(paper: str | None = None) -> tuple[str, ...]:
 def add(recipe: Recipe) -> Recipe:
     """Make a recipe of your own known by its name, in this process; :func:`contrastlab.reproduce.table` does so.
 
-    Raises:
-        ArgumentError: its name is another recipe's, or begins with a paper's short name.
+    The name must neither be another recipe's nor begin with a paper's short name.
     """
     first, _, rest = recipe.name.partition("/")
     known = _RECIPES.get(recipe.name)
@@ -59,11 +57,7 @@ def add(recipe: Recipe) -> Recipe:
 
 
 def get(name: str, paper: str | None = None) -> Recipe:
-    """The recipe of that name; with ``paper``, ``"iring"`` is short for ``"ring/iring"``.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The recipe of that name; with ``paper``, ``"iring"`` is short for ``"ring/iring"``."""
     for full in (name, f"{paper}/{name}", f"ours/{name}"):
         if full in _RECIPES:
             return _RECIPES[full]

@@ -10,10 +10,11 @@ import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, get_args
+from typing import Any
 
-from contrastlab import errors, keys, negatives, objectives, positives, schedules, views
+from contrastlab import errors, keys, negatives, objectives, positives, views
 from contrastlab.choices import Part
+from contrastlab.schedules import Linear
 
 CHOICES: Mapping[str, type[Part]] = {
     "views": views.Views,
@@ -123,9 +124,8 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
     return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
 
 
-def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
-    types = {schedule.__name__: schedule for schedule in get_args(schedules.Schedule)}
-    if "type" not in described:  # older descriptions have no type, but all fields
-        written = [n for n, schedule in types.items() if {f.name for f in fields(schedule)} == set(described)]
-        described = {"type": written[0] if written else "", **described}
-    return build(kind, described, types)
+def _schedule(kind: str, described: Mapping[str, Any]) -> Linear:
+    if set(described) == {field.name for field in fields(Linear)}:  # the oldest descriptions have no type
+        described = {"type": "Linear", **described}
+    linear: Linear = build(kind, described, {"Linear": Linear})
+    return linear

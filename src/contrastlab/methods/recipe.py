@@ -14,8 +14,12 @@ from contrastlab.methods.description import CHOICES, build, foreign_code, plain,
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
-from contrastlab.schedules import Schedule
+from contrastlab.schedules import Linear
 from contrastlab.views import Augmented, Views
+
+
+def _field_names(part: Part | None) -> set[str]:
+    return set() if part is None else {f.name for f in fields(part)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,6 @@ class Recipe:
         note: where text, table and code of the paper disagree.
 
     Raises:
-        ArgumentError: a temperature that is no positive number, a choice that is no part of its kind, or a part whose
-            class is no dataclass.
         NotApplicableError: a combination that cannot be computed, with the reason.
     """
 
@@ -61,7 +63,6 @@ class Recipe:
         self.objective.check(self.temperature)
 
     def _check_parts(self) -> None:
-        """Refuse a part of another choice, a class in place of its instance, and a part that is no dataclass."""
         for name, part in self.choices().items():
             if name == "keys" and part is None:
                 continue
@@ -72,9 +73,13 @@ class Recipe:
                 raise reject(name, type(part).__name__, accepted)
 
     def _parts(self) -> tuple[Part, ...]:
-        """The choices, in the order in which their needs are looked at."""
+        # in the order in which their needs are looked at
         every = (self.negatives, self.positives, self.objective, self.views)
         return every if self.keys is None else (*every, self.keys)
+
+    def row(self, name: str, label: str, note: str = "", **changes: Any) -> Recipe:
+        """A neighbour: this recipe with other choices or another temperature, and a name, label and note of its own."""
+        return replace(self, name=name, label=label, note=note, **changes)
 
     @property
     def bounds_information(self) -> bool:
@@ -101,41 +106,30 @@ class Recipe:
         ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
         where a schedule ends; a constant is its own end. A whole part is named by its type,
         ``{"views": {"type": "Dropout"}}``; fields that the old part has, too, and that are not given stay as they were.
-
-        Raises:
-            UnknownNameError: a choice, type of part or field that does not exist.
         """
-        whole = {k: described for k, described in changes.items() if k in CHOICES and isinstance(described, Mapping)}
-        if whole:
-            changed = {
-                name: build(name, described, types_of(name), getattr(self, name)) for name, described in whole.items()
-            }
-            rest = {name: value for name, value in changes.items() if name not in whole}
-            return replace(self, **changed).override(rest)
+        parts = {
+            name: build(name, described, types_of(name), getattr(self, name))
+            for name, described in changes.items() if name in CHOICES and isinstance(described, Mapping)
+        }  # fmt: skip
+        if parts:
+            rest = {name: value for name, value in changes.items() if name not in parts}
+            return replace(self, **parts).override(rest)
         known = {"temperature"}
         known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
         direct: dict[str, Any] = {}
         nested: dict[str, dict[str, Any]] = {}
         for path, value in changes.items():
-            choice, _, attribute = path.partition(".")
-            attribute, _, of_schedule = attribute.partition(".")
+            choice, attribute, of_schedule = [*path.split(".", 2), "", ""][:3]
             if path.removesuffix(f".{of_schedule}") not in known or of_schedule not in ("", "start", "end"):
                 raise errors.unknown("recipe field", path, known)
-            part = getattr(self, choice)
-            if of_schedule:
-                schedule = getattr(part, attribute, None)
-                if isinstance(schedule, int | float) and of_schedule == "end":
-                    nested.setdefault(choice, {})[attribute] = value
-                elif isinstance(schedule, Schedule):
-                    nested.setdefault(choice, {})[attribute] = replace(schedule, **{of_schedule: value})
-                continue
             if not attribute:
                 direct[choice] = value
-            elif (
-                part is not None
-                and attribute in {f.name for f in fields(part)}
-                and getattr(part, attribute) is not None
-            ):
+                continue
+            part = getattr(self, choice)
+            old = getattr(part, attribute) if attribute in _field_names(part) else None
+            if of_schedule and isinstance(old, Linear):
+                nested.setdefault(choice, {})[attribute] = replace(old, **{of_schedule: value})
+            elif old is not None and (not of_schedule or (of_schedule == "end" and isinstance(old, int | float))):
                 nested.setdefault(choice, {})[attribute] = value
         # all at once: half of a change may be impossible
         return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})

@@ -10,33 +10,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from contrastlab import negatives, objectives, positives
+from contrastlab import objectives, positives
 from contrastlab.methods.recipe import Recipe
+from contrastlab.negatives import Ball, Cave, Ring, Uniform
 from contrastlab.positives import Positives
 from contrastlab.schedules import Linear
 from contrastlab.views import Split
 
 IR = Recipe(
-    "vince/ir", "IR", negatives=negatives.Uniform(4096, own="ranked"), objective=objectives.BinaryNCE(),
+    "vince/ir", "IR", negatives=Uniform(4096, own="ranked"), objective=objectives.BinaryNCE(),
     note="With Z = κN the data-set size cancels: K + 1 logistic terms with offset log κK, not the softmax of §2.",
 )  # fmt: skip
-IR_NCE = replace(
-    IR, name="vince/ir_nce", label="IR^nce", negatives=negatives.Uniform(4095), objective=objectives.InfoNCE(), note=""
-)
-LA = replace(
-    IR, name="vince/la", label="LA", negatives=negatives.Ball(nearest=4096, k=None, own="ranked"),
-    positives=positives.SameCluster(), objective=objectives.LocalAggregation(),
-    note="Background neighbours are those nearest to the current embedding, as in the released code; the text"
-    " says nearest to the bank's row.",
+IR_NCE = IR.row("vince/ir_nce", "IR^nce", negatives=Uniform(4095), objective=objectives.InfoNCE())
+LA = IR.row(
+    "vince/la", "LA",
+    "Background neighbours are those nearest to the current embedding, as in the released code; the text says nearest"
+    " to the bank's row.",
+    negatives=Ball(nearest=4096, k=None, own="ranked"), positives=positives.SameCluster(),
+    objective=objectives.LocalAggregation(),
 )  # fmt: skip
-LA_NCE = replace(
-    LA, name="vince/la_nce", label="LA^nce", objective=objectives.InfoNCE(),
-    negatives=negatives.Ball(nearest=4096, k=None), note="",
-)  # fmt: skip
-CMC = replace(
-    IR, name="vince/cmc", label="CMC", views=Split("lab"), objective=objectives.BinaryNCE(kappa=None), note=""
-)
-CMC_NCE = replace(IR_NCE, name="vince/cmc_nce", label="CMC^nce", views=Split("lab"))
+LA_NCE = LA.row("vince/la_nce", "LA^nce", objective=objectives.InfoNCE(), negatives=Ball(nearest=4096, k=None))
+CMC = IR.row("vince/cmc", "CMC", views=Split("lab"), objective=objectives.BinaryNCE(kappa=None))
+CMC_NCE = IR_NCE.row("vince/cmc_nce", "CMC^nce", views=Split("lab"))
 
 
 def rows() -> Iterator[Recipe]:
@@ -50,24 +45,22 @@ def rows() -> Iterator[Recipe]:
 def _regions(base: Recipe) -> Iterator[Recipe]:
     """BALL, CAVE and RING in place of the base's uniform negatives, each with neighbours or annealing or both."""
     annealed, inner = Linear(100, 10, until=0.5), Linear(0, 1, begin=0.05, until=0.5)
-    regions: dict[str, negatives.Ball | negatives.Cave | negatives.Ring] = {
-        "BALL": negatives.Ball(10, k=4095), "CAVE": negatives.Cave(10, k=4095), "RING": negatives.Ring(1, 10, k=4095),
+    regions: dict[str, Ball | Cave | Ring] = {
+        "BALL": Ball(10, k=4095), "CAVE": Cave(10, k=4095), "RING": Ring(1, 10, k=4095),
     }  # fmt: skip
-    for label, region in regions.items():
-        for neighbours in (False, True):
-            if label == "CAVE" and neighbours:
-                continue  # CAVE with s-neigh is not in the table
-            for anneal in (False, True):
-                lab = base.views != IR.views
-                marks = [m for m, on in (("Lab", lab), ("s-neigh", neighbours), ("anneal", anneal)) if on]
-                edges: dict[str, Any] = {"outer": annealed} if anneal else {}
-                if anneal and neighbours and label == "RING":
-                    edges["inner"] = inner  # RING's inner edge is the neighbours' ball: both grow together
-                near: Positives = positives.Neighbours(inner if anneal else 1.0) if neighbours else positives.One()
-                yield replace(
-                    base,
-                    name="_".join([f"vince/{label.lower()}", *(m.replace("-", "").lower() for m in marks)]),
-                    label=label + (f"^{'+'.join(marks)}" if marks else ""),
-                    negatives=replace(region, **edges),
-                    positives=near,
-                )
+    choices = ((label, near, anneal) for label in regions for near in (False, True) for anneal in (False, True))
+    for label, neighbours, anneal in choices:
+        if label == "CAVE" and neighbours:
+            continue  # CAVE with s-neigh is not in the table
+        lab = base.views != IR.views
+        marks = [m for m, on in (("Lab", lab), ("s-neigh", neighbours), ("anneal", anneal)) if on]
+        edges: dict[str, Any] = {"outer": annealed} if anneal else {}
+        if anneal and neighbours and label == "RING":
+            edges["inner"] = inner  # RING's inner edge is the neighbours' ball: both grow together
+        near: Positives = positives.Neighbours(inner if anneal else 1.0) if neighbours else positives.One()
+        yield base.row(
+            "_".join([f"vince/{label.lower()}", *(m.replace("-", "").lower() for m in marks)]),
+            label + (f"^{'+'.join(marks)}" if marks else ""),
+            negatives=replace(regions[label], **edges),
+            positives=near,
+        )

@@ -10,26 +10,19 @@ out, and its value can then exceed the mutual information).
 """
 
 from contrastlab.objectives.base import ABSENT, Objective, Scores
-from contrastlab.objectives.likelihood import Likelihood
 from contrastlab.objectives.losses import binary_nce, f_micl, info_nce, local_aggregation, multi_key_info_nce
-from contrastlab.objectives.pairs import FMICL, AlignUniform, Spectral
-from contrastlab.objectives.softmax import KAPPA, BinaryNCE, InfoNCE, LocalAggregation
+from contrastlab.objectives.parts import (
+    FMICL,
+    KAPPA,
+    AlignUniform,
+    BinaryNCE,
+    InfoNCE,
+    Likelihood,
+    LocalAggregation,
+    Spectral,
+)
 
 __all__ = [
-    "ABSENT",
-    "FMICL",
-    "KAPPA",
-    "AlignUniform",
-    "BinaryNCE",
-    "InfoNCE",
-    "Likelihood",
-    "LocalAggregation",
-    "Objective",
-    "Scores",
-    "Spectral",
-    "binary_nce",
-    "f_micl",
-    "info_nce",
-    "local_aggregation",
-    "multi_key_info_nce",
-]
+    "ABSENT", "FMICL", "KAPPA", "AlignUniform", "BinaryNCE", "InfoNCE", "Likelihood", "LocalAggregation", "Objective",
+    "Scores", "Spectral", "binary_nce", "f_micl", "info_nce", "local_aggregation", "multi_key_info_nce",
+]  # fmt: skip

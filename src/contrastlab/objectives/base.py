@@ -27,9 +27,6 @@ class Scores:
         lift: ``[B]`` added to ``own`` in the denominator only (JCL's variance term); ``None`` is 0.
         highest: logit of a query with itself, 1/τ: similarities on the unit sphere are ``logit / highest``; ``None``
             is unknown, for objectives that need none.
-
-    Raises:
-        ArgumentError: shapes that do not belong together.
     """
 
     own: Tensor
@@ -59,30 +56,18 @@ class Scores:
         return self.negatives > ABSENT / 2
 
     def require_highest(self, objective: str) -> float:
-        """The logit of a query with itself, for an objective that reads distances from logits.
-
-        Raises:
-            ArgumentError: naming ``objective``.
-        """
+        """The logit of a query with itself, for an objective that reads distances from logits."""
         if self.highest is None:
             raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
         return self.highest
 
     def require_one_positive(self, objective: str) -> None:
-        """Reject several positive keys or a lift, for an objective that knows one positive.
-
-        Raises:
-            ArgumentError: naming ``objective``.
-        """
+        """Reject several positive keys or a lift, for an objective that knows one positive."""
         if self.own.dim() != 1 or self.lift is not None:
             raise reject("own", tuple(self.own.shape), f"one positive key per query, shape [B], with {objective}")
 
     def require_pairs(self, objective: str) -> None:
-        """Reject neighbours, a lift or no negatives at all, for an objective that averages over pairs.
-
-        Raises:
-            ArgumentError: naming what does not fit.
-        """
+        """Reject neighbours, a lift or no negatives at all, for an objective that averages over pairs."""
         if self.lift is not None:
             self.require_one_positive(objective)
         if self.neighbours is not None:
@@ -103,11 +88,7 @@ class Objective(Part):
         return False
 
     def check(self, temperature: float) -> None:
-        """Reject a temperature that the objective cannot be computed at.
-
-        Raises:
-            ArgumentError: saying what is accepted.
-        """
+        """Reject a temperature that the objective cannot be computed at."""
 
     def offset(self, scores: Scores) -> Tensor:
         """The offset that ``scores`` give, a scalar in nats."""

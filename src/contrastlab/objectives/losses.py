@@ -45,10 +45,11 @@ def row_logsumexp(logits: Tensor) -> Tensor:
     return result
 
 
-def _check(own: Tensor, **others: Tensor | None) -> None:
+def _check(own: Tensor, *, several: bool = False, **others: Tensor | None) -> None:
     # a [B, 1] or [1, K] would broadcast to a loss of other pairs
-    if own.dim() != 1:
-        raise reject("own", tuple(own.shape), "a tensor of shape [B], a positive logit for each query")
+    if own.dim() != 1 and not (several and own.dim() == 2):
+        shape = "[B] or [B, M], positive logits" if several else "[B], a positive logit"
+        raise reject("own", tuple(own.shape), f"a tensor of shape {shape} for each query")
     _check_rows(len(own), **others)
 
 
@@ -56,13 +57,6 @@ def _check_rows(rows: int, **others: Tensor | None) -> None:
     for name, logits in others.items():
         if logits is not None and (logits.dim() != 2 or len(logits) != rows):
             raise reject(name, tuple(logits.shape), f"a tensor of shape [{rows}, K], a row for each query")
-
-
-def _check_keys(own: Tensor, **others: Tensor | None) -> None:
-    # as _check, where there may be several positive keys
-    if own.dim() not in (1, 2):
-        raise reject("own", tuple(own.shape), "a tensor of shape [B] or [B, M], positive logits for each query")
-    _check_rows(len(own), **others)
 
 
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
@@ -87,8 +81,6 @@ def info_nce(
         ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
         positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
 
-    Raises:
-        ArgumentError: shapes that do not fit.
     """
     _check(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
@@ -114,10 +106,8 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
     Returns:
         ``[B]`` losses in nats.
 
-    Raises:
-        ArgumentError: shapes that do not fit, or a lift with several keys.
     """
-    _check_keys(own, negatives=negatives)
+    _check(own, several=True, negatives=negatives)
     if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
         accepted = f"a tensor of shape [{len(own)}]" if own.dim() == 1 else f"None with own of shape {list(own.shape)}"
         raise reject("lift", tuple(lift.shape), accepted)
@@ -144,10 +134,8 @@ def f_micl(
     Returns:
         ``[B]`` losses.
 
-    Raises:
-        ArgumentError: shapes that do not fit.
     """
-    _check_keys(own, negatives=negatives)
+    _check(own, several=True, negatives=negatives)
     if present.shape != negatives.shape:
         raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
     first, second = own, torch.where(present, negatives, 0.0)
@@ -174,8 +162,6 @@ def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor
     Returns:
         ``[B]`` losses, summed over the noise samples as in the released code.
 
-    Raises:
-        ArgumentError: shapes that do not fit.
     """
     _check(own, negatives=negatives)
     return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
@@ -193,8 +179,6 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
     Returns:
         ``[B]``.
 
-    Raises:
-        ArgumentError: shapes that do not fit, or no background neighbour.
     """
     if members.dim() != 2:
         raise reject("members", tuple(members.shape), "a tensor of shape [B, P], a row for each query")

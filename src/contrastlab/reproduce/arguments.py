@@ -14,12 +14,9 @@ PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
-    """``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
+    """One of ``known``; ``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
 
     The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
-
-    Raises:
-        UnknownNameError: not one of ``known``.
     """
     kind = "profile"
     if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
@@ -34,28 +31,19 @@ def choose_profile(profile: str, known: Sequence[str]) -> str:
 
 
 def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
-    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them.
-
-    Raises:
-        ArgumentError: not non-negative integers.
-    """
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
     try:
-        asked = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
-        found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
+        parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
     except (TypeError, ValueError):
-        found = ()
-    if not found or min(found) < 0 or max(found) >= 2**32:
+        numbers = ()
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32:
         raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
-    return found
+    return numbers
 
 
 def parse_target(target: str) -> tuple[str, str]:
-    """``("ring", "1")`` from ``ring/table1``.
-
-    Raises:
-        ArgumentError: a table or figure that only its notebook makes; the message names the notebook.
-        UnknownNameError: not a table with a protocol; with near matches.
-    """
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
     known = {f"{paper}/{slug(number)}": (paper, number) for paper, number in papers.plans()}
     notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
     if target not in known and target in notebooks:

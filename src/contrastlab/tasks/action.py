@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
 from contrastlab import checkpoint, files
-from contrastlab.data.images.geometry import resize_center
+from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
-from contrastlab.encoders.caffenet import CaffeNet
+from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import CorruptFileError, NotApplicableError
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import ActionRecognition

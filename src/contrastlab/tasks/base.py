@@ -57,10 +57,7 @@ class Metric:
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
 
-        Args:
-            value: in the metric's unit, within its range.
-            items: how many the value was taken on, at least 1.
-            stored: half-width that the task found by bootstrap.
+        ``stored`` is the half-width that the task found by bootstrap.
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")

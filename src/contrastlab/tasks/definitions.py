@@ -1,7 +1,7 @@
 """Every task as a dataclass: what decides its numbers, what they mean, how they were taken, and who computes them.
 
-Fields named as in :class:`contrastlab.settings.Settings`, or that hold one of its parts, take their value from there.
-``test_images`` is at most so many test items, with class counts as equal as possible; ``None`` is all.
+Fields are parts of :class:`contrastlab.settings.Settings`, described there. ``test_images`` is at most so many test
+items, with class counts as equal as possible; ``None`` is all.
 """
 
 # ruff: noqa: RUF009 - _from makes a field
@@ -38,8 +38,7 @@ BENCHMARKS = {
 """Benchmark of sentence pairs to the metric that is its own."""
 
 
-def _from(name: str) -> Any:
-    """A field that is the part ``name`` of the settings."""
+def _from(name: str) -> Any:  # a field that is a part of the settings
     return field(default_factory=lambda: getattr(Settings(), name), metadata={"settings": name})
 
 
@@ -65,14 +64,7 @@ class Linear(Task):
 
 @dataclass(frozen=True)
 class Neighbours(Task):
-    """Weighted k-NN and 1-NN of unit embeddings of re-encoded training images; no classifier is trained.
-
-    Args:
-        k: neighbours that vote.
-        temperature: of their weights.
-        train_images: at most so many training images; ``None`` is all.
-        test_images: at most so many test images; ``None`` is all.
-    """
+    """Weighted k-NN and 1-NN of unit embeddings of re-encoded training images; no classifier is trained."""
 
     k: int = 200
     temperature: float = 0.1
@@ -94,13 +86,7 @@ class Neighbours(Task):
 
 @dataclass(frozen=True)
 class Transfer(Task):
-    """A linear classifier on frozen features of data that the encoders were not trained on (ring §5, Table 3).
-
-    Args:
-        probe: solver, features, length and so on.
-        view: how the classifier's images are augmented and normalised.
-        test_images: at most so many test images; ``None`` is all.
-    """
+    """A linear classifier on frozen features of data that the encoders were not trained on (ring §5, Table 3)."""
 
     probe: LinearProbe = _from("linear")
     view: TransferView = _from("transfer")
@@ -124,13 +110,7 @@ class Transfer(Task):
 
 @dataclass(frozen=True)
 class Layers(Task):
-    """A classifier on each layer of the frozen encoders (CMC, Tables 7 and 8).
-
-    Args:
-        probe: how the linear ones are fitted; ``features`` is not read.
-        layers: which layers, how they are pooled, and the classifiers with a hidden layer.
-        test_images: at most so many test images; ``None`` is all.
-    """
+    """A classifier on each layer of the frozen encoders (CMC, Tables 7 and 8); ``probe.features`` is not read."""
 
     probe: LinearProbe = _from("linear")
     layers: LayerProbe = _from("layers")
@@ -160,11 +140,6 @@ class OneView(Task):
 
     CMC, Table 5. The scenes of pre-training need not have classes: the classifier's data may be colour pictures, whose
     luminance is computed.
-
-    Args:
-        probe: solver, features and so on of the classifier.
-        training: epochs, batch, rate and ``end_to_end`` of the reference.
-        test_images: at most so many test images; ``None`` is all.
     """
 
     probe: LinearProbe = _from("linear")
@@ -198,10 +173,7 @@ class Segmentation(Task):
     """Classes of pixels from one view, by a decoder with skip connections on its frozen encoder (CMC, section 4.3).
 
     Mean IoU and pixel accuracy are those of all test scenes together; their errors come from drawing scenes anew.
-
-    Args:
-        probe: how the decoder is fitted; end to end, it is the reference with labels.
-        test_images: at most so many test scenes; ``None`` is all.
+    End to end it is the reference with labels.
     """
 
     probe: SegmentationProbe = _from("segmentation")
@@ -228,8 +200,7 @@ def _of_view(view: str) -> type[Segmentation]:
         for short, words in (("miou", "mean IoU"), ("pixels", "pixel accuracy"))
     )
     body = {"view": view, "name": f"segmentation_{view}", "metrics": metrics, "__doc__": f"Segmentation from {view}."}
-    made: type[Segmentation] = dataclass(frozen=True)(type(f"Segmentation_{view}", (Segmentation,), body))
-    return made
+    return dataclass(frozen=True)(type(f"Segmentation_{view}", (Segmentation,), body))
 
 
 SEGMENTATIONS: Mapping[str, type[Segmentation]] = {view: _of_view(view) for view in ("L", "ab", "depth", "normal")}
@@ -241,11 +212,7 @@ class Action(Task):
     """Action recognition by fine-tuning the encoder of frames (CMC §4.2; Simonyan and Zisserman 2014, spatial network).
 
     A step shows a random frame of each clip. A test clip has the mean of the class probabilities of its frames. The
-    score is the mean of the accuracies of all official splits, each with a network of its own.
-
-    Args:
-        training: length, rate, frames of a test clip and so on.
-        test_images: at most so many test clips of each split; ``None`` is all.
+    score is the mean of the accuracies of all official splits, each with a network of its own and ``test_images``.
     """
 
     training: ActionRecognition = _from("action")
@@ -306,6 +273,11 @@ class Similarity(Task):
         }  # fmt: skip
 
 
+_RULES = {
+    "coco": "COCO's", "lvis": "LVIS's, federated", "voc07": "VOC's at eleven recalls", "voc12": "VOC's whole area",
+}  # fmt: skip
+
+
 def _precision(stem: str, what: str) -> tuple[Metric, ...]:
     levels = {"": "", "50": " at an overlap of 0.5", "75": " at an overlap of 0.75"}
     return tuple(
@@ -316,11 +288,7 @@ def _precision(stem: str, what: str) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True)
 class Detection(Task):
-    """A detector on encoders; what it looks for is the name of its task and of its settings.
-
-    Args:
-        detector: network, schedule and so on.
-    """
+    """A detector on encoders; what it looks for is the name of its task and of its settings."""
 
     detector: Detector
 
@@ -332,15 +300,11 @@ class Detection(Task):
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
         """How the metrics were taken."""
-        rule = {
-            "coco": "COCO's", "lvis": "LVIS's, federated", "voc07": "VOC's at eleven recalls",
-            "voc12": "VOC's whole area",
-        }  # fmt: skip
         train, most = setting.data.train, self.detector.train_pictures
         return {
             **self.detector.model_dump(mode="json"), "detector": f"torchvision's, for {self.name}",
             "encoder": "fine-tuned" if self.detector.trained else "frozen, batch-norm as constants",
-            "scored_by": rule[train.annotations.rule], "train_pictures_used": min(most or len(train), len(train)),
+            "scored_by": _RULES[train.annotations.rule], "train_pictures_used": min(most or len(train), len(train)),
         }  # fmt: skip
 
 

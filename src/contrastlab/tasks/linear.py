@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import encoders as enc
-from contrastlab.data.images.augmentations import augmentation as named
+from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.loading import Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
@@ -45,13 +45,13 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
 
     Args:
         train: ``[N, F]``, at least two rows.
-        labels: ``[N]``, from 0.
+        labels: ``[N]``, from 0 to C − 1.
         test: ``[M, F]``.
         l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
         iterations: at most.
 
     Returns:
-        ``[M, C]``, a score for each class that occurs in ``labels``, or lies below one that does.
+        ``[M, C]``.
     """
     check_labels(train, labels)
     (x, unseen), y = standardised(train, test), labels
@@ -71,8 +71,7 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
         return F.linear(unseen, weight[:, :-1], weight[:, -1])
 
 
-def two_layers(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
-    """A hidden layer with ReLU and an output layer, new from ``seed``."""
+def _two_layers(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
     with fixed(seed):
         return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, classes))
 
@@ -81,22 +80,13 @@ def mlp(
     train: Tensor, labels: Tensor, test: Tensor, *, classes: int, hidden: int = 200, epochs: int = 100,
     lr: float = 1e-3, batch_size: int = 256, seed: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Scores ``[M, C]`` by a network with one hidden layer, fitted to standardised features by Adam.
+    """Scores ``[M, C]`` by a network with one hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1).
 
-    Args:
-        train: ``[N, F]``, at least two rows.
-        labels: ``[N]``, from 0.
-        test: ``[M, F]``.
-        classes: C.
-        hidden: units.
-        epochs: passes over the training rows.
-        lr: of Adam, with β of 0.5 and 0.999 (CMC, E.1).
-        batch_size: rows a step.
-        seed: of initial weights and order.
+    Shapes are those of :func:`linear_lbfgs`; features are standardised, and ``seed`` decides weights and order.
     """
     check_labels(train, labels)
     x, unseen = standardised(train, test)
-    network = two_layers(x.shape[1], hidden, classes, seed).to(x.device)
+    network = _two_layers(x.shape[1], hidden, classes, seed).to(x.device)
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, betas=_BETAS)
     order = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
@@ -126,9 +116,9 @@ def _train(
     Args:
         read: views of a batch to frozen features ``[B, F]``, by the name of their classifier.
         begin: name and F to a new classifier.
-        setting: its ``data.train`` has labels.
+        setting: of the task.
         probe: images, epochs and batch size.
-        name: of what is fitted, in lines of progress.
+        name: in lines of progress.
     """
     train, seed, part, shown = setting.data.train, setting.seed, setting.views.single(), _probed(probe, setting)
     chosen = subset_order(train.labels, probe.train_images, seed)
@@ -166,12 +156,6 @@ def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: Source, probe: L
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
     recipe is probed on single views.
-
-    Args:
-        encoders: one per stream.
-        setting: its augmentation is that of ``data.train``, and its centre view is tested.
-        test: images.
-        probe: epochs, batch size, learning rate and so on.
 
     Raises:
         NotApplicableError: the training set is empty.
@@ -263,7 +247,7 @@ def layers_sgd(
     def begin(name: str, inputs: int) -> Fitting:
         if name not in wide:
             return _linear(inputs, classes, probe, setting)
-        network = two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
+        network = _two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
         adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
         return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
 

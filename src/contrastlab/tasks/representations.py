@@ -53,20 +53,17 @@ def encode(
     *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
     indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Representations of the centre views of images.
+    """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
     Args:
         encoders: one per stream.
         part: the recipe's views.
-        augmentation: gives size and normalisation of the test view.
-        source: images.
+        augmentation: gives size and normalisation of the plain view.
+        source: of items.
         kind: see :func:`represent`.
-        batch_size: images at a time.
+        batch_size: items at a time.
         device: where the encoders are.
-        indices: images wanted; all by default.
-
-    Returns:
-        ``[N, F]`` float32 and ``[N]`` labels, on ``device``.
+        indices: of the items, ``[N]``; all by default.
     """
     order = torch.arange(len(source)) if indices is None else indices
     rows = []
@@ -102,14 +99,13 @@ def bootstrap(
 ) -> tuple[float, float]:
     """A statistic of test items and the 95 % half-width of its sampling error.
 
+    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement.
+
     Args:
         statistic: of item numbers ``[items]``, which may repeat.
         items: how many there are.
-        draws: samples with replacement.
+        draws: samples.
         seed: of the draws.
-
-    Returns:
-        The statistic of all items, and half the distance of the 2.5 % and 97.5 % quantiles over the draws.
     """
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor(
@@ -143,19 +139,16 @@ def knn(
 ) -> Tensor:  # fmt: skip
     """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
 
-    Source: Wu et al. 2018. Rows are those of :func:`nearest_neighbour`.
+    Source: Wu et al. 2018. Shapes, ``chunk`` and what is returned are as in :func:`nearest_neighbour`.
 
     Args:
-        train: ``[N, d]`` unit rows.
-        labels: ``[N]``, from 0.
-        test: ``[M, d]`` unit rows.
+        train: ``[N, d]``.
+        labels: ``[N]``.
+        test: ``[M, d]``.
         test_labels: ``[M]``.
         k: neighbours that vote, at least 1; all rows if there are fewer.
         temperature: of the weights, above 0.
-        chunk: as in :func:`nearest_neighbour`.
-
-    Returns:
-        Boolean ``[M]``; its mean is the accuracy.
+        chunk: test rows at a time.
     """
     check_labels(train, labels)
     if k < 1:
@@ -175,8 +168,7 @@ def knn(
     return torch.cat(right)
 
 
-def _rows(train: Tensor, chunk: int) -> int:
-    """Test rows at a time whose similarities fit beside the training rows of a GPU."""
+def _rows(train: Tensor, chunk: int) -> int:  # whose similarities fit beside the training rows of a GPU
     return max(1, min(chunk, ranks.KEPT_BYTES // (4 * len(train))))
 
 

@@ -28,15 +28,12 @@ VOID = -1
 
 
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
-    """How many pixels of each true class were given each class.
+    """How many pixels of each true class were given each class: int64 ``[N, true class, predicted class]``.
 
     Args:
         predicted: int64 ``[N, …]``, 0 to ``classes − 1``.
         truth: the same shape; :data:`VOID` is left out.
         classes: how many there are.
-
-    Returns:
-        int64 ``[N, classes, classes]``: true class, predicted class.
     """
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
@@ -110,12 +107,6 @@ def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module
 
 def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
     """A decoder fitted on patches of the labelled scenes, on an encoder that is frozen or, end to end, trained as well.
-
-    Args:
-        encoder: of the view.
-        view: name of the channel.
-        setting: its ``data.train`` has classes of pixels.
-        probe: how long, how wide and so on.
 
     Raises:
         NotApplicableError: pictures without classes of pixels, or an encoder that names no blocks.

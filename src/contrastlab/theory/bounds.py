@@ -7,8 +7,6 @@ values of y that do not belong to it; ``independents`` are scores, of any shape,
 
 | function | bounds | tight at | with samples |
 | --- | --- | --- | --- |
-| :func:`barber_agakov` | I from below | the true p(x given y) | unbiased; needs log p(x) |
-| :func:`unnormalised_barber_agakov` | I from below | log ratio + b(y) | unbiased; needs log Z(y) |
 | :func:`nwj` | I from below | 1 + log ratio | unbiased, high variance |
 | :func:`donsker_varadhan`, :class:`Mine` | I from below | log ratio + constant | overshoots on few samples |
 | :func:`info_nce` | min(I, log K) from below | log ratio + b(x) | unbiased for its own expectation, low variance |
@@ -17,8 +15,8 @@ values of y that do not belong to it; ``independents`` are scores, of any shape,
 | :func:`cnce` | I from below, where its hypothesis holds | – | lower variance |
 | :func:`f_information` | I_f from below | f′(ratio) | unbiased |
 
-"Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions are in
-:mod:`contrastlab.theory.exact`; what each paper claims, with a verdict, is in :mod:`contrastbook.ledger`.
+"Log ratio" is ``log p(x, y) / p(x) p(y)``. Exact expectations of all of them on finite distributions, and the
+Barber–Agakov bounds, which need a density, are in :mod:`contrastlab.theory.exact`.
 
 Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On Variational Bounds of Mutual Information*
 (ICML 2019); Belghazi et al., *MINE* (ICML 2018).
@@ -43,17 +41,8 @@ from contrastlab.theory.exact import check_scores
 Region = Every | Uniform | Ring | Ball | Cave
 
 
-def in_bits(nats: Tensor | float) -> Tensor | float:
-    """Nats to bits."""
-    return nats / math.log(2)
-
-
 def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """``[B, B]`` scores of x against y of the same batch → ``[B]`` positives, ``[B, B − 1]`` negatives.
-
-    Raises:
-        ArgumentError: not square, or a batch of one.
-    """
+    """``[B, B]`` scores of x against y of a batch of at least 2 → ``[B]`` positives, ``[B, B − 1]`` negatives."""
     if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
         raise reject("scores", tuple(scores.shape), "a square tensor of at least 2 × 2")
     size = len(scores)
@@ -65,6 +54,12 @@ def _check_positives(positives: Tensor) -> None:
         raise reject("positives", tuple(positives.shape), "a tensor of shape [B] with B of at least 1")
 
 
+def _check_independents(positives: Tensor, independents: Tensor) -> None:
+    _check_positives(positives)
+    if not independents.numel():
+        raise reject("independents", tuple(independents.shape), "a tensor with at least one score")
+
+
 def _check(positives: Tensor, negatives: Tensor) -> None:
     _check_positives(positives)
     if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
@@ -74,41 +69,9 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
         raise reject("negatives", objectives.ABSENT, "scores of K - 1 keys: with absent ones K would differ by query")
 
 
-def _check_independents(independents: Tensor) -> None:
-    if not independents.numel():
-        raise reject("independents", tuple(independents.shape), "a tensor with at least one score")
-
-
-def barber_agakov(log_decoder: Tensor, log_marginal: Tensor) -> Tensor:
-    """``mean log q(x|y) − log p(x)`` (vince Lemma A.1).
-
-    Args:
-        log_decoder: ``[B]`` log q(x|y) of a normalised decoder, at pairs from p(x, y).
-        log_marginal: ``[B]`` log p(x).
-    """
-    _check_positives(log_decoder)
-    if log_marginal.shape != log_decoder.shape:
-        raise reject("log_marginal", tuple(log_marginal.shape), f"the shape of log_decoder, {list(log_decoder.shape)}")
-    return (log_decoder - log_marginal).mean()
-
-
-def unnormalised_barber_agakov(positives: Tensor, log_partition: Tensor) -> Tensor:
-    """``mean f(x, y) − log Z(y)``, with the exact ``Z(y) = E_{p(x)} exp f(x, y)`` (vince Lemma A.1).
-
-    Args:
-        positives: ``[B]``.
-        log_partition: ``[B]``. With Z estimated from samples this is no bound; use :func:`nwj` or :func:`info_nce`.
-    """
-    _check_positives(positives)
-    if log_partition.shape != positives.shape:
-        raise reject("log_partition", tuple(log_partition.shape), f"the shape of positives, {list(positives.shape)}")
-    return (positives - log_partition).mean()
-
-
 def nwj(positives: Tensor, independents: Tensor) -> Tensor:
     """Nguyen–Wainwright–Jordan: ``mean f − mean exp(f − 1)`` (vince Lemma A.2)."""
-    _check_positives(positives)
-    _check_independents(independents)
+    _check_independents(positives, independents)
     return positives.mean() - (independents - 1).exp().mean()
 
 
@@ -118,8 +81,7 @@ def _log_mean_exp(values: Tensor) -> Tensor:
 
 def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
     """``mean f − log mean exp f`` (fmicl Eq. 14). A bound in the population; on few samples it overshoots."""
-    _check_positives(positives)
-    _check_independents(independents)
+    _check_independents(positives, independents)
     return positives.mean() - _log_mean_exp(independents)
 
 
@@ -161,13 +123,7 @@ class Mine:
 def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
     """``log K − loss`` with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
 
-    Args:
-        positives: ``[B]``.
-        negatives: ``[B, K − 1]`` from p(y); :data:`~contrastlab.objectives.ABSENT` is not accepted here, since K would
-            then differ from query to query.
-
-    Returns:
-        A scalar of at most log K.
+    A scalar of at most log K. No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
     """
     _check(positives, negatives)
     return math.log(negatives.shape[1] + 1) - objectives.info_nce(positives, negatives).mean()
@@ -255,28 +211,12 @@ def f_information(positives: Tensor, independents: Tensor, divergence: Divergenc
     """``mean s − mean f*(s)``, a lower bound on the f-mutual information (fmicl Eq. 2).
 
     Args:
-        positives: ``[B]`` s at pairs from p(x, y).
+        positives: ``[B]`` s at pairs from p(x, y), in the domain of f*; a critic v of the log ratio gives
+            ``s = divergence.derivative(v)``.
         independents: s at pairs from p(x) p(y), any shape.
         divergence: the divergence, by its f.
-
-    Raises:
-        ArgumentError: a score outside the domain of f*; :func:`f_information_of_ratio` has no such domain.
     """
-    _check_positives(positives)
-    _check_independents(independents)
+    _check_independents(positives, independents)
     check_scores(positives, divergence, "positives")
     check_scores(independents, divergence, "independents")
     return positives.mean() - divergence.conjugate(independents).mean()
-
-
-def f_information_of_ratio(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
-    """:func:`f_information` with ``s = f′(exp v)`` for a critic v that estimates the log ratio.
-
-    Args:
-        positives: ``[B]`` v at pairs from p(x, y).
-        independents: v at pairs from p(x) p(y), any shape.
-        divergence: the divergence, by its f.
-    """
-    _check_positives(positives)
-    _check_independents(independents)
-    return divergence.derivative(positives).mean() - divergence.composition(independents).mean()

@@ -92,18 +92,9 @@ def _batches(order: Tensor, batch: int) -> list[Tensor]:
 
 
 def fit(
-    critic: nn.Module,
-    bound: Bound,
-    x: Tensor,
-    y: Tensor,
-    *,
-    batch: int = 128,
-    epochs: int = 200,
-    patience: int = 20,
-    learning_rate: float = 1e-3,
-    held_out: float = 0.2,
-    seed: int = 0,
-) -> Fit:
+    critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, *, batch: int = 128, epochs: int = 200, patience: int = 20,
+    learning_rate: float = 1e-3, held_out: float = 0.2, seed: int = 0,
+) -> Fit:  # fmt: skip
     """Maximise ``bound`` over the critic with Adam; stop when held-out pairs no longer gain.
 
     The pairs are split in three: to train, to stop, to report. A bound read off the pairs that chose the critic is
@@ -122,7 +113,6 @@ def fit(
         seed: of the split and the order.
 
     Raises:
-        ArgumentError: too few pairs for one batch in each part, or a value out of range.
         NonFiniteLossError: the bound became NaN or infinite; the message names the epoch.
     """
     if len(x) != len(y):

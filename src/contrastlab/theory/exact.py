@@ -35,8 +35,6 @@ class Joint:
     Args:
         table: ``[n, m]``, not negative, of sum 1; every row and column has positive probability.
 
-    Raises:
-        ArgumentError: ``table`` is no such distribution.
     """
 
     table: Table
@@ -101,11 +99,7 @@ class Joint:
         return float((divergence.f(ratio).numpy() * self.product).sum())
 
     def critic(self, critic: ArrayLike, name: str = "critic") -> Table:
-        """``critic`` as a float64 table, checked.
-
-        Raises:
-            ArgumentError: another shape than the distribution, or not finite.
-        """
+        """``critic`` as a float64 table: finite, and of the distribution's shape."""
         values = np.asarray(critic, dtype=np.float64)
         if values.shape != self.table.shape:
             raise reject(name, values.shape, f"a table of shape {list(self.table.shape)}, like the joint distribution")
@@ -127,14 +121,13 @@ def _multisets(symbols: int, draws: int) -> tuple[Table, Table]:
     return counts, gammaln(draws + 1) - gammaln(counts + 1).sum(1)
 
 
-def _check_draws(draws: int) -> None:
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
-        raise reject("draws", draws, "an integer of at least 1")
+def _check_count(name: str, count: int, least: int, accepted: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+        raise reject(name, count, accepted)
 
 
 def _check_k(k: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 2:
-        raise reject("k", k, "an integer of at least 2: the positive and at least one negative")
+    _check_count("k", k, 2, "an integer of at least 2: the positive and at least one negative")
 
 
 def restrict(joint: Joint, region: ArrayLike) -> Table:
@@ -147,9 +140,6 @@ def restrict(joint: Joint, region: ArrayLike) -> Table:
 
     Returns:
         q of the same shape; the last axis sums to 1.
-
-    Raises:
-        ArgumentError: a set of probability 0, or another shape.
     """
     mask = np.asarray(region)
     n, m = joint.table.shape
@@ -170,13 +160,9 @@ def threshold(joint: Joint, critic: ArrayLike) -> Table:
 
 
 def normalised_similarity(
-    joint: Joint,
-    critic: ArrayLike,
-    draws: int,
-    negatives: ArrayLike | None = None,
-    *,
+    joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
     positive_in_denominator: bool = True,
-) -> tuple[Table, Table]:
+) -> tuple[Table, Table]:  # fmt: skip
     """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, for every fixed pair.
 
     Args:
@@ -192,7 +178,7 @@ def normalised_similarity(
         ``[n, m]`` means and ``[n, m]`` variances.
     """
     values = joint.critic(critic)
-    _check_draws(draws)
+    _check_count("draws", draws, 1, "an integer of at least 1")
     n, m = values.shape
     q = np.broadcast_to(joint.y, (n, 1, m)) if negatives is None else np.asarray(negatives, dtype=np.float64)
     if q.shape == (n, m):
@@ -215,13 +201,9 @@ def normalised_similarity(
 
 
 def contrastive(
-    joint: Joint,
-    critic: ArrayLike,
-    draws: int,
-    negatives: ArrayLike | None = None,
-    *,
+    joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
     positive_in_denominator: bool = True,
-) -> float:
+) -> float:  # fmt: skip
     """``E_{p(x,y)}`` of :func:`normalised_similarity`: VINCE and CNCE, for any distribution of the negatives."""
     mean, _ = normalised_similarity(joint, critic, draws, negatives, positive_in_denominator=positive_in_denominator)
     return float((joint.table * mean).sum())
@@ -280,18 +262,16 @@ def donsker_varadhan(joint: Joint, critic: ArrayLike) -> float:
 
 
 def f_information(joint: Joint, scores: ArrayLike, divergence: Divergence) -> float:
-    """``E s − E_{p(x)p(y)} f*(s)`` ≤ I_f (fmicl Eq. 2); tight at ``s = f′(p(x, y) / p(x) p(y))``.
-
-    Raises:
-        ArgumentError: a score outside the domain of f*.
-    """
+    """``E s − E_{p(x)p(y)} f*(s)`` ≤ I_f for s in the domain of f* (fmicl Eq. 2); tight at f′ of the ratio."""
     s = joint.critic(scores, "scores")
     check_scores(torch.from_numpy(s), divergence)
     return float((joint.table * s).sum() - (joint.product * divergence.conjugate(torch.from_numpy(s)).numpy()).sum())
 
 
 def check_scores(scores: torch.Tensor, divergence: Divergence, name: str = "scores") -> None:
-    """Raise an ``ArgumentError`` if a score is outside the domain of the conjugate of ``divergence``."""
-    if not bool(divergence.contains(scores).all()):
-        worst = float(scores[~divergence.contains(scores)].flatten()[0])
-        raise reject(name, worst, f"{divergence.domain}, the domain of the conjugate of {divergence.title}")
+    """Reject a score outside the domain of the conjugate of ``divergence``."""
+    outside = scores[~divergence.contains(scores)]
+    if outside.numel():
+        raise reject(
+            name, float(outside.flatten()[0]), f"{divergence.domain}, the domain of the conjugate of {divergence.title}"
+        )

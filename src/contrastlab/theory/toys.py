@@ -26,9 +26,6 @@ class JointGaussian:
     Args:
         covariance: ``[p + q, p + q]`` of (X, Y), symmetric and positive definite.
         split: p, the dimension of X; Y has the rest.
-
-    Raises:
-        ArgumentError: ``covariance`` is not such a matrix, or ``split`` leaves X or Y empty.
     """
 
     covariance: NDArray[np.float64]
@@ -86,15 +83,7 @@ class JointGaussian:
         return both[:, : self.split].float(), both[:, self.split :].float()
 
     def log_ratio(self, x: Tensor, y: Tensor) -> Tensor:
-        """The optimal critic ``log p(x, y) / p(x) p(y)`` of every pair.
-
-        Args:
-            x: ``[B, p]``.
-            y: ``[M, q]``.
-
-        Returns:
-            ``[B, M]`` nats, float64.
-        """
+        """The optimal critic ``log p(x, y) / p(x) p(y)``, ``[B, p]`` and ``[M, q]`` → ``[B, M]`` nats, float64."""
         p = self.split
         inverse = np.linalg.inv(self.covariance)
         own_x = inverse[:p, :p] - np.linalg.inv(self.covariance[:p, :p])
@@ -106,12 +95,7 @@ class JointGaussian:
 
 
 def spirals(
-    count: int,
-    generator: torch.Generator,
-    *,
-    handedness: Handedness = "same",
-    turns: float = 2.0,
-    radius: float = 2.0,
+    count: int, generator: torch.Generator, *, handedness: Handedness = "same", turns: float = 2.0, radius: float = 2.0
 ) -> tuple[Tensor, Tensor]:
     """Points on two Archimedean spirals within ``[−radius, radius]²``, evenly spread over the angle.
 
@@ -145,14 +129,7 @@ def spirals(
 def shifted(points: Tensor, eta: float, generator: torch.Generator, *, centred: bool = False) -> Tensor:
     """Views of ``points``: each coordinate plus an independent draw from U(0, η), as vince appendix G prints it.
 
-    Args:
-        points: ``[B, 2]``.
-        eta: η, width of the noise.
-        generator: of the noise.
-        centred: draw from U(−η/2, η/2), so that a view is not shifted on average.
-
-    Returns:
-        A new ``[B, 2]``.
+    With ``centred`` the draws are from U(−η/2, η/2), so that a view is not shifted on average.
     """
     if not (math.isfinite(eta) and eta >= 0):
         raise reject("eta", eta, "a number of at least 0")

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -49,10 +50,7 @@ def repeats(data: AnnotatedImages, usable: Sequence[int], threshold: float) -> T
         {each["category_id"] for each in data.annotations.of_image[data.ids[index]] if not each["iscrowd"]}
         for index in usable
     ]
-    count: dict[int, int] = {}
-    for classes in of_image:
-        for category in classes:
-            count[category] = count.get(category, 0) + 1
+    count = Counter(category for classes in of_image for category in classes)
     wanted = {category: max(1.0, math.sqrt(threshold * len(usable) / n)) for category, n in count.items()}
     return torch.tensor([max((wanted[c] for c in classes), default=1.0) for classes in of_image], dtype=torch.float64)
 
@@ -61,13 +59,11 @@ def order(data: AnnotatedImages, usable: Sequence[int], settings: Detector, seed
     """Pictures without end, epoch after epoch, each epoch in an order of its own."""
     shown = repeats(data, usable, settings.repeat_threshold)
     numbers = torch.tensor(list(usable))
-    epoch = 0
-    while True:
+    for epoch in itertools.count():
         rng = generator(seed, "detector order", epoch)
         times = shown.floor() + (torch.rand(len(shown), generator=rng, dtype=torch.float64) < shown - shown.floor())
         every = numbers.repeat_interleave(times.long())
         yield from every[torch.randperm(len(every), generator=rng)].tolist()
-        epoch += 1
 
 
 def mirrored(picture: Tensor, target: dict[str, Tensor], points: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -248,12 +244,7 @@ def predict(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Detections of all pictures, in COCO's form: ``bbox``, and ``segmentation`` or ``keypoints``.
 
-    Args:
-        model: a trained detector.
-        data: annotated pictures; only their pixels are seen.
-        kind: what is looked for.
-        device: to compute on.
-        log: takes lines of progress.
+    Of ``data`` only the pixels are seen.
     """
     model.to(device).eval()
     ids = [category["id"] for category in data.annotations.categories]
@@ -286,11 +277,7 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
         return []
     functions = import_extra("faster_coco_eval", "dense").mask
     packed = functions.encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
-    return [{**each, "counts": _text(each["counts"])} for each in packed]
-
-
-def _text(counts: Any) -> str:
-    return counts.decode() if isinstance(counts, bytes) else str(counts)
+    return [{**each, "counts": each["counts"].decode()} for each in packed]
 
 
 def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting) -> tuple[nn.Module, AnnotatedImages]:

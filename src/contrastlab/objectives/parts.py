@@ -1,4 +1,4 @@
-"""Objectives that average over pairs: f-MICL, alignment and uniformity, spectral."""
+"""The objectives: softmax and logistic classification, LA, f-MICL and other means over pairs, a likelihood."""
 
 from __future__ import annotations
 
@@ -13,14 +13,143 @@ from torch import Tensor
 from contrastlab import choices, divergences
 from contrastlab.choices import Choices, Need
 from contrastlab.divergences import Divergence
-from contrastlab.errors import is_number, reject
+from contrastlab.errors import check_flag, is_number, reject
 from contrastlab.objectives.base import ABSENT, Objective, Scores
-from contrastlab.objectives.losses import f_micl, row_logsumexp
+from contrastlab.objectives.losses import (
+    binary_nce,
+    f_micl,
+    info_nce,
+    local_aggregation,
+    multi_key_info_nce,
+    row_logsumexp,
+)
+
+KAPPA = 2876934.2 / 1281167
+"""κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
+
+
+@dataclass(frozen=True)
+class InfoNCE(Objective):
+    """Softmax classification of the positive among the keys (vince Eq. 2; ring Eq. 1)."""
+
+    positive_in_denominator: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("positive_in_denominator", self.positive_in_denominator)
+
+    offers = frozenset({choices.LOG_SUM_EXP})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """One key per item where the positive is left out: with several, it would not be clear what is left out."""
+        if not self.positive_in_denominator:
+            yield Need(
+                choices.SINGLE_KEY,
+                "InfoNCE with the positive left out of the denominator knows one key per image; given:"
+                f" positives={given.positives!r}",
+            )
+
+    @property
+    def bounds_information(self) -> bool:
+        """Whether the positive is in the denominator: ring Eq. 1, not Theorem 3.1 as printed."""
+        return self.positive_in_denominator
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; several positive keys or a lift go neither with neighbours nor without the positive."""
+        if scores.own.dim() == 2 or scores.lift is not None:
+            if scores.neighbours is not None or not self.positive_in_denominator:
+                scores.require_one_positive("neighbours, or with the positive left out of the denominator")
+            return multi_key_info_nce(scores.own, scores.negatives, scores.lift)
+        return info_nce(
+            scores.own, scores.negatives, scores.neighbours, positive_in_denominator=self.positive_in_denominator
+        )
+
+    def bound(self, loss: float, terms: int) -> float | None:
+        """Lower bound on the mutual information in nats, ``log(terms) − loss``; ``None`` where it bounds nothing."""
+        return math.log(terms) - loss if self.positive_in_denominator else None
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        own = "e^{s^+}+" if self.positive_in_denominator else ""
+        return rf"-\log\frac{{\sum_{{p\in\mathcal P}}e^{{s_p}}}}{{{own}\sum_{{n\in\mathcal N}}e^{{s_n}}}}"
+
+
+@dataclass(frozen=True)
+class BinaryNCE(Objective):
+    """Logistic form of NCE: the original IR and the default of CMC. ``log K`` minus it is no bound.
+
+    Args:
+        kappa: mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the
+            first batch and keeps it, as CMC does (its Z₀).
+    """
+
+    kappa: float | None = KAPPA
+
+    def __post_init__(self) -> None:
+        if self.kappa is not None and not (is_number(self.kappa) and self.kappa > 0):
+            raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """One positive key."""
+        yield Need(
+            choices.ONE_POSITIVE,
+            f"{self!r} decides about one positive key per image; given: positives={given.positives!r}",
+        )
+
+    @property
+    def estimates_offset(self) -> bool:
+        """Whether the offset is a state of the run, fixed at the first batch."""
+        return self.kappa is None
+
+    def offset(self, scores: Scores) -> Tensor:
+        """``log(κK)``, a scalar; κ from ``scores`` (positives included) where it is not given."""
+        count = scores.own.new_full((), float(scores.size))
+        if self.kappa is not None:
+            return count.log() + math.log(self.kappa)
+        every = torch.cat([scores.own[:, None], scores.negatives], 1).detach()
+        return count.log() + torch.logsumexp(every.flatten(), 0) - (every > ABSENT / 2).sum().to(every.dtype).log()
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses, with a stored ``offset`` where there is one."""
+        scores.require_one_positive("BinaryNCE")
+        return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
+
+    @property
+    def latex(self) -> str:
+        """The loss of one query."""
+        o = r"\log K\kappa" if self.kappa is not None else r"\log K Z_0"
+        return rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
+
+
+@dataclass(frozen=True)
+class LocalAggregation(Objective):
+    """LA's probability of a close neighbour within the background neighbours (vince §3.2, released code).
+
+    It exceeds the loss whose bound is known (vince Lemma 4.4 as printed is false).
+    """
+
+    floor: float = 1e-7
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.floor) and 0 < self.floor < 1):
+            raise reject("floor", self.floor, "a number between 0 and 1")
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Close neighbours."""
+        yield Need(choices.SAME_CLUSTER, "LocalAggregation needs positives=SameCluster()")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; ``scores.neighbours`` are C and ``scores.negatives`` are B, own row ranked like any other."""
+        scores.require_one_positive("LocalAggregation")
+        if scores.neighbours is None:
+            raise reject("neighbours", None, "the logits of the close neighbours: LA needs SameCluster positives")
+        return local_aggregation(scores.neighbours, scores.negatives, self.floor)
+
+    latex = r"-\log\Big(\frac{\sum_{p\in\mathcal P}e^{s_p}}{\sum_{n\in\mathcal N}e^{s_n}}+10^{-7}\Big)"
 
 
 class _Pairwise(Objective):
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Positives that are pairs."""
         yield Need(choices.OWN_KEYS, f"{self!r} averages over pairs; neighbours in a numerator have no place in it")
 
 
@@ -38,9 +167,6 @@ class FMICL(_Pairwise):
         weight: α, of the negatives' term.
         mu: μ.
         similarity: ``"gaussian"``, or ``"cosine"``: ``q·k/τ`` itself in place of f′(u).
-
-    Raises:
-        ArgumentError: ``weight`` or ``mu`` not positive.
     """
 
     divergence: str = "kl"
@@ -63,12 +189,10 @@ class FMICL(_Pairwise):
         return divergences.get(self.divergence, alpha=self.order)
 
     def check(self, temperature: float) -> None:
-        """Whether every score of the unit sphere lies inside the domain of f*, and its loss is a float32 number.
+        """Reject a temperature at which a score of the unit sphere leaves the domain of f*, or a loss leaves float32.
 
-        Raises:
-            ArgumentError: cosine similarities reach ``1/τ``, where f* or its slope is infinite. It may be what stands
-                behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say. Or
-                equal or orthogonal embeddings have a loss or a slope beyond float32.
+        Cosine similarities reach ``1/τ``, where f* or its slope may be infinite: perhaps what stands behind the 10.00 %
+        of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
         """
         reached = 1 / temperature
         if self.similarity == "gaussian" or reached < self.f.highest:
@@ -89,7 +213,7 @@ class FMICL(_Pairwise):
         raise reject("similarity", self.similarity, accepted)
 
     def _overflows(self, temperature: float) -> bool:
-        """Whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding."""
+        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
         reached = 1 / temperature
         weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
         if self.similarity == "cosine":
@@ -115,11 +239,7 @@ class FMICL(_Pairwise):
         return high
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses.
-
-        Raises:
-            ArgumentError: a Gaussian kernel, and scores that do not say what 1/τ is.
-        """
+        """``[B]`` losses; a Gaussian kernel needs ``scores.highest``."""
         scores.require_pairs("FMICL")
         if self.similarity == "cosine":
             similarity, shift = "score", 0.0
@@ -152,9 +272,6 @@ class AlignUniform(_Pairwise):
         align: the weight a of the alignment.
         uniform: the weight b of the uniformity.
         t: the rate of the exponential.
-
-    Raises:
-        ArgumentError: a number that is not positive.
     """
 
     align: float = 1.0
@@ -214,7 +331,30 @@ class Spectral(_Pairwise):
         own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
         return squares.sum(1) / scores.present.sum(1).clamp(min=1) - 2 * own
 
-    @property
-    def latex(self) -> str:
-        """The loss of one query."""
-        return r"-2s^++\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}s_n^2"
+    latex = r"-2s^++\tfrac{1}{|\mathcal N|}\sum_{n\in\mathcal N}s_n^2"
+
+
+@dataclass(frozen=True)
+class Likelihood(Objective):
+    """Minus the positive's score, a log-likelihood up to a constant: predictive learning (CMC, section 3.1).
+
+    Without negatives the constant embedding is a best one, so keys that an encoder makes cannot be scored this way.
+    """
+
+    offers = frozenset({choices.POSITIVE_ALONE})
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        """Something to predict that no encoder makes, and one positive."""
+        yield Need(
+            choices.TARGETS,
+            f"{self!r} has no negatives, and keys that an encoder makes would collapse: take Pixels of targets; given:"
+            f" keys={given.keys!r}, views={given.views!r}",
+        )
+        yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive; given: positives={given.positives!r}")
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """``[B]`` losses; negatives are not used."""
+        scores.require_one_positive("Likelihood")
+        return -scores.own
+
+    latex = r"-s^+"

@@ -18,22 +18,17 @@ from contrastlab.data.limits import cache_folder
 from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
+_KEEP_EVERY = 100  # clips between writes of an estimate that is being made
+
 ATTACHMENT = 0.15 * 255
 """Weight of the data against that of smoothness in :func:`tvl1`."""
 
 
 def quantise(flow: Tensor, bound: float) -> Tensor:
-    """Flow as images of eight bits, as two-stream networks are given it (Simonyan and Zisserman 2014, §5).
+    """Flow in pixels a frame as uint8, as two-stream networks are given it (Simonyan and Zisserman 2014, §5).
 
-    Args:
-        flow: floating, in pixels a frame.
-        bound: pixels a frame that fill the range; what is faster is cut off there.
-
-    Returns:
-        uint8 of the same shape: 128 is rest, and a step is ``bound / 127`` pixels, so that the sign is exact.
-
-    Raises:
-        ArgumentError: ``bound`` is not positive.
+    128 is rest, and a step is ``bound / 127`` pixels, so that the sign is exact; what is faster than ``bound`` pixels a
+    frame is cut off there.
     """
     if not bound > 0:
         raise reject("bound", bound, "a number of pixels > 0")
@@ -41,14 +36,9 @@ def quantise(flow: Tensor, bound: float) -> Tensor:
 
 
 def restore(levels: Tensor, bound: float = 1.0) -> Tensor:
-    """Flow from eight bits: what :func:`quantise` was given, within half a step.
+    """Float32 flow from eight bits: what :func:`quantise` was given, within half a step.
 
-    Args:
-        levels: uint8.
-        bound: as it was; 1 gives fractions of the bound, in [-1, 1].
-
-    Returns:
-        float32 of the same shape.
+    The default gives fractions of the bound, in [-1, 1].
     """
     return (levels.float() - ZERO) * (bound / _STEPS)
 
@@ -66,8 +56,7 @@ def tvl1(frames: Tensor) -> Tensor:
         float32 ``[T − 1, 2, H, W]``, (x, y) in pixels a frame.
 
     Raises:
-        MissingExtraError: scikit-image is not installed; the message says which extra brings it.
-        ArgumentError: another shape or type.
+        MissingExtraError: scikit-image is not installed.
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
@@ -97,7 +86,6 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
 
     Raises:
         CorruptFileError: a file of the folder is damaged, or of other clips.
-        StorageError: the folder cannot be written.
     """
     digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
     digest.update(clips.contiguous().numpy().data)
@@ -114,6 +102,3 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
         if (index + 1) % _KEEP_EVERY == 0 or index + 1 == len(clips):
             files.write_tensors(path, {"flow": levels}, {"clips": index + 1, "of": path.stem})
     return levels
-
-
-_KEEP_EVERY = 100  # clips between writes of an estimate that is being made

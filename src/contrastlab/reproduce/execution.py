@@ -1,12 +1,13 @@
-"""Where cells are computed and kept: folders, devices, time, and the launch on them."""
+"""Where and on what cells are computed: folders, devices, time, and the launch on them."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-PATIENCE = timedelta(days=30)
+COLLECTIVE_TIMEOUT = timedelta(days=30)
 """How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
 
 
 def parse_devices(devices: int | str) -> int | str:
-    """A number where the text is one, as a command line or papermill passes it; :class:`Where` judges what it is."""
-    return int(devices) if str(devices).lstrip("-").isdigit() else devices
+    """A number where the text is one, as a command line or papermill passes it; :class:`Execution` checks its range."""
+    return int(devices) if re.fullmatch("-?[0-9]{1,6}", str(devices)) else devices
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where cells are computed and kept; nothing of it changes a number beyond float32 rounding.
+class Execution:
+    """Where and on what cells are computed; nothing of it changes a number beyond float32 rounding.
 
     Args:
         data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
@@ -80,11 +81,11 @@ class Where:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
 
     @property
-    def alone(self) -> bool:
+    def one_process(self) -> bool:
         """Whether one process computes a cell."""
         return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
 
-    def fabric(self, asked: str = "32-true") -> Fabric:
+    def fabric(self, wanted: str = "32-true") -> Fabric:
         """Launched, in a precision of :class:`contrastlab.settings.Settings`.
 
         Raises:
@@ -96,13 +97,13 @@ class Where:
         from lightning_fabric.utilities.exceptions import MisconfigurationException
 
         kind = "cpu" if self.accelerator == "auto" and not torch.cuda.is_available() else self.accelerator
-        how = {
+        options: dict[str, Any] = {
             "accelerator": "cuda" if kind in ("auto", "gpu") else kind, "devices": self.devices,
-            "num_nodes": self.num_nodes, "precision": precision(asked, kind),
+            "num_nodes": self.num_nodes, "precision": precision(wanted, kind),
         }  # fmt: skip
         try:
             with warnings_only():
-                fabric = Fabric(strategy=self.strategy, **how)
+                fabric = Fabric(strategy=self.strategy, **options)
                 launcher: Any = fabric.strategy.launcher
                 if launcher is not None and launcher.is_interactive_compatible:
                     raise DeviceError(
@@ -110,7 +111,7 @@ class Where:
                         " notebook cannot start; accepted here is 1, or contrastlab run … --devices in a terminal"
                     )
                 if isinstance(fabric.strategy, DDPStrategy):
-                    fabric = Fabric(strategy=DDPStrategy(timeout=PATIENCE), **how)
+                    fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
                 fabric.launch()
         except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
             raise DeviceError(
@@ -123,19 +124,28 @@ class Where:
 
 
 @cache
-def end_with_parent(every: float = 2.0) -> None:
+def end_with_parent(every_s: float = 2.0) -> None:
     """End this process when the one that started it has ended.
 
     The first process scores alone while the others wait in a collective, where they see neither its end nor a signal.
-
-    Args:
-        every: seconds between two looks.
     """
     parent = os.getppid()
 
-    def watch() -> None:
+    def wait() -> None:
         while os.getppid() == parent:
-            time.sleep(every)
+            time.sleep(every_s)
+
+    end_after(wait)
+
+
+def end_after(wait: Callable[[], object], grace_s: float = 0.0) -> None:
+    """End this process when ``wait`` returns: ``grace_s`` seconds before, it is asked to end in good order."""
+
+    def end() -> None:
+        wait()
+        if grace_s:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace_s)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=end, daemon=True).start()

