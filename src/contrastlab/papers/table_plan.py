@@ -94,14 +94,13 @@ class TablePlan(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _whole(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(raw.get("settings"), dict):
-            raise ValueError("settings: accepted is a table of the paper's settings")
-        scopes = {name: raw[name] for name in _SCOPES if name in raw}
-        protocol = {**raw["settings"], **scopes}
-        raw = {name: value for name, value in raw.items() if name not in (*_SCOPES, "settings")}
         metric, columns = raw.get("metric", "linear"), raw.get("columns")
         if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
             raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+        if not isinstance(raw.get("settings"), dict):
+            raise ValueError(f"settings={raw.get('settings')!r}: accepted is a table of the paper's settings")
+        protocol = {**raw["settings"], **{name: raw[name] for name in _SCOPES if name in raw}}
+        raw = {name: value for name, value in raw.items() if name not in (*_SCOPES, "settings")}
         short = {name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in columns.items()}
         return {**raw, "protocol": protocol, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
 
