@@ -33,7 +33,7 @@ from contrastlab.errors import (
 )
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.learner import Learner
-from contrastlab.report import Several, Unavailable
+from contrastlab.report import Reports, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import BusyError
@@ -355,7 +355,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
         "ring", 1, "shapes", rows="ir", profile="smoke", out_dir=tmp_path, read_also=(), accelerator="cpu", jobs=1,
         log=lambda line: None,
     )  # fmt: skip
-    assert isinstance(made, Several)
+    assert isinstance(made, Reports)
     made.check("ir")
     by_name = {r.name: {row.method: row for row in r.rows} for r in made.reports}
     assert by_name["shapes"]["ring/ir"].measured is not None

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from filelock import FileLock
-from torch import Tensor
 
 from contrastlab import files
 from contrastlab.errors import CorruptFileError, MissingDataError
+
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
 
 FILE = "checkpoint.safetensors"
 
@@ -147,15 +149,19 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
     Files know no memory format, and a fused step takes momenta to lie as their parameter does.
     """
+    import torch
+
     optimiser.load_state_dict(state)
     for parameter, moments in optimiser.state.items():
         for name, value in moments.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
                 moments[name] = torch.empty_like(parameter).copy_(value)
 
 
 def _flat(value: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     # a dictionary becomes a list of pairs, because the keys of JSON are texts and an optimiser's are numbers
+    from torch import Tensor
+
     if isinstance(value, Tensor):
         tensors[path] = value
         return {"tensor": path}
