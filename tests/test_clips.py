@@ -178,7 +178,7 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
 
 
 def test_a_strip_shows_directions_as_colours_at_one_scale() -> None:
-    from contrastbook.figures import clips as draw
+    from contrastbook.figures import pictures as draw
 
     field = torch.zeros(2, 1, 4)
     field[0, 0, 1:] = torch.tensor([2.0, -1.0, 0.0])

