@@ -338,7 +338,7 @@ class UnlabelledSplits(Splits):
 
     labelled: ClassVar[bool] = False
     advice: ClassVar[str] = (
-        "To give labels, sort the images into one subfolder a class, or name a column of a table"
+        "To give labels, sort the files into one subfolder a class, or name a column of a table"
         f" {', '.join(LABEL_COLUMNS)}"
     )
 
