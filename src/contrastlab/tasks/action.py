@@ -44,7 +44,7 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            wide = backbone.features
+            wide = backbone.channels
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, _Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
