@@ -26,9 +26,6 @@ def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, 
 
     Returns:
         ``[N, runs]`` int64 on the device of ``keys``.
-
-    Raises:
-        ArgumentError: if there are more clusters than keys.
     """
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
@@ -79,18 +76,7 @@ def check_clusters(clusters: int, runs: int) -> None:
 
 
 def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
-    """Which of the keys share a cluster with the query's own row in any run of k-means.
-
-    Args:
-        candidates: with ``own`` and ``labels``.
-        indices: ``[B, K]`` keys asked about.
-
-    Returns:
-        ``[B, K]`` bool.
-
-    Raises:
-        ArgumentError: without clusters, as for keys that are not a bank.
-    """
+    """``[B, K]`` bool: which keys ``indices`` share a cluster with the query's own row in any run of k-means."""
     if candidates.labels is None or candidates.own is None:
         raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")
     shared = torch.zeros_like(indices, dtype=torch.bool)

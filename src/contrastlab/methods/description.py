@@ -43,12 +43,9 @@ def plain(value: Any) -> Any:
     A dataclass becomes ``{"type": …}`` and those of its fields that differ from their defaults.
     """
     if is_dataclass(value):
-        out: dict[str, Any] = {"type": type(value).__name__}
-        for field in fields(value):
-            given = getattr(value, field.name)
-            if given != _default(field):
-                out[field.name] = plain(given)
-        return out
+        given = {field.name: (getattr(value, field.name), _default(field)) for field in fields(value)}
+        changed = {name: plain(new) for name, (new, default) in given.items() if new != default}
+        return {"type": type(value).__name__, **changed}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -69,16 +66,7 @@ def foreign_code(part: Any) -> str:
 def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     """A stored description, of today or with all of its fields written out, as ``Recipe.describe`` gives it today.
 
-    Args:
-        description: ``temperature``, the five choices and, where they are there, ``name`` and the ``code`` of parts
-            from outside this package.
-
-    Returns:
-        The description without the fields that have their defaults.
-
-    Raises:
-        UnknownNameError: a choice, type of part or field that does not exist.
-        ArgumentError: a missing choice, or a value that its part does not accept.
+    It has ``temperature``, the five choices and perhaps ``name`` and the ``code`` of parts from outside this package.
     """
     wanted = ("name", "temperature", *CHOICES, "code")
     for name in description:
@@ -106,10 +94,6 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
         described: ``type`` and fields.
         types: name to type.
         like: a part whose fields of the same names hold where ``described`` gives none.
-
-    Raises:
-        UnknownNameError: a type or field that does not exist.
-        ArgumentError: a value that the type does not accept.
     """
     name = described.get("type", "")
     if name not in types:

@@ -18,10 +18,6 @@ from contrastlab.schedules import Linear
 from contrastlab.views import Augmented, Views
 
 
-def _field_names(part: Part | None) -> set[str]:
-    return set() if part is None else {f.name for f in fields(part)}  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """A contrastive method.
@@ -126,7 +122,8 @@ class Recipe:
                 direct[choice] = value
                 continue
             part = getattr(self, choice)
-            old = getattr(part, attribute) if attribute in _field_names(part) else None
+            has = part is not None and attribute in {f.name for f in fields(part)}
+            old = getattr(part, attribute) if has else None
             if of_schedule and isinstance(old, Linear):
                 nested.setdefault(choice, {})[attribute] = replace(old, **{of_schedule: value})
             elif old is not None and (not of_schedule or (of_schedule == "end" and isinstance(old, int | float))):
