@@ -17,15 +17,7 @@ from contrastlab.errors import is_integer, reject
 def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
     """Cluster labels of unit keys, as LA's released code computes them (20 iterations, seeds 1234 + run).
 
-    Args:
-        keys: ``[N, d]`` float.
-        clusters: number of centroids, at most N.
-        runs: independent runs.
-        iterations: Lloyd iterations of each run.
-        seed: seed of the first run; run r uses ``seed + r``.
-
-    Returns:
-        ``[N, runs]`` int64 on the device of ``keys``.
+    Keys ``[N, d]`` give labels ``[N, runs]``, int64 on the same device; run r has the seed ``seed + r``.
     """
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")

@@ -68,17 +68,14 @@ class Locations(Keys):
 
 
 class LocationNetwork(Network):
-    """Encoders that give their embedding and the locations of a map."""
+    """Encoders that give their embedding and the locations of a map, which must have d channels."""
 
     def __init__(self, encoders: nn.ModuleList, block: str) -> None:
         super().__init__(encoders)
         self.block = block
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each.
-
-        ``NotApplicableError`` for an encoder that names no blocks, ``ArgumentError`` for a map without d channels.
-        """
+        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each."""
         both = [encoder.embed_with_map(view, self.block) for encoder, view in zip(self.encoders, views, strict=True)]  # type: ignore[operator]
         for embedded, seen in both:
             if seen.shape[1] != embedded.shape[1]:
