@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from contrastlab import data, keys, methods, negatives, objectives, papers, positives, results, schedules, views
 from contrastlab.choices import Part
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
-from contrastlab.methods.description import foreign_code
+from contrastlab.methods.recipe import foreign_code
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.schedules import Linear

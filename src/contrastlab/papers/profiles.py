@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from contrastlab import errors
 from contrastlab import methods as recipes
-from contrastlab.methods.description import types_of
+from contrastlab.methods.recipe import types_of
 from contrastlab.papers.published import HERE, FrozenModel
 from contrastlab.settings import Settings
 
