@@ -210,11 +210,7 @@ def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: t
 def f_information(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
     """``mean s − mean f*(s)``, a lower bound on the f-mutual information (fmicl Eq. 2).
 
-    Args:
-        positives: ``[B]`` s at pairs from p(x, y), in the domain of f*; a critic v of the log ratio gives
-            ``s = divergence.derivative(v)``.
-        independents: s at pairs from p(x) p(y), any shape.
-        divergence: the divergence, by its f.
+    The scores s lie in the domain of f*; a critic v of the log ratio gives ``s = divergence.derivative(v)``.
     """
     _check_independents(positives, independents)
     check_scores(positives, divergence, "positives")
