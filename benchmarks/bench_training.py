@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import tasks
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.methods import get
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner

@@ -47,7 +47,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from contrastlab import data, files, methods, papers, results, tasks
 from contrastlab.candidates import Stored
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import ArgumentError, ContrastLabError, MissingDataError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom, Every, Negatives, Ring, Uniform

@@ -34,7 +34,7 @@ from contrastlab.pretrain import cpu_fabric, pretrain
 from contrastlab.provenance import provenance
 from contrastlab.reproduce import Run
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
 from contrastlab.settings import Settings
 
 SEED = 100
@@ -117,13 +117,13 @@ def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -
 
     The encoder is the table's own, read from ``results/encoders``, or trained and stored there.
     """
-    cell, where = detector_cell(search, row), Where(out_dir=FOLDER.parent)
+    cell, execution = detector_cell(search, row), Execution(out_dir=FOLDER.parent)
     own, on = data.load(search.data), data.load(cell.column.on)
     numbers = torch.arange(len(on.train))
     kept, held = (on.train.subset(part) for part in (numbers[: -search.held_out], numbers[-search.held_out :]))
-    shown = AnnotatedSplits(on.name, kept, held, "held-out training pictures")
+    shown = AnnotatedSplits.of(on.name, kept, held, "held-out training pictures")
     run = Run(cell.recipe, cell.settings, own, cell.seed, FOLDER.parent)
-    encoders = run.train(where.fabric(cell.settings.precision), log=print).encoders
+    encoders = run.train(execution.fabric(cell.settings.precision), log=print).encoders
     began = time.process_time()
     setting = replace(cell.setting(run, shown), seed=seed, folder=None)
     try:

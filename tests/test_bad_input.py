@@ -19,7 +19,6 @@ import contrastlab
 from bad_files import coco, made, picture, voc
 from contrastbook import evidence, studies
 from contrastlab import __main__, data, encoders, errors, methods, papers, report, results  # noqa: F401 - by name
-from contrastlab.data import annotated_sources
 from contrastlab.data.modalities import modality
 from contrastlab.reproduce import jobs, notebook
 from contrastlab.settings import Settings
@@ -136,7 +135,7 @@ def test_bad_input_is_named_or_means_something(
     for variable, value in row.get("variables", {}).items():
         monkeypatch.setenv(variable, filled(value, tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    annotated_sources.load_annotated.cache_clear()
+    data._read_row.cache_clear()
     write(row, tmp_path)
     names = filled(row.get("names", []), tmp_path)
     if row["entry"] == "command":
@@ -241,9 +240,9 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
         raise KeyboardInterrupt("stopped")
 
     stopping = threading.Event()
-    monkeypatch.setattr(jobs, "_STATE", {"where": None, "stopping": stopping})
+    monkeypatch.setattr(jobs, "_STATE", {"execution": None, "stopping": stopping})
     monkeypatch.setattr(jobs.Cell, "run", stop)
-    key = ("ring", "1", "digits\ndigits", "ring/ir", 0, "smoke")
+    key = ("ring", "1", "digits", "digits", "ring/ir", 0, "smoke")
     for words in (("stopped",), ()):
         with pytest.raises(jobs._Stopped) as stopped:
             jobs._work([key], False)

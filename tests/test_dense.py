@@ -14,13 +14,15 @@ from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 
-from contrastlab import checkpoint, data, encoders, errors, methods, papers, reproduce, tasks
+from contrastlab import checkpoint, data, encoders, errors, files, methods, papers, reproduce, tasks
+from contrastlab.checkpoint import Artefact
 from contrastlab.data import Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
 from contrastlab.reproduce import Run
 from contrastlab.settings import Detector, Settings
+from contrastlab.tasks import fitting
 from contrastlab.tasks.dense import detectors, scores, training
 from contrastlab.views import Augmented, Split
 
@@ -68,10 +70,8 @@ def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, t
     nets = networks(width=1.0)
     made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)
     made.transform.min_size, made.transform.max_size = (64,), 128
-    training.store(
-        made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "origin": "", "settings": Detector()}
-    )
-    stored = torch_names = training.files.read_tensors(tmp_path / training.FILE)[0]
+    training.store(made, Artefact(tmp_path, training.FILE, training.RECORD), {"kind": kind, "classes": ["a", "b", "c"]})
+    stored = torch_names = files.read_tensors(tmp_path / training.FILE)[0]
     body = resnet18(norm_layer=detectors.FrozenBatchNorm2d)
     levels = {f"layer{k}": str(k - 1) for k in range(1, 5)}
     pyramid = BackboneWithFPN(body, levels, [64, 128, 256, 512], 256)
@@ -235,15 +235,15 @@ def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
     plain = [{k: v for k, v in o.items() if k != "segmentation"} for o in scenes.train.annotations.objects]
     without = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=tuple(plain)))
     with pytest.raises(NotApplicableError, match="has no masks"):
-        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits("x", without, without, "")))
+        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits.of("x", without, without, "")))
     corner, third = data.load("silhouettes_keypoints", n_train=2, n_test=2), SMALL.model_copy(update={"backbone": "c4"})
     with pytest.raises(NotApplicableError, match="Detectron2 has no keypoint detector on the third stage"):
         tasks.Keypoints(third).score(nets, setting(corner))
     empty = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=()))
     with pytest.raises(NotApplicableError, match="shows no object to train on"):
-        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits("x", empty, empty, "")))
+        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits.of("x", empty, empty, "")))
     shapes = data.load("shapes", n_train=4, n_test=4)
-    with pytest.raises(NotApplicableError, match="shapes has no annotated objects"):
+    with pytest.raises(NotApplicableError, match="boxes is a task for annotated images; shapes has images"):
         tasks.Boxes(SMALL).score(nets, setting(shapes))
 
 
@@ -328,7 +328,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     whole = model()
     losses = training.fit(whole, scenes.train, "masks", settings, seed=1)
     assert len(losses) == 5
-    monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
+    monkeypatch.setattr(fitting, "SAVE_EVERY_S", -1.0)
     keep = checkpoint.save
 
     def stop(state, path, origin) -> None:
@@ -343,7 +343,8 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     resumed = model()
     torch.rand(7)  # torch's own generator is elsewhere than it was
     assert training.fit(resumed, scenes.train, "masks", settings, seed=1, folder=tmp_path, log=lines.append) == losses
-    assert lines == ["detector of masks: resumed at step 2"]
+    assert lines[0] == "detector of masks: resumed at step 2"
+    assert lines[1].startswith("detector of masks: step 5/5 loss ")
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     assert not (tmp_path / checkpoint.FILE).exists()
@@ -351,11 +352,11 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     again = model()
     assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses
     assert all(torch.equal(t, whole.state_dict()[name]) for name, t in again.state_dict().items())
-    assert training.record(tmp_path)["classes"] == list(scenes.train.classes)
+    assert files.read_record(tmp_path / training.RECORD)["classes"] == list(scenes.train.classes)
 
 
 def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(training, "_SPEAK_EVERY", -1.0)
+    monkeypatch.setattr(fitting, "SPEAK_EVERY_S", -1.0)
     lines: list[str] = []
     model = detectors.build("boxes", networks(), Augmented(1), VIEW, SMALL, classes=10)
     training.fit(model, scenes.train, "boxes", SMALL, seed=0, log=lines.append)
@@ -382,7 +383,7 @@ def test_a_score_is_the_same_for_the_same_seed(corners, tmp_path) -> None:
 def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
     """Two pictures, two classes; squares of 40 pixels."""
     objects = [(1, 1, [10, 10, 40, 40]), (1, 2, [60, 60, 40, 40]), (2, 1, [20, 20, 40, 40])]
-    return coco.parse(
+    known = coco.parse(
         {
             "images": [{"id": i, "file_name": f"{i}.png", "width": 120, "height": 120, **of_image.get(f"i{i}", {})}
                        for i in (1, 2)],
@@ -393,8 +394,9 @@ def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
                 for n, (i, c, b) in enumerate(objects, 1)
             ],
         },
-        "made", rule=rule,
+        "made",
     )  # fmt: skip
+    return replace(known, rule=rule)
 
 
 def found(annotations: coco.Annotations, shift: float = 0, score: float = 0.9) -> list[dict]:
@@ -433,6 +435,23 @@ def test_masks_are_compared_by_their_pixels() -> None:
                       "segmentation": training.encoded(mask)[0]})  # fmt: skip
     got = scores.coco(known, masks, "segm", draws=5)
     assert [got[key].value for key in ("", "50", "75")] == pytest.approx([50, 100, 0])
+
+
+@pytest.mark.parametrize("what", ["bbox", "segm"])
+@pytest.mark.parametrize(
+    "ids",
+    [range(30), [7 - k for k in range(30)], [k // 2 for k in range(30)], [k % 3 for k in range(30)], [5] * 30],
+    ids=["from 0", "negative", "shared by pairs", "restarting", "one for all"],
+)
+def test_the_ids_of_annotations_do_not_change_average_precision(scenes, ids, what) -> None:
+    known = scenes.train.annotations
+    known = known.subset([i for i in known.images if known.of_image[i]][:8])
+    odd = replace(known, objects=tuple({**o, "id": ids[k]} for k, o in enumerate(known.objects)))
+    assert len(known.objects) <= len(ids)
+    exact = [{**d, "segmentation": o["segmentation"]} for d, o in zip(found(known), known.objects, strict=True)]
+    assert scores.coco(odd, exact, what, draws=2)[""].value == pytest.approx(100)
+    rough = [{**d, "segmentation": known.objects[0]["segmentation"]} for d in noisy(known)]
+    assert scores.coco(odd, rough, what, draws=4) == scores.coco(known, rough, what, draws=4)
 
 
 def test_keypoints_are_compared_by_their_own_sigmas() -> None:
@@ -685,7 +704,7 @@ def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, 
     )
     rows = [{row.method: row for row in report.rows}["ours/random"].status for report in made.reports]
     assert rows[0].startswith("n/a: needs data: ")
-    assert "instances_train2017.json" in rows[0]
+    assert "annotations_trainval2017.zip" in rows[0]
     assert "CONTRASTLAB_DATA" in rows[0]
     assert not [row for row in rows if str(tmp_path) in row]  # a report is passed on
     assert rows[1].startswith("n/a: needs data: ")

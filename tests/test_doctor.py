@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from contrastlab import __main__, data, doctor
-from contrastlab.data import annotated_sources as data_annotated
 from contrastlab.errors import MissingDataError
 from contrastlab.pretrain.schedule import precision
 
@@ -93,7 +92,7 @@ COPIES = (
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_that_is_missing_names_where_it_was_made_from(name: str, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
-        (data_annotated.load_annotated if name == "lsp" else data.load)(name, tmp_path)
+        data.load(name, tmp_path)
     said = str(caught.value)
     assert f"{tmp_path}/{name}" in said
     assert re.search(r"\b[Mm]ake it from the GitHub repository [\w-]+/[\w.-]+ \(commit [0-9a-f]{7}\)", said), said

@@ -14,12 +14,8 @@ SMALL = ("tiny", "small")
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _seed():
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def count(module: nn.Module) -> int:
@@ -41,11 +37,6 @@ def test_small_networks(arch, head, stem):
     assert feature_map.shape[2] == (4 if stem == "cifar" else 2)
     embedding.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in encoder.parameters())
-
-
-def test_feature_dimensions():
-    assert encoders.build("tiny").feature_dim >= 64
-    assert encoders.build("small").feature_dim >= 256
 
 
 @pytest.mark.parametrize("size", [8, 33, 96])
@@ -103,6 +94,21 @@ def test_convolutions_start_like_torchvision(arch, stem):
             assert part.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
         if isinstance(part, nn.BatchNorm2d):
             assert bool((part.weight == 1).all() and (part.bias == 0).all())
+
+
+def test_scene_network_takes_any_size_and_gives_its_blocks():
+    for size in (64, 96, 33):
+        half = encoders.build("scene", in_channels=1, width=0.5, dim=128).eval()
+        assert half(torch.zeros(2, 1, size, size)).shape == (2, 128)
+        assert half.stages(torch.zeros(1, 1, size, size))["conv4"].shape[1] == half.dim
+    whole = encoders.build("scene", in_channels=3, dim=256).eval()
+    view = torch.randn(2, 3, 128, 128)
+    stages = whole.stages(view)
+    assert torch.equal(stages["conv5"], whole.features(view, pooled=False))
+    embedded, seen = whole.embed_with_map(view, "conv4")
+    assert torch.equal(embedded, whole(view))
+    assert torch.equal(seen, stages["conv4"])
+    torch.testing.assert_close(embedded.norm(dim=1), torch.ones(2))
 
 
 def test_mlp_head_is_f_f_dim():

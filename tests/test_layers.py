@@ -12,17 +12,18 @@ from torch.nn import functional as F
 from contrastbook.figures import architecture
 from contrastlab import encoders, errors, papers, tasks
 from contrastlab.data import Splits
-from contrastlab.data.images.augmentations import augmentation
-from contrastlab.encoders import alexnet
+from contrastlab.data.augmentations import augmentation
+from contrastlab.encoders import networks
 from contrastlab.settings import LayerProbe, LinearProbe, Settings
-from contrastlab.tasks.layers import Layers, by_sgd, layer_features, mlp
+from contrastlab.tasks import Layers
+from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
 
-TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128)}
+TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128), "12": ("scene", 128, 256)}
 
 
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("channels", [1, 2, 3])
 def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, channels: int) -> None:
     arch, pixels, dim = TABLES[table]
     encoder = encoders.build(arch, in_channels=channels, dim=dim).eval()
@@ -34,12 +35,21 @@ def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, chan
 
 
 def test_a_layer_that_differs_from_the_print_is_seen() -> None:
-    blocks = (alexnet.Block(48, 5, 1, 2, True), *alexnet.TABLE_10[1:])
-    network = alexnet.HalfAlexNet(1, blocks, 1.0, 7, 64)
+    blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
+    network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
     view = torch.zeros(1, 1, 64, 64)
     changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
     assert list(whole.index[(changed != whole).any(axis=1)]) == ["conv1"]
+
+
+def test_rows_of_any_module() -> None:
+    net = nn.Sequential()
+    net.add_module("one", nn.Sequential(nn.Conv2d(2, 5, 3, 2, 1), nn.ReLU()))
+    net.add_module("pool", nn.MaxPool2d(3, 1))
+    net.add_module("fc", nn.Sequential(nn.Flatten(), nn.Linear(20, 7)))
+    rows = architecture.rows(net, torch.zeros(1, 2, 8, 8))
+    assert rows.T.to_dict("list") == {"one": [4, 5, 3, 2, 1], "pool": [2, 5, 3, 1, 0], "fc": [1, 7, 2, 1, 0]}
 
 
 def test_the_two_halves_have_half_the_parameters() -> None:
@@ -178,10 +188,14 @@ def test_a_hidden_layer_needs_two_rows() -> None:
 
 
 def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:
-    encoders_, probe, layers = pair(), LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)
-    shown = (encoders_, setting.views, setting.augmentation, setting.data.train)
-    some = by_sgd(*shown, setting.data.test, ("conv2",), probe, layers, seed=0)
-    few = by_sgd(*shown, setting.data.test.subset(torch.arange(7)), ("conv2",), probe, layers, seed=0)
+    task, encoders_, test = (
+        Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)),
+        pair(),
+        setting.data.test,
+    )
+    some, few = (
+        layers_sgd(task, encoders_, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7)))
+    )
     for name, scores in few.items():
         torch.testing.assert_close(scores, some[name][:7], rtol=1e-4, atol=1e-4)
 
@@ -199,9 +213,7 @@ def test_names_settings_and_features(setting: tasks.Setting) -> None:
     assert task == Layers(settings.linear, settings.layers, 9)
     assert "layers" not in settings.identity()
     assert tasks.task_of("fc7_mlp") == tasks.task_of("conv1") == "layers"
-    made, labels = layer_features(
-        pair(), Split(), setting.augmentation, setting.data.test, ("conv4",), 9600,
-        indices=torch.tensor([5, 2]),
-    )  # fmt: skip
+    chosen = torch.tensor([5, 2])
+    made, labels = layer_features(pair(), setting, setting.data.test, ("conv4",), 9600, indices=chosen)
     assert made["conv4"].shape[0] == 2
     assert torch.equal(labels, setting.data.test.labels[[5, 2]])

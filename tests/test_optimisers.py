@@ -11,8 +11,7 @@ from torch import nn
 from contrastlab import methods
 from contrastlab.data.modalities import MODALITIES
 from contrastlab.pretrain import loop, pretrain
-from contrastlab.pretrain.optimisers import optimiser
-from contrastlab.pretrain.schedule import learning_rate
+from contrastlab.pretrain.schedule import learning_rate, optimiser
 from contrastlab.settings import Settings
 
 
@@ -64,13 +63,13 @@ def test_the_linear_schedule_is_that_of_transformers(warm) -> None:
 
 def test_a_run_follows_the_linear_schedule_step_by_step(pictures, tiny, monkeypatch) -> None:
     rates = []
-    whole = loop._Run.train_step
+    whole = loop._Loop.train_step
 
     def watched(self, *batch):
         whole(self, *batch)
         rates.append(self.optimiser.param_groups[0]["lr"])
 
-    monkeypatch.setattr(loop._Run, "train_step", watched)
+    monkeypatch.setattr(loop._Loop, "train_step", watched)
     settings = tiny.override(schedule="linear", lr=0.6, optimiser={"name": "adamw"})
     pretrain(methods.get("fmicl/simclr"), settings, pictures(48), log=lambda line: None)
     assert rates == pytest.approx([0.6, 0.5, 0.4, 0.3, 0.2, 0.1])

@@ -127,7 +127,7 @@ def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: pa
         printed = printed and (plan.name, name, method) not in DASHES
         assert (plan.published_value(name, method) is not None) == printed, (name, method)
     # data sets of one modality that a plan does not name have the same layers
-    named = {*plan.dataset, *(name for profile in plan.profile.values() for name in profile.dataset)}
+    named = {*plan.protocol.dataset, *(name for profile in plan.profile.values() for name in profile.dataset)}
     named.update({data.modality_of(name): name for name in data.names()}.values())
     for dataset, method, profile in product(sorted(named), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)
@@ -158,7 +158,7 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
     from contrastlab import methods
-    from contrastlab.data.images.augmentations import AUGMENTATIONS
+    from contrastlab.data.augmentations import AUGMENTATIONS
 
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
@@ -214,7 +214,7 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
     from contrastlab import methods
-    from contrastlab.data.images.augmentations import augmentation
+    from contrastlab.data.augmentations import augmentation
 
     split = 0
     for plan in ALL:

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks import linear, representations
+from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
 
 VIEW = augmentation("none", 16)
@@ -167,7 +167,7 @@ def test_unlabelled_images_cannot_vote() -> None:
             probe(train, labels, test, truth)
     with pytest.raises(ArgumentError, match="labels=-1"):
         tasks.linear_lbfgs(train, labels, test)
-    unlabelled = replace(coloured(30, 0), labels=torch.full((30,), -1))
+    unlabelled = replace(coloured(30, 0), labels=torch.arange(30) % 3 - 1)
     for name in RUNS:
         setting = tasks.Setting(Augmented(1), VIEW, SimpleNamespace(train=unlabelled, test=coloured(30, 1)))
         with pytest.raises(ArgumentError, match="labels=-1"):
@@ -261,7 +261,8 @@ def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     telling = [(seed, scores) for seed, scores in runs if scores[-1] < max(scores)]
     assert telling
     for seed, scores in telling[:3]:
-        got = tasks.linear_sgd(nets, part, VIEW, train, test, probe, seed=seed)
+        setting = tasks.Setting(part, VIEW, Splits("coloured", train, train, test, ""), seed=seed)
+        got = tasks.linear_sgd(nets, setting, test, probe)
         assert percent(tasks.correct(got, truth)) == pytest.approx(scores[-1], abs=0.01)
 
 
@@ -270,7 +271,8 @@ def test_linear_sgd_depends_on_its_seed_only() -> None:
     crops, lines = augmentation("instdisc", 16), ([], [], [])
     for seed, log in zip((0, 0, 1), lines, strict=True):
         torch.manual_seed(len(lines[0]) + seed)  # the global generator does not matter
-        tasks.linear_sgd(nets, part, crops, coloured(48, 0), coloured(30, 1), PROBE, seed=seed, log=log.append)
+        splits = Splits("coloured", coloured(48, 0), coloured(48, 0), coloured(30, 1), "")
+        tasks.linear_sgd(nets, tasks.Setting(part, crops, splits, seed, log=log.append), splits.test, PROBE)
     assert lines[0] == lines[1]
     assert lines[0] != lines[2]
     assert len(lines[0]) == 6
@@ -285,7 +287,7 @@ def test_a_probe_uses_as_many_labelled_images_as_it_is_told(monkeypatch) -> None
             seen.update(order.tolist())
         return batches(source, order, *args, **options)
 
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", watch)
     for solver in ("sgd", "lbfgs"):
         seen.clear()

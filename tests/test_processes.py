@@ -24,7 +24,7 @@ from contrastlab import checkpoint, clusters, data, methods, ranks, reproduce, r
 from contrastlab.data import ImageSet, coco
 from contrastlab.errors import ArgumentError, DeviceError
 from contrastlab.pretrain import loop, pretrain, progress
-from contrastlab.reproduce import jobs, where
+from contrastlab.reproduce import execution, jobs
 from contrastlab.settings import Settings
 from contrastlab.tasks.dense import training
 from contrastlab.views import Channels
@@ -40,7 +40,7 @@ def quiet(line: str) -> None:
 
 
 def plateau(fabric: Fabric, folder: Path) -> dict[str, Any]:
-    """A learning rate that hangs on 1-NN accuracy, which each process would measure otherwise."""
+    """A learning rate that depends on 1-NN accuracy, which each process would measure otherwise."""
     few = data.load("shapes", n_train=128, n_test=200)
     how = Settings(
         image_size=32, arch="tiny", stem="cifar", dim=32, epochs=8, batch_size=32, lr=0.1, schedule="plateau",
@@ -118,7 +118,7 @@ def both() -> list[dict[str, Any]]:
         return [torch.load(Path(folder) / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
-def test_a_learning_rate_that_hangs_on_accuracy_is_the_same_for_all_processes(both) -> None:
+def test_a_learning_rate_that_depends_on_accuracy_is_the_same_for_all_processes(both) -> None:
     one, two = (each["plateau"] for each in both)
     assert one["nn1"] == two["nn1"]
     assert (one["looked"], two["looked"]) == (8, 0)  # encoding all images in every process would be thrown away
@@ -147,21 +147,21 @@ from pathlib import Path
 import contrastlab.pretrain.loop as loop
 from contrastlab import papers
 from contrastlab.errors import NotApplicableError
-from contrastlab.reproduce import Run, Where, tables
+from contrastlab.reproduce import Execution, Run, tables
 from contrastlab.tasks.linear import Linear
 
 out, rank = Path(sys.argv[1]), os.environ.get("LOCAL_RANK", "0")
 if "LOCAL_RANK" not in os.environ:  # another program computes ring/iring
     plan = papers.plan("ring", "1")
     cell, = tables.cells(plan, "shapes", ["ring/iring"], [0], "smoke", "all")
-    own, _ = cell.data(Where(out_dir=out, accelerator="cpu"))
+    own, _ = cell.data(Execution(out_dir=out, accelerator="cpu"))
     lock = Run(cell.recipe, cell.settings, own, 0, out).folder.with_suffix(".lock")
     script = "import pathlib, sys, time\\nfrom contrastlab import files\\nheld = files.lock(pathlib.Path(sys.argv[1]))"
     script += "\\nprint(1, flush=True)\\nwhile not pathlib.Path(sys.argv[2]).exists():\\n    time.sleep(0.1)"
     other = subprocess.Popen([sys.executable, "-c", script, str(lock), str(out / "free")], stdout=subprocess.PIPE)
     other.stdout.readline()
 
-made, score = loop._Run.__init__, Linear.score
+made, score = loop._Loop.__init__, Linear.score
 def watched(self, recipe, settings, *arguments):
     made(self, recipe, settings.override(epochs=1), *arguments)
     with (out / f"trained{rank}").open("a") as file:
@@ -172,7 +172,7 @@ def refused(self, encoders, setting):
     if (out / "trained0").read_text().split()[-1] == "ring/ir":
         raise NotApplicableError("made up")
     return score(self, encoders, setting)
-loop._Run.__init__, Linear.score = watched, refused
+loop._Loop.__init__, Linear.score = watched, refused
 from contrastlab.__main__ import main
 sys.exit(main([
     *"run ring/table1 --dataset shapes --rows ir,iring,moco --profile smoke --accelerator cpu --no-references".split(),
@@ -197,26 +197,20 @@ def test_processes_train_the_same_cells_in_the_same_order_whatever_one_of_them_m
     assert {result.method for result in results.find(out)} == {"ring/moco", "ring/iring"}
 
 
-ORPHAN = """
-import os, sys, time
-from contrastlab.reproduce import where
-if os.fork() == 0:
-    where.end_with_parent(0.05)
-    print(os.getpid(), flush=True)
-    time.sleep(20)
-    print("alone")
-    sys.stdout.flush()
-time.sleep(0.5)
-os._exit(2)
-"""
-
-
 def test_a_process_that_waits_for_the_first_one_ends_with_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline().strip().isdigit()
-        assert parent.wait() == 2
-        assert parent.stdout.read() == ""
+    read, write = os.pipe()
+    if (parent := os.fork()) == 0:
+        if os.fork() == 0:
+            execution.end_with_parent(0.05)
+            os.write(write, b"begun")
+            time.sleep(20)
+            os.write(write, b", alone")
+        time.sleep(0.5)
+        os._exit(2)
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert said.read() == "begun"
+    assert os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]) == 2
 
 
 # -- devices -----------------------------------------------------------------------------------------
@@ -226,20 +220,20 @@ def test_processes_wait_longer_than_a_task_takes() -> None:
     made: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fabric, "launch", lambda fabric: made.append(fabric))
-        reproduce.Where(accelerator="cpu", devices=2).fabric()
-        reproduce.Where(accelerator="cpu", devices=1).fabric()
+        reproduce.Execution(accelerator="cpu", devices=2).fabric()
+        reproduce.Execution(accelerator="cpu", devices=1).fabric()
     two, one = made
-    assert two.strategy._timeout == where.PATIENCE
-    assert where.PATIENCE.days > 1
+    assert two.strategy._timeout == execution.COLLECTIVE_TIMEOUT
+    assert execution.COLLECTIVE_TIMEOUT.days > 1
     assert not hasattr(one.strategy, "_timeout")
 
 
 def test_sums_are_float64_so_apple_s_device_is_not_chosen(monkeypatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert reproduce.Where().fabric().device.type == "cpu"
+    assert reproduce.Execution().fabric().device.type == "cpu"
     with pytest.raises(ArgumentError, match="accelerator='mps': accepted is auto, cpu, cuda or gpu"):
-        reproduce.Where(accelerator="mps")
+        reproduce.Execution(accelerator="mps")
 
 
 @pytest.mark.parametrize(
@@ -251,8 +245,8 @@ def test_each_worker_has_a_gpu_of_those_that_this_process_may_use(named, expecte
     if named is not None:
         monkeypatch.setenv(jobs.VISIBLE, named)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert jobs.visible_devices(reproduce.Where()) == expected
-    assert jobs.visible_devices(reproduce.Where(accelerator="cpu")) == []
+    assert jobs.visible_devices(reproduce.Execution()) == expected
+    assert jobs.visible_devices(reproduce.Execution(accelerator="cpu")) == []
 
 
 def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
@@ -269,7 +263,7 @@ def test_a_worker_names_its_gpu_before_anything_asks_cuda(monkeypatch) -> None:
     for name in ("is_available", "device_count", "init"):
         monkeypatch.setattr(torch.cuda, name, asked)
     try:
-        jobs._begin(None, Numbers(), reproduce.Where(), ["4", "5"], None)
+        jobs._begin(None, Numbers(), reproduce.Execution(), ["4", "5"], None)
     finally:
         signal.signal(signal.SIGINT, before)
     assert os.environ[jobs.VISIBLE] == "5"
@@ -279,11 +273,10 @@ def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_pat
     class Reached(Exception):
         pass
 
-    def resumed(model, optimiser, path, origin) -> None:
-        raise Reached([p.device.type for group in optimiser.param_groups for p in group["params"]])
+    def run(self, *arguments) -> None:
+        raise Reached([p.device.type for group in self.optimiser.param_groups for p in group["params"]])
 
-    (tmp_path / checkpoint.FILE).touch()
-    monkeypatch.setattr(training, "_resume", resumed)
+    monkeypatch.setattr(training.Resumable, "run", run)
     monkeypatch.setattr(training, "_origin", lambda *arguments: "")
     scenes = data.load("silhouettes", n_train=2, n_test=2)
     with pytest.raises(Reached) as stopped:
@@ -351,14 +344,14 @@ def test_checkpoints_that_take_long_to_write_are_further_apart(monkeypatch, tmp_
             return self.now
 
     clock, how = Clock(), small()[0].override(epochs=2, batch_size=2)
-    step = loop._Run.train_step
+    step = loop._Loop.train_step
 
     def stepped(self, *arguments: Any) -> None:
         step(self, *arguments)
         clock.now += 1
 
     monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr(loop._Run, "train_step", stepped)
+    monkeypatch.setattr(loop._Loop, "train_step", stepped)
     counts = []
     for cost in (0, 5):
 
@@ -390,10 +383,10 @@ def test_a_signal_that_a_launcher_repeats_is_one_and_a_later_one_interrupts(monk
     with progress.interruptible() as stop:
         assert not stop.is_set()
         signal.raise_signal(signal.SIGTERM)
-        clock.now += progress.TWICE / 2
+        clock.now += progress.SAME_SIGNAL_S / 2
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
-        clock.now += progress.TWICE
+        clock.now += progress.SAME_SIGNAL_S
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
 

@@ -24,11 +24,11 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from PIL import Image
 
 from contrastbook import evidence
-from contrastbook.figures import atlas, found, scenes, senses, thumbnails, widgets
+from contrastbook.figures import atlas, pictures, senses, thumbnails, widgets
 from contrastbook.studies import Study
 from contrastlab import __main__, data, doctor, encoders, escape, report, results
-from contrastlab.data import limits
-from contrastlab.data import videos
+from contrastlab.data import limits, videos
+from contrastlab.data.pictures import StreamedImages
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
 from contrastlab.report import Unavailable
 from contrastlab.reproduce import notebook
@@ -96,7 +96,7 @@ def test_the_search_for_code_that_is_read_finds_it(source: str) -> None:
 
 def test_nothing_that_is_read_is_run_or_unpickled() -> None:
     # the one archive that is unpacked whole is that of an installed package, and zipfile keeps it in its folder
-    allowed = {"src/contrastlab/data/text/minilm.py": ["stored.extractall"]}
+    allowed = {"src/contrastlab/data/tokens.py": ["stored.extractall"]}
     seen = 0
     for folder in ("src", "nbs"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -228,7 +228,7 @@ def stamp() -> go.Figure:
 def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pages = [thumbnails.cards([(f"{each}.html", each, each, each, stamp())]) for each in (name, PLAIN)]
     same_page(*pages, name)
-    drawn = scenes.segmentations(torch.zeros(1, 4, 8, 8), {name: torch.zeros(1, 8, 8)}, ("a", "b"))
+    drawn = pictures.segmentations(torch.zeros(1, 4, 8, 8), {name: torch.zeros(1, 8, 8)}, ("a", "b"))
     drawn.savefig(tmp_path / "scenes.png")
     assert not any(is_math_text(axes.get_title()) for axes in drawn.axes)
     shown = senses.spectrograms([torch.zeros(1, 4, 4)], [name]).layout.annotations[0].text
@@ -237,7 +237,7 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
     rows = [{"method": name, "picture": 0, "score": 0.1, "found": "{}"}]
     config = {"rows": {name: ""}}
     study = Study.model_construct(study="found", profile="smoke", config=config, rows=rows, provenance={})
-    assert Tags(found.objects(study, own, pictures=1).layout.annotations[1].text).tags == []
+    assert Tags(pictures.objects(study, own, pictures=1).layout.annotations[1].text).tags == []
 
     said = []
     monkeypatch.setattr(widgets, "display", said.append)
@@ -247,8 +247,8 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
 
     widgets.live(refuse)
     assert Tags(said[0].value).tags == [("p", "class", "role")]
-    claim = notebook.Claim(PLAN.model_copy(update={"claim": name}))._repr_html_()
-    plain = notebook.Claim(PLAN.model_copy(update={"claim": PLAIN}))._repr_html_()
+    claim = notebook.ShownClaims((PLAN.model_copy(update={"claim": name}),))._repr_html_()
+    plain = notebook.ShownClaims((PLAN.model_copy(update={"claim": PLAIN}),))._repr_html_()
     same_page(claim, plain, name)
 
 
@@ -384,7 +384,15 @@ def test_every_reader_of_pictures_looks_at_their_size_first() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Image.open", "PIL.Image.open"):
                 places.append(path.relative_to(ROOT / "src" / "contrastlab").as_posix())
-    assert places == ["data/images/pictures.py"]
+    assert places == ["data/pictures.py"]
+
+
+def test_a_long_thin_picture_is_refused_before_it_is_enlarged(tmp_path) -> None:
+    Image.new("RGB", (60_000, 1)).save(tmp_path / "long.png")
+    one = StreamedImages("one", tmp_path, ("long.png",), torch.zeros(1, dtype=torch.int64), ("a",))
+    message = r"long.png, its shorter side resized to 256, has 15360000x256 pixels: accepted are at most"
+    with pytest.raises(TooLargeError, match=message):
+        one[0]
 
 
 def test_the_limit_of_a_picture_is_below_that_of_pillow() -> None:

@@ -19,15 +19,14 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import pil_to_tensor
 
 from contrastlab import encoders, methods, tasks
-from contrastlab.data import Splits, StreamedImages, loading
-from contrastlab.data.images import augment, augmentations, sampling
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data import Splits, StreamedImages, augmentations, loading
+from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches
 from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.seeds import derive, generator
 from contrastlab.settings import LinearProbe
-from contrastlab.tasks import linear, representations
+from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
 from test_pretrain import Streamed, quiet, run_in_single_steps, same
 
@@ -90,7 +89,7 @@ def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
     run, resumed = crops(seed=3), replace(crops(seed=3), before=7)
     assert torch.equal(resumed.boxes(2, 375, 500), run.boxes(9, 375, 500))
     a = run.augmentation
-    drawn = sampling.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
+    drawn = augmentations.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
     assert torch.equal(run.boxes(9, 375, 500), drawn)
     assert derive(0, "crops", 0) != derive(0, "views/0", 0)
 
@@ -236,7 +235,7 @@ def resident_twin(made: Tensor, part: Augmented | Split, a: augmentations.Augmen
     for k in range(made.shape[1]):
         draws = a.sample(len(made), SIDE, SIDE, draw)
         draws = replace(draws, boxes=torch.tensor([0, 0, SIDE, SIDE]).expand(len(made), 4))
-        view = augment.apply(made[:, k], a, draws)
+        view = augmentations.apply(made[:, k], a, draws)
         out += [a.normalise(view)] if isinstance(part, Augmented) else part.parts(view)
     return out
 
@@ -269,7 +268,7 @@ def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
 
 @pytest.fixture(autouse=True)
 def _probes_without_workers(monkeypatch) -> None:
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(loading.batches, workers=0))
 
 
@@ -305,9 +304,10 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     boxes: list[Tensor] = []
     original = Crops.boxes
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
-    for module in (linear, representations):
+    for module in (fitting, linear, representations):
         monkeypatch.setattr(module, "batches", partial(batches, workers=0))
-    scores = tasks.linear_sgd(nets, part, augmentation("mocov2", SIDE), files, files, probe, seed=0)
+    setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
+    scores = tasks.linear_sgd(nets, setting, files, probe)
     assert bool(scores.isfinite().all())
 
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test

@@ -14,12 +14,12 @@ from torch import nn
 
 from contrastlab import data, encoders, methods, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
-from contrastlab.data.images.augmentations import augmentation
+from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.report import rows as report_rows
 from contrastlab.reproduce import Run
 from contrastlab.settings import LinearProbe, Settings, TransferView
-from contrastlab.tasks import transfer
+from contrastlab.tasks.linear import adapt, channel_statistics
 from contrastlab.views import Augmented, Split
 
 VIEW = augmentation("instdisc", 16)
@@ -103,7 +103,7 @@ def test_it_is_the_linear_task_in_another_setting(solver) -> None:
     nets, target = networks(), splits()
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 3, "batch_size": 16})
     task = tasks.Transfer(probe, test_images=60)
-    adapted = task.adapt(nets, setting(target))
+    adapted = adapt(task, nets, setting(target))
     expected = tasks.Linear(probe, 60).score(nets, adapted)["linear"]
     measured = task.score(nets, setting(target))
     assert set(measured) == {"transfer"}
@@ -117,7 +117,7 @@ def test_statistics_are_of_the_training_images_that_are_fitted_and_of_no_other(c
     target, nets = splits(side=20), networks()
 
     def statistics(changed: Splits) -> tuple:
-        shown = tasks.Transfer(probe).adapt(nets, setting(changed, seed=3)).augmentation
+        shown = adapt(tasks.Transfer(probe), nets, setting(changed, seed=3)).augmentation
         return shown.mean, shown.std
 
     chosen = torch.randperm(120, generator=generator(3))[: count or 120]
@@ -125,14 +125,14 @@ def test_statistics_are_of_the_training_images_that_are_fitted_and_of_no_other(c
     mean, std = statistics(target)
     assert mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-12)
     assert std == pytest.approx(pixels.transpose(0, 1).flatten(1).std(1, correction=0).tolist(), abs=1e-12)
-    other = replace(target.test, images=255 - target.test.images)
+    other = replace(target.test, items=255 - target.test.images)
     assert statistics(replace(target, test=other, pretrain=other)) == (mean, std)
     spoilt = target.train.images.clone()
     unused = sorted(set(range(120)) - set(chosen.tolist()))
     spoilt[unused] = 255
-    assert statistics(replace(target, train=replace(target.train, images=spoilt))) == (mean, std)
+    assert statistics(replace(target, train=replace(target.train, items=spoilt))) == (mean, std)
     spoilt[chosen[0]] = 255
-    assert statistics(replace(target, train=replace(target.train, images=spoilt))) != (mean, std)
+    assert statistics(replace(target, train=replace(target.train, items=spoilt))) != (mean, std)
 
 
 def test_statistics_of_a_streaming_set_and_of_a_constant_channel(tmp_path) -> None:
@@ -144,8 +144,8 @@ def test_statistics_of_a_streaming_set_and_of_a_constant_channel(tmp_path) -> No
         "files", tmp_path, tuple(f"{k}.png" for k in range(10)), part.labels, part.classes, resize=16
     )
     chosen = torch.tensor([1, 5, 6])
-    own = transfer.channel_statistics(files, chosen)
-    assert own == transfer.channel_statistics(part, chosen)
+    own = channel_statistics(files, chosen)
+    assert own == channel_statistics(part, chosen)
     assert (own[0][2], own[1][2]) == pytest.approx((7 / 255, 1 / 255))
 
 
@@ -165,11 +165,11 @@ def test_no_tensor_of_an_encoder_changes(solver, channels, part) -> None:
 
 def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
     nets, here = networks(), setting(splits())
-    own = tasks.Transfer(PROBE).adapt(nets, here)
+    own = adapt(tasks.Transfer(PROBE), nets, here)
     assert own.augmentation == replace(VIEW, mean=own.augmentation.mean, std=own.augmentation.std)
-    named = tasks.Transfer(PROBE, TransferView(augmentation="mocov2")).adapt(nets, here).augmentation
+    named = adapt(tasks.Transfer(PROBE, TransferView(augmentation="mocov2")), nets, here).augmentation
     assert named == replace(augmentation("mocov2", 16), mean=own.augmentation.mean, std=own.augmentation.std)
-    kept = tasks.Transfer(PROBE, TransferView(normalise="pretraining")).adapt(nets, here)
+    kept = adapt(tasks.Transfer(PROBE, TransferView(normalise="pretraining")), nets, here)
     assert kept.augmentation == VIEW
     assert own.data.pretrain is here.data.pretrain
     assert tasks.Transfer(PROBE).protocol(here)["normalised_by"].startswith("mean and variance")

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import data, encoders, files, keys, methods, papers, reproduce, tasks
-from contrastlab.data.clips.augment import clip_augmentation
-from contrastlab.data.videos import ClipSet
-from contrastlab.data.items import Splits
+from contrastlab.data import Splits
+from contrastlab.data.clip_augmentation import clip_augmentation
 from contrastlab.data.modalities import modality
+from contrastlab.data.videos import ClipSet
 from contrastlab.encoders import Shared, build
-from contrastlab.encoders.caffenet import CaffeNet
+from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import ActionRecognition, Settings
-from contrastlab.tasks import action
+from contrastlab.tasks import action, fitting
 from contrastlab.views import Augmented, Flow, Frames
 
 SETTINGS = Settings(
@@ -276,12 +276,12 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(tmp_path) -> None:
 HOW = ActionRecognition(epochs=3, batch_size=8, lr=0.02, frames=4, dropout=0.3)
 
 
-def splits(folds: int = 1) -> ClipSplits:
+def splits(folds: int = 1) -> Splits:
     further = tuple((clips(24, seed=10 + k), clips(9, seed=20 + k)) for k in range(1, folds))
-    return ClipSplits("made", clips(24, 10), clips(24, 10), clips(9, 20), "", further)
+    return Splits("made", clips(24, 10), clips(24, 10), clips(9, 20), "", further)
 
 
-def setting(parts: ClipSplits, **options) -> tasks.Setting:
+def setting(parts: Splits, **options) -> tasks.Setting:
     return tasks.Setting(Frames(3), clip_augmentation(SETTINGS), parts, **options)
 
 
@@ -312,14 +312,14 @@ def test_fine_tuning_starts_from_the_convolutions_and_leaves_the_encoder_as_it_i
 
 def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch) -> None:
     nets, parts, fitted = frame_encoder(), splits(), []
-    real = action._FineTuning.scores
+    real = action.FineTuning.scores
 
     def keep(self, test):
         scores = real(self, test)
         fitted.append((self.network, scores))
         return scores
 
-    monkeypatch.setattr(action._FineTuning, "scores", keep)
+    monkeypatch.setattr(action.FineTuning, "scores", keep)
     measured = tasks.Action(HOW).score(nets, setting(parts))["action"]
     network, scores = fitted[0]
     seen, right = clip_augmentation(SETTINGS), []
@@ -339,7 +339,7 @@ def test_the_score_is_the_mean_probability_of_equally_spaced_frames(monkeypatch)
 
 def test_ten_crops_are_four_corners_and_the_middle_mirrored_too() -> None:
     view = replace(clip_augmentation(SETTINGS).image, size=16, resize=24)
-    tuned = object.__new__(action._FineTuning)
+    tuned = object.__new__(action.FineTuning)
     tuned.how, tuned.setting = HOW.model_copy(update={"crops": 10}), setting(splits())
     tuned.setting = replace(tuned.setting, augmentation=replace(clip_augmentation(SETTINGS), image=view))
     frames = clips(2).items[:, 0, :3]
@@ -379,7 +379,7 @@ def test_the_mean_of_splits_counts_each_split_once() -> None:
 def test_few_labels_come_from_the_training_part_and_each_seed_has_its_own() -> None:
     few = HOW.model_copy(update={"train_clips": 6})
     chosen = [
-        action._FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed), 0, None).train
+        action.FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed), 0, None).train
         for seed in (0, 0, 1)
     ]
     assert [len(part) for part in chosen] == [6, 6, 6]
@@ -392,18 +392,17 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
     parts, task = splits(2), tasks.Action(HOW)
     whole = task.score(frame_encoder(), setting(parts, seed=5))["action"]
     assert torch.equal(whole.correct, task.score(frame_encoder(), setting(parts, seed=5))["action"].correct)
-    monkeypatch.setattr(action, "_SAVE_EVERY", -1.0)
-    real, epochs, networks = action._FineTuning._epoch, [], []
+    monkeypatch.setattr(fitting, "SAVE_EVERY_S", -1.0)
+    real, epochs, networks = action.FineTuning._epochs, [], []
 
-    def one_epoch(self) -> float:
-        if len(epochs) % 2 == 1:
-            epochs.append("stop")
-            raise KeyboardInterrupt
-        epochs.append(self.epoch)
+    def one_epoch(self, first: int):
+        epochs.append(first)
         networks.append(self.network)
-        return real(self)
+        yield next(real(self, first))
+        if first < 2:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(action._FineTuning, "_epoch", one_epoch)
+    monkeypatch.setattr(action.FineTuning, "_epochs", one_epoch)
     torch.manual_seed(99)
     for _ in range(20):
         try:
@@ -411,14 +410,14 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
             break
         except KeyboardInterrupt:
             continue
-    assert [e for e in epochs if e != "stop"] == [0, 1, 2, 0, 1, 2]
+    assert epochs == [0, 1, 2, 0, 1, 2]
     assert torch.equal(resumed.correct, whole.correct)
     assert resumed.half_width == whole.half_width
     # to the same bits: the last network of the first split, trained in one go
-    alone = action._FineTuning(HOW, frame_encoder()[0], parts.train, setting(parts, seed=5), 0, None)
+    alone = action.FineTuning(HOW, frame_encoder()[0], parts.train, setting(parts, seed=5), 0, None)
     torch.manual_seed(7)  # no draw comes from here
-    while alone.epoch < 3:
-        real(alone)
+    monkeypatch.setattr(action.FineTuning, "_epochs", real)
+    alone.fit()
     ours = networks[2].state_dict()
     assert all(torch.equal(ours[name], value) for name, value in alone.network.state_dict().items())
 

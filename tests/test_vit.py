@@ -201,7 +201,7 @@ def test_the_base_of_table_3_is_another_network_than_its_rows() -> None:
 def test_few_patches_are_attended_to_by_plain_products_with_the_same_result() -> None:
     from timm.layers import use_fused_attn
 
-    small, large = vit.vit_nano(3, "cifar", 1.0)[0], vit.vit_small_6(3, "cifar", 0.25)[0]
+    small, large = vit.NETWORKS["vit_nano"](3, "cifar", 1.0)[0], vit.NETWORKS["vit_small_6"](3, "cifar", 0.25)[0]
     assert {block.attn.fused_attn for block in small.blocks} == {False}
     # timm's own choice, which the environment can turn off
     assert {block.attn.fused_attn for block in large.blocks} == {use_fused_attn()}

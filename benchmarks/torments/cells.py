@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from contrastlab import data, papers, results, tasks
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 """Columns of a curve that a clock fills."""
@@ -36,13 +36,7 @@ class SmallCell(Cell):
         """Protocol of the cell, made smaller."""
         return super().settings.override(**CASES[self.name].changes)
 
-    @property
-    def setup(self) -> str:
-        """Hash of what decides the number, of the smaller protocol."""
-        return results.setup(self.recipe.describe(), self.settings.model_dump(mode="json"), self.column.task,
-                             self.task.identity())  # fmt: skip
-
-    def data(self, where: Where) -> tuple[Any, Any]:
+    def data(self, execution: Execution) -> tuple[Any, Any]:
         """The data, as few as a generated set may have."""
         own = _load(self.column.data)
         return own, _load(self.column.on) if self.column.on else own
@@ -117,9 +111,9 @@ def cell(name: str, seed: int = 0) -> SmallCell:
     return SmallCell(plan, name, column, case.method, seed, "smoke")
 
 
-def where(folder: Path) -> Where:
+def where(folder: Path) -> Execution:
     """New results go to ``folder``, on one processor."""
-    return Where(out_dir=folder, read_also=(), accelerator="cpu", data_root=folder / "data")
+    return Execution(out_dir=folder, read_also=(), accelerator="cpu", data_root=folder / "data")
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -137,7 +131,7 @@ def content(folder: Path) -> dict[str, Any]:
         elif path.name == "run.json":
             found[name] = [_timeless(row) for row in json.loads(path.read_text())["history"]]
         elif "/cells/" in f"/{name}":
-            (result,) = results.read(path)
+            result = results.read(path)
             found[name] = (result.metrics, result.half_widths, result.correct, list(map(_timeless, result.curve)))
         else:
             found[name] = None
@@ -149,7 +143,7 @@ def _timeless(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Where two contents differ; empty where nowhere."""
+    """Execution two contents differ; empty where nowhere."""
     if one.keys() != other.keys():
         return f"other files or tensors: {sorted(one.keys() ^ other.keys())[:4]}"
     return ", ".join(key for key, value in one.items() if not _same(value, other[key]))

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from contrastbook import studies
-from contrastlab import checkpoint, data, results, tasks
-from contrastlab.data.clips import flow
+from contrastlab import checkpoint, data, files, results, tasks
+from contrastlab.data import flow
 from contrastlab.errors import ContrastLabError
 from contrastlab.pretrain import pretrain
 from contrastlab.pretrain.schedule import cpu_fabric
 from contrastlab.reproduce.cells import data_hash
 from contrastlab.reproduce.run import Run
-from contrastlab.tasks import action
+from contrastlab.tasks import action, fitting
 from contrastlab.tasks.dense import detectors, training
 from torments.cells import CLOCK, SmallCell, cell, where
 from torments.figures import Figures, Log
@@ -257,7 +257,8 @@ def _fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> Any:
                 path.unlink()
             for path, content in kept.items():
                 path.write_bytes(content)
-    return losses, model.state_dict(), (training.record(place) if (place / training.RECORD).exists() else None)
+    record = place / training.RECORD
+    return losses, model.state_dict(), files.read_record(record) if record.exists() else None
 
 
 class _Stop(Exception):
@@ -265,20 +266,20 @@ class _Stop(Exception):
 
 
 def _half_fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> None:
-    every, keep = training._SAVE_EVERY, checkpoint.save
+    every, keep = fitting.SAVE_EVERY_S, checkpoint.save
 
     def stop(state: dict[str, Any], *where: Any) -> None:
         keep(state, *where)
         if len(state["losses"]) == how.steps - 1:
             raise _Stop
 
-    training._SAVE_EVERY, checkpoint.save = -1.0, stop
+    fitting.SAVE_EVERY_S, checkpoint.save = -1.0, stop
     try:
         training.fit(model, train, "masks", how, seed=seed, folder=place)
     except _Stop:
         pass
     finally:
-        training._SAVE_EVERY, checkpoint.save = every, keep
+        fitting.SAVE_EVERY_S, checkpoint.save = every, keep
 
 
 def _of_clips(folder: Path) -> list[Kept]:
@@ -296,17 +297,16 @@ def _of_clips(folder: Path) -> list[Kept]:
 
     def half(seed: int) -> Path:
         mine = replace(setting, seed=seed, folder=folder / "action" / f"half-{seed}")
-        tuning = action._FineTuning(
+        tuning = action.FineTuning(
             task.training, networks.encoders[0], on.train, mine, 0, mine.folder / "split1"  # type: ignore[operator]
         )  # fmt: skip
-        with torch.enable_grad():
-            tuning._epoch()
-        tuning._save()
+        tuning.training.losses = [next(tuning._epochs(0))]
+        tuning.training.save()
         return mine.folder / "split1" / checkpoint.FILE  # type: ignore[operator]
 
     for seed in (0, 1):
         score(seed, "done")()
-    done = [folder / "action" / f"done-{seed}" / "split1" / action._DONE for seed in (0, 1)]
+    done = [folder / "action" / f"done-{seed}" / "split1" / action.DONE for seed in (0, 1)]
     states = [half(seed) for seed in (0, 1)]
 
     def resumed() -> Any:
@@ -314,7 +314,7 @@ def _of_clips(folder: Path) -> list[Kept]:
         try:
             return score(0, "half")()
         finally:
-            (states[0].parent / action._DONE).unlink(missing_ok=True)
+            (states[0].parent / action.DONE).unlink(missing_ok=True)
             states[0].write_bytes(before)
 
     clips = [own.pretrain.items[k : k + 2, :3, :3].contiguous() for k in (0, 2)]

@@ -32,7 +32,7 @@ from contrastlab import checkpoint, data, files, report, results
 from contrastlab.keys.bank import BankState
 from contrastlab.pretrain import loop
 from contrastlab.reproduce import run as run_module
-from contrastlab.tasks import TASKS, action
+from contrastlab.tasks import TASKS, fitting
 from contrastlab.tasks.dense import training
 from torments.cells import CASES, cell, content, difference, where
 from torments.figures import Figures, Log
@@ -114,20 +114,30 @@ class Events:
         return watched
 
     def _halved(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(path: Path) -> Any:
-            file = make(path)
-            write = file.write
+        return lambda path: _Halves(make(path), self.event)
 
-            def halves(content: bytes) -> None:
-                write(content[: len(content) // 2])
-                file.flush()
-                self.event()
-                write(content[len(content) // 2 :])
 
-            file.write = halves
-            return file
+class _Halves:
+    """A file whose content is written in two parts, with an event between them."""
 
-        return made
+    def __init__(self, file: Any, event: Callable[[], None]) -> None:
+        self.file, self.event = file, event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def write(self, content: bytes) -> None:
+        """The first half, an event, the second half."""
+        self.file.write(content[: len(content) // 2])
+        self.file.flush()
+        self.event()
+        self.file.write(content[len(content) // 2 :])
 
 
 def compute(name: str, folder: Path, events: Events) -> None:
@@ -140,7 +150,7 @@ def compute(name: str, folder: Path, events: Events) -> None:
         return step(*given, **named, checkpoint_every=-1.0)
 
     run_module.pretrain = events.during("training", often)
-    training._SAVE_EVERY = action._SAVE_EVERY = -1.0
+    fitting.SAVE_EVERY_S = -1.0
     each = cell(name)
     each.run(where(folder), log=lambda line: None)
     found = results.find(folder)

@@ -1,18 +1,111 @@
-"""The state of a training in one file: tensors beside JSON, whole or not there."""
+"""An artefact: what a training leaves in a folder, and its state while it is trained.
+
+Every kind of artefact (encoders, detectors, fine-tuned networks) has the same life: one process holds its lock, resumes
+its checkpoint, writes tensors and then the record that speaks of them, and removes the checkpoint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from filelock import FileLock
 
 from contrastlab import files
-from contrastlab.errors import CorruptFileError
+from contrastlab.errors import CorruptFileError, MissingDataError
+
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
 
 FILE = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The folder of a training.
+
+    Args:
+        folder: of its files; the lock is beside it.
+        tensors: name of the file of tensors.
+        record: name of the JSON file that says what they are; empty where the tensors' header says it.
+        kind: in words, such as ``run``.
+        fields: that a record has at least, with their types.
+        origin: what decides the training, as a fingerprint; a file of another one is refused. Files of older versions
+            say none; empty where the record says it otherwise, ``None`` to read whatever is there.
+    """
+
+    folder: Path
+    tensors: str
+    record: str = ""
+    kind: str = "training"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    origin: str | None = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its files are there."""
+        return all((self.folder / name).exists() for name in (self.tensors, self.record))
+
+    def lock(self, *, wait: bool = True) -> FileLock | None:
+        """The right to write it; see :func:`contrastlab.files.lock`."""
+        return files.lock(self.folder.with_suffix(".lock"), wait=wait)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write the checkpoint."""
+        save(state, self.folder / FILE, self.origin or "")
+
+    def resume(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+        """The state in the checkpoint, or ``None`` where there is none; see :func:`load`."""
+        path = self.folder / FILE
+        return load(path, device, self.origin) if path.exists() else None
+
+    def read(self) -> dict[str, Any]:
+        """What the record says.
+
+        Raises:
+            MissingDataError: there is none.
+            CorruptFileError: it is damaged, a newer version wrote it, or it is of another training.
+        """
+        path = self.folder / self.record
+        if not path.exists():
+            raise MissingDataError(f"no {self.kind} at {self.folder}: has its training been finished?")
+        try:
+            record = files.read_record(path)
+            if record.get("schema", 1) != 1:
+                raise ValueError(f"schema={record['schema']!r}: accepted is 1; a newer version may have written it")
+            wrong = [name for name, of in self.fields.items() if not isinstance(record.get(name), of)]
+            if wrong:
+                raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
+        except files.DAMAGED as error:
+            raise CorruptFileError(
+                f"{path} is no record of a {self.kind} ({error}); delete its folder and run it anew"
+            ) from error
+        check_origin(record, self.origin, path)
+        return record
+
+    def load(self, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and the values in their header; a ``CorruptFileError`` names a file of another training."""
+        path = self.folder / self.tensors
+        tensors, values = files.read_tensors(path, device)
+        check_origin(values, self.origin, path)
+        return tensors, values
+
+    def write(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
+        """Write the tensors, before the record."""
+        return files.write_tensors(self.folder / self.tensors, tensors, {**values, **self._origin})
+
+    def finish(self, record: Mapping[str, Any] | None = None) -> None:
+        """Write the record, and remove the checkpoint, which may be of a process that was killed before this line."""
+        if record is not None:
+            files.write_record(self.folder / self.record, {**record, **self._origin, "schema": 1})
+        files.remove(self.folder / FILE)
+
+    @property
+    def _origin(self) -> dict[str, str]:
+        return {"origin": self.origin} if self.origin else {}
 
 
 def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
@@ -22,21 +115,13 @@ def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
         state: of a training.
         path: of the file.
         origin: what decides the training, as a fingerprint; empty where the state says it otherwise.
-
-    Raises:
-        StorageError: the file cannot be written.
     """
     tensors: dict[str, Tensor] = {}
     files.write_tensors(path, tensors, {**_flat(state, "", tensors), **({"origin": origin} if origin else {})})
 
 
-def load(path: Path, device: torch.device | str = "cpu", origin: str = "") -> dict[str, Any]:
+def load(path: Path, device: torch.device | str = "cpu", origin: str | None = "") -> dict[str, Any]:
     """Read what :func:`save` wrote; tensors and JSON only, no code is run.
-
-    Args:
-        path: of the file.
-        device: of the tensors.
-        origin: of the training that goes on from it.
 
     Raises:
         CorruptFileError: naming the file and what to do: it is damaged, or of another training.
@@ -46,20 +131,16 @@ def load(path: Path, device: torch.device | str = "cpu", origin: str = "") -> di
     values.pop("origin", None)
     try:
         state = _nested(values, tensors)
+        if not isinstance(state, dict):
+            raise TypeError("its state is no dictionary")
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"checkpoint {path} holds no run ({error}); delete it to start anew") from error
-    if not isinstance(state, dict):
-        raise CorruptFileError(f"checkpoint {path} holds no run; delete it to start anew")
     return state
 
 
-def check_origin(stored: Mapping[str, Any], origin: str, path: Path) -> None:
-    """Refuse what a file holds of another training; files of older versions say none.
-
-    Raises:
-        CorruptFileError: naming the file and what to do.
-    """
-    if stored.get("origin", origin) != origin:
+def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> None:
+    """Refuse what a file holds of another training; files of older versions say none."""
+    if origin is not None and stored.get("origin", origin) != origin:
         raise CorruptFileError(f"{path} is of another training; delete {path.parent} to start this one anew")
 
 
@@ -68,15 +149,19 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
     Files know no memory format, and a fused step takes momenta to lie as their parameter does.
     """
+    import torch
+
     optimiser.load_state_dict(state)
     for parameter, moments in optimiser.state.items():
         for name, value in moments.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
                 moments[name] = torch.empty_like(parameter).copy_(value)
 
 
 def _flat(value: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     # a dictionary becomes a list of pairs, because the keys of JSON are texts and an optimiser's are numbers
+    from torch import Tensor
+
     if isinstance(value, Tensor):
         tensors[path] = value
         return {"tensor": path}

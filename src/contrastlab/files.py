@@ -11,34 +11,21 @@ import glob
 import hashlib
 import json
 import os
+import secrets
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
 
 from contrastlab.errors import CorruptFileError, StorageError
 
-__all__ = [
-    "checksum",
-    "fingerprint",
-    "lock",
-    "make_folder",
-    "read_tensors",
-    "remove",
-    "tensors_checksum",
-    "verified",
-    "with_checksum",
-    "write_tensors",
-    "write_whole",
-]
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
 
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What reading JSON out of a damaged file, and taking it apart, may raise."""
@@ -46,14 +33,11 @@ _DAMAGED_TENSORS = (*DAMAGED, SafetensorError, struct.error)
 
 _CHECKSUM = "checksum"
 _BLANK = "0" * 64
+_ALTERED = "its content was altered after it was written"
 
 
 def make_folder(path: Path) -> Path:
-    """``path``, made with its parents where it is not there.
-
-    Raises:
-        StorageError: it cannot be made; the message names it and the system's reason.
-    """
+    """``path``, made with its parents where it is not there; a ``StorageError`` names what cannot be made and why."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,12 +63,10 @@ def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
             os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            remove(temporary)
         if isinstance(error, OSError):
             raise StorageError(f"cannot write {path}: {error.strerror or error}; nothing was changed there") from error
         raise
@@ -94,11 +76,11 @@ def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
 def _temporary(path: Path) -> IO[bytes]:
     """A new file beside ``path``, locked as long as it is open: only what nobody holds is a leftover."""
     while True:
-        file: Any = NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, suffix=".tmp", delete=False)  # noqa: SIM115
+        file = open(f"{path}{secrets.token_hex(4)}.tmp", "xb")  # noqa: SIM115 - the caller closes it
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
-            return file  # type: ignore[no-any-return]
+            return file
         file.close()  # another process took it for a leftover before it was locked
 
 
@@ -116,14 +98,14 @@ def remove(path: Path) -> None:
 
 
 def checksum(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a record's canonical JSON, its own entry ``checksum`` apart: 64 hexadecimal digits."""
+    """SHA-256 of a record's canonical JSON without its entry ``checksum``: 64 hexadecimal digits."""
     # as read back, where every key is a text
     plain = json.loads(json.dumps({name: item for name, item in value.items() if name != _CHECKSUM}))
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of plain values, with :func:`checksum` as its last entry, to be written as JSON."""
+    """A record of plain values with :func:`checksum` as its last entry."""
     return {**value, _CHECKSUM: checksum(value)}
 
 
@@ -134,8 +116,24 @@ def verified(raw: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: its content does not have the checksum it carries.
     """
     if _CHECKSUM in raw and raw[_CHECKSUM] != checksum(raw):
-        raise ValueError("its content was altered after it was written")
+        raise ValueError(_ALTERED)
     return {name: item for name, item in raw.items() if name != _CHECKSUM}
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> Path:
+    """Write plain values with their checksum as JSON; see :func:`write_whole`."""
+    text = json.dumps(with_checksum(record), indent=1, ensure_ascii=False, allow_nan=False)
+    return write_whole(path, text + "\n")
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What :func:`write_record` wrote.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or was altered; another of :data:`DAMAGED`, if it holds no record.
+    """
+    return verified(json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
@@ -143,6 +141,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str
 
     The last of the values is ``checksum``, the SHA-256 of the file with zeros in its place.
     """
+    from safetensors.torch import save
+
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = bytearray(save(plain, {"values": json.dumps({**values, _CHECKSUM: _BLANK}, allow_nan=False)}))
     (length,) = struct.unpack_from("<Q", content)
@@ -157,6 +157,8 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     Raises:
         CorruptFileError: naming the file and what to do.
     """
+    from safetensors.torch import load_file
+
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -164,15 +166,15 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
             if length > path.stat().st_size:
                 raise ValueError("the file is cut short")
             header = file.read(length)
-            values = json.loads(json.loads(header)["__metadata__"]["values"])
+            values = _values(header)
             expected = values.pop(_CHECKSUM, None)
             if expected is not None:
-                head, found, tail = header.rpartition(str(expected).encode())
+                head, separator, tail = header.rpartition(str(expected).encode())
                 digest = hashlib.sha256(start + head + _BLANK.encode() + tail)
                 while piece := file.read(1 << 20):
                     digest.update(piece)
-                if not found or digest.hexdigest() != expected:
-                    raise ValueError("its content was altered after it was written")
+                if not separator or digest.hexdigest() != expected:
+                    raise ValueError(_ALTERED)
         tensors = load_file(path, device=str(device))
     except _DAMAGED_TENSORS as error:
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
@@ -183,13 +185,19 @@ def tensors_checksum(path: Path) -> str | None:
     """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        values = json.loads(json.loads(file.read(length))["__metadata__"]["values"])
-    found: str | None = values.get(_CHECKSUM)
-    return found
+        stored: str | None = _values(file.read(length)).get(_CHECKSUM)
+    return stored
+
+
+def _values(header: bytes) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(json.loads(header)["__metadata__"]["values"])
+    return values
 
 
 def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
     """SHA-256 of tensors by name, and of plain values: what a training began from. 64 hexadecimal digits."""
+    import torch
+
     digest = hashlib.sha256(checksum(values).encode())
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -8,13 +8,16 @@ files of :mod:`contrastlab.papers` and stored, whole, with each result.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contrastlab.errors import ArgumentError, reject, unknown
 
 
 class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class LinearProbe(_Data):
@@ -183,7 +186,7 @@ class Settings(_Data):
     train_images: int | None = Field(None, ge=2, description="at most so many images for pre-training; None is all")
     test_images: int | None = Field(None, ge=1, description="at most so many test images; None is all")
     image_size: int = Field(224, ge=8, description="side of an augmented view in pixels")
-    augmentation: str = Field("instdisc", description="name in contrastlab.data.images.augmentations.AUGMENTATIONS")
+    augmentation: str = Field("instdisc", description="name in contrastlab.data.augmentations.AUGMENTATIONS")
     # encoder
     arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES")
     stem: Literal["imagenet", "cifar"] = "imagenet"
@@ -226,14 +229,23 @@ class Settings(_Data):
     def override(self, *layers: Mapping[str, Any], **changes: Any) -> Settings:
         """A copy with ``layers`` applied one after the other, then ``changes``, validated anew.
 
-        Nested models and ``overrides`` are merged, not replaced.
+        Nested models and ``overrides`` are merged, not replaced. An ``ArgumentError`` names a field that is unknown or
+        out of range.
         """
         data = self.model_dump()
         for layer in (*layers, changes):
             for name, value in layer.items():
                 old = data.get(name)
                 data[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-        return Settings.model_validate(data)
+        try:
+            return Settings.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                holder = reduce(getattr, first["loc"][:-1], self)  # type: ignore[arg-type]
+                raise ArgumentError(str(unknown("setting", name, type(holder).model_fields))) from error
+            raise reject(name, first["input"], first["msg"].removeprefix("Input should be ")) from error
 
     def identity(self, trained: bool = True) -> dict[str, Any]:
         """What decides the encoders of a run: fields of training that are not at their default.
@@ -250,27 +262,11 @@ class Settings(_Data):
         watched = ("knn_every", "test_images") if self.schedule == "plateau" else ()
         return {name: value for name, value in out.items() if name not in _NOT_TRAINING or name in watched}
 
-    @classmethod
-    def from_schema_1(cls, stored: Mapping[str, Any]) -> Settings:
-        """Settings as results of schema 1 hold them."""
-        named = {**stored, "overrides": stored["parts"]}
-        del named["parts"]
-        return cls.model_validate(named)
-
 
 _NOT_TRAINING = frozenset(
     {
-        "test_images",
-        "knn_every",
-        "linear",
-        "transfer",
-        "layers",
-        "segmentation",
-        "action",
-        "boxes",
-        "masks",
-        "keypoints",
-        "overrides",
+        "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
+        "keypoints", "overrides",
     }
-)
+)  # fmt: skip
 _UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"})

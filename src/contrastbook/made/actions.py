@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from contrastbook.made import shapes
-from contrastbook.made.shapes import SIDE, TEST_OFFSET, snap
-from contrastlab.data import Request
-from contrastlab.data.clips.flow import quantise
-from contrastlab.data.items import Splits
+from contrastbook.made.shapes import SIDE, snap
+from contrastlab.data import Request, Splits
+from contrastlab.data.flow import quantise
 from contrastlab.data.videos import ClipSet
 
 LENGTH = 16
@@ -185,7 +184,7 @@ def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tens
 
     Returns:
         ``clips`` uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in
-        eight bits (:func:`contrastlab.data.clips.flow.quantise` with :data:`BOUND`; of the last frame, none);
+        eight bits (:func:`contrastlab.data.flow.quantise` with :data:`BOUND`; of the last frame, none);
         ``labels`` int64 ``[N]``; and ``[N]`` by name: the ``silhouette`` shown (the action it belongs to), the
         ``rate`` of the motion and the drift of the ground.
     """
@@ -203,7 +202,4 @@ def _part(name: str, start: int, count: int, seed: int) -> ClipSet:
 
 def load(request: Request) -> Splits:
     """The splits of ``clips``."""
-    name, seed, n_train, n_test = request.name, request.seed, request.n_train or 1_000, request.n_test or 400
-    shapes.check_counts(n_train, n_test)
-    train, test = _part(f"{name}/train", 0, n_train, seed), _part(f"{name}/test", TEST_OFFSET, n_test, seed)
-    return Splits(name, train, train, test, f"generated clips with exact flow, seed {seed}")
+    return shapes.counted(request, _part, 1_000, 400, "generated clips with exact flow")

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -292,11 +293,18 @@ def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tenso
 # By name --------------------------------------------------------------------------------------------------------------
 
 
-def check_counts(n_train: int, n_test: int) -> None:
-    """Refuse more items than an index below or above :data:`TEST_OFFSET` can count."""
-    for argument, value, most in (("n_train", n_train, TEST_OFFSET), ("n_test", n_test, 2**32 - TEST_OFFSET)):
+def counted(request: Request, part: Callable[..., Any], n_train: int, n_test: int, note: str) -> Splits:
+    """Splits of as many items as the request says, by default ``n_train`` and ``n_test``.
+
+    ``part`` makes a set from its name, the index of its first item, the number of items and the seed.
+    """
+    sizes = {"n_train": request.n_train or n_train, "n_test": request.n_test or n_test}
+    for (argument, value), most in zip(sizes.items(), (TEST_OFFSET, 2**32 - TEST_OFFSET), strict=True):
         if value > most:
             raise reject(argument, value, f"at most {most}: the generator counts no further")
+    train = part(f"{request.name}/train", 0, sizes["n_train"], request.seed)
+    test = part(f"{request.name}/test", TEST_OFFSET, sizes["n_test"], request.seed)
+    return Splits.of(request.name, train, test, f"{note}, seed {request.seed}")
 
 
 @lru_cache(maxsize=4)
@@ -310,11 +318,8 @@ def _part(name: str, start: int, count: int, seed: int) -> ImageSet:
 
 def load(request: Request) -> Splits:
     """The splits of ``shapes``, ``plain_shapes`` or ``shapes_recoloured``."""
-    name, seed, n_train, n_test = request.name, request.seed, request.n_train or 10_000, request.n_test or 2_000
-    if name == "shapes_recoloured":
-        train, test = _part(f"{name}/train", 0, 2000, 1), _part(f"{name}/test", TEST_OFFSET, 1000, 1)
-        note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
-        return request.limit(Splits(name, train, train, test, note))
-    check_counts(n_train, n_test)
-    train, test = _part(f"{name}/train", 0, n_train, seed), _part(f"{name}/test", TEST_OFFSET, n_test, seed)
-    return Splits(name, train, train, test, f"generated silhouettes, seed {seed}")
+    if request.name != "shapes_recoloured":
+        return counted(request, _part, 10_000, 2_000, "generated silhouettes")
+    train, test = _part("shapes_recoloured/train", 0, 2000, 1), _part("shapes_recoloured/test", TEST_OFFSET, 1000, 1)
+    note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
+    return request.limit(Splits.of(request.name, train, test, note))

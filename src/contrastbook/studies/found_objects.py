@@ -18,9 +18,9 @@ from contrastlab import data, papers, shipped, tasks
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.errors import MissingDataError, NotApplicableError
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.run import Run, on_device
-from contrastlab.reproduce.where import Where
-from contrastlab.tasks.dense import families, training
+from contrastlab.reproduce.execution import Execution
+from contrastlab.tasks.definitions import Detection
+from contrastlab.tasks.dense import training
 from contrastlab.tasks.dense.detectors import Kind
 
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
@@ -34,20 +34,8 @@ def study(
 ) -> Study:  # fmt: skip
     """The detections with the highest scores in the first test pictures; stored, or measured and stored.
 
-    Args:
-        column: of ring Table 4, one on annotated pictures.
-        dataset: of pre-training.
-        profile: of the table.
-        rows: full names of methods.
-        pictures: how many of the test part.
-        best: detections a picture at most.
-        data_root: where data sets lie.
-        out_dir: where new rows, encoders and detectors go.
-        read_also: further folders that may hold the rows already.
-
-    Returns:
-        Rows of ``method``, ``picture`` (number in the test part), ``score``, ``label`` and ``found``, which is JSON of
-        a detection in COCO's form.
+    ``column``: of ring Table 4, one on annotated pictures. Returns rows of ``method``, ``picture`` (number in the test
+    part), ``score``, ``label`` and ``found``, which is JSON of a detection in COCO's form.
 
     Raises:
         MissingDataError: nothing is stored, and the data are not there.
@@ -57,10 +45,10 @@ def study(
     plan, kind = papers.plan("ring", 4), chosen.task
 
     def run() -> list[Row]:
-        where, found = Where(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
+        execution, found = Execution(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
         for row in rows:
             cell = Cell(plan, column, chosen, row, 0, profile)
-            found += _rows(cell, where, cast(Kind, kind), pictures, best)
+            found += _rows(cell, execution, cast(Kind, kind), pictures, best)
         return found
 
     return measure("found_objects", profile, config, run, out_dir=out_dir, read_also=read_also)
@@ -81,13 +69,7 @@ def _config(
 def at_hand(
     wanted: Sequence[tuple[str, str, str]], roots: Sequence[Path | str], data_root: str | Path | None = None
 ) -> list[tuple[Study, AnnotatedImages]]:
-    """Those of some studies that are stored, with their test pictures, where these are there.
-
-    Args:
-        wanted: column, pre-training data and profile of each.
-        roots: folders of stored studies.
-        data_root: where data sets lie.
-    """
+    """Those of some studies that are stored, with their test pictures, where these are there."""
     made = []
     for column, dataset, profile in wanted:
         config, chosen = _config(column, dataset, profile, ROWS, 3, 12)
@@ -98,17 +80,16 @@ def at_hand(
     return made
 
 
-def _rows(cell: Cell, where: Where, kind: Kind, pictures: int, best: int) -> list[Row]:
+def _rows(cell: Cell, execution: Execution, kind: Kind, pictures: int, best: int) -> list[Row]:
     torch.set_num_threads(1)
-    own, on = cell.data(where)
-    fabric = where.fabric(cell.settings.precision)
-    run = on_device(Run(cell.recipe, cell.settings, own, cell.seed, Path(where.out_dir)), fabric.device)
-    encoders = run.train(fabric, log=lambda line: None).encoders
-    setting = cell.setting(run, on, device=fabric.device)
-    detector = getattr(tasks.get(kind, cell.settings), "detector")  # noqa: B009 - the protocol has no such field
-    model, test = families.trained_detector(kind, encoders, setting, detector)
+    on = cell.data(execution)[1]
+    run, trained = cell.pretrained(execution)
+    device = execution.fabric().device
+    setting = cell.setting(run, on, device=device)
+    task = cast("Detection", tasks.get(kind, cell.settings))
+    model, test = training.trained_detector(task, trained.encoders, setting)
     shown = test.subset(range(min(pictures, len(test))))
-    found = training.predict(model, shown, kind, device=fabric.device)
+    found = training.predict(model, shown, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}
     rows: list[Row] = []
     for number, image in enumerate(shown.ids):

@@ -18,13 +18,11 @@ from contrastlab import data, papers, shipped
 from contrastlab.data.modalities import modality
 from contrastlab.errors import CorruptFileError
 from contrastlab.reproduce.cells import Cell
+from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.reproduce.where import Where
 from contrastlab.seeds import derive
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of
-
-__all__ = ["ROWS", "pack", "predictions", "study", "unpack"]
 
 ROWS: Mapping[str, str] = {
     "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",
@@ -72,14 +70,8 @@ def study(
 
     Encoders and decoders are those of the table's cells.
 
-    Args:
-        dataset: of pre-training and of scoring.
-        profile: to measure in, if nothing is stored.
-        scenes: how many.
-        data_root: where the data lie.
-        out_dir: where runs are, and where new pictures are written.
-        read_also: further folders that may hold them already.
-        prefer: profile whose stored pictures are taken if there are any, whatever ``profile`` is.
+    ``out_dir``: where runs are, and where new pictures are written. ``prefer``: profile whose stored pictures are taken
+    if there are any, whatever ``profile`` is.
     """
     for name in (prefer, profile):
         known = stored("scene_pictures", name, _config(dataset, name, scenes), (out_dir, *read_also))
@@ -92,7 +84,7 @@ def study(
         found: list[Row] = []
         for label, method in ROWS.items():
             cell = _cell(dataset, method, profile)
-            fabric = Where().fabric(cell.settings.precision)
+            fabric = Execution().fabric(cell.settings.precision)
             trained = Run(cell.recipe, cell.settings, splits, 0, Path(out_dir)).train(fabric, log=lambda line: None)
             setting = Setting(
                 cell.recipe.views, modality(test).augmentation(cell.settings), splits, seed=derive(0, "probe") % 2**31

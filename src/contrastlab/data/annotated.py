@@ -1,27 +1,25 @@
-"""Pictures with annotated objects, in files or in memory; :mod:`contrastlab.data.annotated_sources` reads sets."""
+"""Pictures with annotated objects, in files or in memory, and the readers of published sets and a user's own."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from contrastlab.data import coco, limits
-from contrastlab.data.items import Splits
+from contrastlab.data.items import ItemSet, Splits
 from contrastlab.data.pictures import chw, decode
 from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra, reject
 
 
-@dataclass(frozen=True, eq=False)
-class AnnotatedImages:
+@dataclass(frozen=True, eq=False, repr=False)
+class AnnotatedImages(ItemSet):
     """Pictures and what is known of the objects in them.
 
     Attributes:
@@ -29,10 +27,6 @@ class AnnotatedImages:
         annotations: of the pictures, in COCO's form.
         folder: what their file names are relative to; ``None`` where they lie in memory.
         pictures: uint8 ``[3, H, W]``, one for each of ``annotations.images``, where they lie in memory.
-
-    Raises:
-        ArgumentError: there is not one picture for each of the annotated ones, or a file name leads out of the folder.
-        MissingDataError: a file that the annotations name is not there.
     """
 
     modality: ClassVar[str] = "annotated image"
@@ -46,40 +40,36 @@ class AnnotatedImages:
 
     def __post_init__(self) -> None:
         if self.folder is None:
-            if len(self.pictures) != len(self.annotations.images):
-                raise reject("pictures", len(self.pictures), f"{len(self.annotations.images)}, one for each annotated")
+            if len(self.pictures) != len(self):
+                raise reject("pictures", len(self.pictures), f"{len(self)}, one for each annotated")
             return
-        names = [str(image["file_name"]) for image in self.annotations.images.values()]
-        limits.check_inside(f"{self.name}: file_name", names)
-        absent = [name for name in names if not (self.folder / name).exists()]
+        limits.check_inside(f"{self.name}: file_name", self._files)
+        absent = [name for name in self._files if not (self.folder / name).exists()]
         if absent:
+            first = self.folder / absent[0]
             raise MissingDataError(
-                f"{self.name}: {len(absent)} of {len(names)} annotated pictures are not there, first"
-                f" {self.folder / absent[0]}"
+                f"{self.name}: {len(absent)} of {len(self)} annotated pictures are not there, first {first}"
             )
+
+    @property
+    def _files(self) -> list[str]:
+        return [str(image["file_name"]) for image in self.annotations.images.values()]
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
-        """Of the pictures, in order."""
+        """Ids of the pictures, in order."""
         return tuple(self.annotations.images)
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __repr__(self) -> str:
-        return f"AnnotatedImages({self.name!r}, {len(self)} pictures, {len(self.annotations.objects)} objects)"
-
     @property
-    def classes(self) -> tuple[str, ...]:
+    def classes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the categories."""
         return self.annotations.classes
 
-    def __getitem__(self, index: int) -> Tensor:
-        """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels.
+    def __len__(self) -> int:
+        return len(self.annotations.images)
 
-        Raises:
-            CorruptFileError: the file cannot be decoded, or has not the size that its annotations say.
-        """
+    def __getitem__(self, index: int) -> Tensor:
+        """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels."""
         about = self.annotations.images[self.ids[index]]
         if self.folder is None:
             pixels = self.pictures[index]
@@ -93,58 +83,44 @@ class AnnotatedImages:
         return pixels
 
     def target(self, index: int, *, masks: bool = False, keypoints: bool = False) -> dict[str, Tensor]:
-        """What a detector is trained on, crowds left out.
-
-        Args:
-            index: of the picture.
-            masks: with ``masks``, uint8 ``[n, H, W]``.
-            keypoints: with ``keypoints``, ``[n, K, 3]`` of x, y and visibility; without objects that show none.
+        """What a detector is trained on in the picture of an index, crowds left out.
 
         Returns:
-            ``boxes`` float32 ``[n, 4]`` (left, top, right, bottom) in pixels, ``labels`` int64 ``[n]`` from 1, and what
-            was asked for.
+            ``boxes`` float32 ``[n, 4]`` (left, top, right, bottom) in pixels; ``labels`` int64 ``[n]`` from 1; on
+            request ``masks`` uint8 ``[n, H, W]``, and ``keypoints`` ``[n, K, 3]`` of x, y and visibility, without
+            objects that show none.
 
         Raises:
             NotApplicableError: the set has no masks or keypoints.
         """
-        image = self.ids[index]
-        objects = [each for each in self.annotations.of_image[image] if not each["iscrowd"]]
+        known, image = self.annotations, self.ids[index]
+        objects = [each for each in known.of_image[image] if not each["iscrowd"]]
         if keypoints:
-            kind = self.annotations.keypoints
-            if kind is None:
+            if known.keypoints is None:
                 raise NotApplicableError(f"{self.name} has no keypoints")
             objects = [each for each in objects if each.get("num_keypoints", 0) > 0]
         boxes = torch.tensor([each["bbox"] for each in objects], dtype=torch.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
-        labels = [self.annotations.number[each["category_id"]] + 1 for each in objects]
-        found = {"boxes": boxes, "labels": torch.tensor(labels, dtype=torch.int64)}
-        about = self.annotations.images[image]
+        labels = [known.number[each["category_id"]] + 1 for each in objects]
+        target = {"boxes": boxes, "labels": torch.tensor(labels, dtype=torch.int64)}
         if masks:
-            if not self.annotations.masks:
+            if not known.masks:
                 raise NotApplicableError(f"{self.name} has no masks")
-            where = f"{self.name}, annotation"
-            drawn = [
-                draw(each["segmentation"], about["height"], about["width"], f"{where} {each['id']}") for each in objects
-            ]
-            shape = (0, about["height"], about["width"])
-            found["masks"] = torch.stack(drawn) if drawn else torch.zeros(shape, dtype=torch.uint8)
-        if keypoints and kind is not None:
-            points = [each["keypoints"] for each in objects]
-            found["keypoints"] = torch.tensor(points, dtype=torch.float32).reshape(-1, len(kind.names), 3)
-        return found
+            size = known.images[image]["height"], known.images[image]["width"]
+            drawn = [draw(each["segmentation"], *size, f"{self.name}, annotation {each['id']}") for each in objects]
+            target["masks"] = torch.stack(drawn) if drawn else torch.zeros((0, *size), dtype=torch.uint8)
+        if keypoints and known.keypoints:
+            points = torch.tensor([each["keypoints"] for each in objects], dtype=torch.float32)
+            target["keypoints"] = points.reshape(-1, len(known.keypoints.names), 3)
+        return target
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the annotations and of the pixels, or of the files' sizes."""
-        digest = hashlib.sha256(self.annotations.fingerprint.encode())
-        for pixels in self.pictures:
-            digest.update(pixels.contiguous().numpy().data)
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield self.annotations.fingerprint
+        yield from self.pictures
         if self.folder is not None:
-            for image in self.annotations.images.values():
-                digest.update(str(os.stat(self.folder / image["file_name"]).st_size).encode())
-        return digest.hexdigest()[:16]
+            yield from (str((self.folder / name).stat().st_size) for name in self._files)
 
-    def subset(self, indices: Sequence[int]) -> AnnotatedImages:
+    def subset(self, indices: Sequence[int] | Tensor) -> AnnotatedImages:
         """The pictures of some indices, in that order."""
         rows = [int(k) for k in indices]
         chosen = tuple(self.pictures[k] for k in rows) if self.pictures else ()
@@ -154,46 +130,30 @@ class AnnotatedImages:
         """At most ``n`` pictures, drawn at random, in their order; all with ``None``."""
         if n is None or n >= len(self):
             return self
-        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:n]
-        return self.subset(drawn.sort().values.tolist())
+        return self.subset(torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:n].sort().values)
 
 
 class AnnotatedSplits(Splits):
     """The two parts of a set of annotated pictures; what is pre-trained on is the training part."""
 
-    def __init__(self, name: str, train: AnnotatedImages, test: AnnotatedImages, note: str) -> None:
-        for argument, part in (("train", train), ("test", test)):
+    def __post_init__(self) -> None:
+        for argument, part in (("train", self.train), ("test", self.test)):
             if not len(part):
                 raise reject(argument, part, "at least one picture")
-        if train.classes != test.classes:
-            raise reject("test.classes", test.classes, f"those of the training part, {train.classes}")
-        for field, value in (("name", name), ("pretrain", train), ("train", train), ("test", test), ("note", note)):
-            object.__setattr__(self, field, value)
+        if self.train.classes != self.test.classes:
+            raise reject("test.classes", self.test.classes, f"those of the training part, {self.train.classes}")
 
-    def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> AnnotatedSplits:
+    def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """At most so many pictures in each part; all with ``None``."""
-        train, test = cast(AnnotatedImages, self.train), cast(AnnotatedImages, self.test)
-        return AnnotatedSplits(self.name, train.take(n_train, seed), test.take(n_test, seed), self.note)
-
-    def to(self, device: torch.device | str) -> AnnotatedSplits:
-        """Itself: a detector moves a batch at a time."""
-        return self
+        return self.of(self.name, self.train.take(n_train, seed), self.test.take(n_test, seed), self.note)
 
 
 def draw(
     mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask"
 ) -> Tensor:  # fmt: skip
-    """Pixels of a mask: uint8 ``[height, width]``, one inside.
+    """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons.
 
-    Args:
-        mask: run lengths, packed or as a list, or polygons.
-        height: of the picture in pixels.
-        width: of the picture in pixels.
-        where: what to call it in errors.
-
-    Raises:
-        CorruptFileError: its run lengths or polygons are not those of a mask of this size.
-        MissingExtraError: the extra ``dense`` is not installed.
+    ``where`` is what errors call it. It takes the extra ``dense``.
     """
     functions = import_extra("faster_coco_eval", "dense").mask
     try:
@@ -210,3 +170,122 @@ def draw(
         reason = str(error).partition("\n")[0]
         raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
     return torch.from_numpy(np.array(pixels, dtype=np.uint8))
+
+
+# Readers of published sets, rows of published.toml --------------------------------------------------------------------
+
+
+def _splits(name: str, note: str, *parts: tuple[coco.Annotations, Path]) -> Splits:
+    left_out = sum(annotations.left_out for annotations, _ in parts)
+    note += f"; {left_out} boxes without area left out" if left_out else ""
+    train, test = (AnnotatedImages(f"{name}/{p}", *part) for p, part in zip(("train", "test"), parts, strict=True))
+    return AnnotatedSplits.of(name, train, test, note)
+
+
+def _first_file(annotations: coco.Annotations) -> str:
+    return next((str(image["file_name"]) for image in annotations.images.values()), "")
+
+
+def coco_form(
+    name: str, folder: Path, note: str, *, annotations: str, pictures: str = "{}",
+    parts: Sequence[str] = ("train2017", "val2017"), only: Sequence[str] | None = None, merged: str = "",
+) -> Splits:  # fmt: skip
+    """A set in COCO's or LVIS's form, of JSON files and folders of pictures below ``folder``, ``{}`` for a part.
+
+    Only the categories ``only`` are kept, by default all; with ``merged`` they become one category of that name.
+    Names of pictures with a folder in them are relative to the folder above that of the part.
+    """
+    read = []
+    for part in parts:
+        known = coco.read_coco(folder / annotations.format(part), strict=False).only(only, merged=merged)
+        place = folder / pictures.format(part)
+        read.append((known, place.parent if "/" in _first_file(known) else place))
+    return _splits(name, note, *read)
+
+
+def voc_form(
+    name: str, folder: Path, note: str, *, train: Sequence[str], test: str, classes: Sequence[str] | None = None
+) -> Splits:
+    """A set in PASCAL VOC's form, of one or several lists; see :func:`contrastlab.data.coco.read_voc`."""
+    place, listed = folder / Path(test).parent, Path(test).name
+    parts = [
+        (coco.read_voc(base, *lists, classes=classes), base) for base, lists in ((folder, train), (place, [listed]))
+    ]
+    return _splits(name, note, *parts)
+
+
+JOINTS = coco.KeypointKind(
+    (
+        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "right_wrist", "right_elbow",
+        "right_shoulder", "left_shoulder", "left_elbow", "left_wrist", "neck", "head_top",
+    ),
+    ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9)),
+    (.089, .087, .107, .107, .087, .089, .062, .072, .079, .079, .072, .062, .079, .079),
+)  # fmt: skip
+"""Leeds Sports Pose's 14 joints; COCO's sigmas, and for neck and head the shoulders'."""
+
+_PERSON_AREA = 0.53  # of a person's box, as pycocotools' relatives have it where no area is annotated
+
+
+def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
+    """Leeds Sports Pose, one person a picture, as ``joints.mat`` and ``images``; every fifth picture is the test."""
+    from scipy.io import loadmat
+
+    path, shape = folder / "joints.mat", (len(JOINTS.names), 3)
+    with coco.reading(path, "the form of Leeds Sports Pose"):
+        joints = loadmat(str(path))["joints"]
+        if joints.ndim != 3 or joints.shape[:2] != shape:
+            raise ValueError(f"joints have the shape {joints.shape}, not {(*shape, 'pictures')}")
+    images, people = [], []
+    for picture in sorted((folder / "images").glob("im*.jpg")):
+        number = int(picture.stem[2:])
+        width, height = decode(picture).size
+        x, y, visible = joints[:, :, number - 1].T
+        seen = (visible > 0) & (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        if seen.sum() < 2:
+            continue
+        # the extent of the joints and a fifth, since a person reaches beyond them
+        left, right, top, bottom = x[seen].min(), x[seen].max(), y[seen].min(), y[seen].max()
+        across, down = 0.1 * max(right - left, 1), 0.1 * max(bottom - top, 1)
+        left, top = max(left - across, 0), max(top - down, 0)
+        wide, tall = min(right + across, width) - left, min(bottom + down, height) - top
+        points = np.stack([x, y, 2.0 * seen], 1) * seen[:, None]
+        images.append({"id": number, "file_name": f"images/{picture.name}", "width": width, "height": height})
+        people.append({
+            "id": number, "image_id": number, "category_id": 1, "bbox": [float(v) for v in (left, top, wide, tall)],
+            "area": float(_PERSON_AREA * wide * tall), "keypoints": [float(v) for v in points.ravel()],
+        })  # fmt: skip
+    categories = [{"id": 1, "name": "person", "keypoints": list(JOINTS.names)}]
+    everything = {"images": images, "annotations": people, "categories": categories}
+    known = replace(coco.parse(everything, name), keypoints=JOINTS)
+    test = {image["id"] for image in images[::5]}
+    parts = (known.subset(i for i in known.images if (i in test) == held) for held in (False, True))
+    return _splits(name, note, *((part, folder) for part in parts))
+
+
+# A user's own ---------------------------------------------------------------------------------------------------------
+
+
+def load_own(name: str, folder: Path) -> Splits:
+    """A user's own folder, in COCO's, LVIS's or VOC's form; what lies there decides.
+
+    COCO's and LVIS's form: ``train.json`` and ``test.json`` (or ``val.json``), there or in ``annotations``; pictures in
+    a folder called like the part, in ``images``, or beside the JSON. VOC's form: ``Annotations``, ``JPEGImages``, and
+    in ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
+    """
+    lists, parts = folder / "ImageSets" / "Main", []
+    if lists.is_dir():
+        for names in (("trainval", "train"), ("test", "val")):
+            part = next((stem for stem in names if (lists / f"{stem}.txt").exists()), names[0])
+            parts.append((coco.read_voc(folder, part, rule="voc12"), folder))
+        return _splits(name, "the user's own, in PASCAL VOC's form", *parts)
+    for files in (["train.json"], ["test.json", "val.json"]):
+        places = [base / file for file in files for base in (folder, folder / "annotations")]
+        path = next((place for place in places if place.exists()), None)
+        if path is None:
+            wanted = " or ".join(str(place) for place in places)
+            raise MissingDataError(f"{folder} is no set of annotated pictures: neither {wanted} nor {lists} exists")
+        known = coco.read_coco(path)
+        inner = [base for base in (folder / path.stem, folder / "images", folder) if base.is_dir()]
+        parts.append((known, next((base for base in inner if (base / _first_file(known)).exists()), inner[0])))
+    return _splits(name, "the user's own, in COCO's form", *parts)

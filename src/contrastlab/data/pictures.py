@@ -83,12 +83,16 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)  # Pillow would copy one that has the mode already
 
 
-def square(image: Image.Image, side: int) -> Image.Image:
-    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
+def square(image: Image.Image, side: int, where: object = "a picture") -> Image.Image:
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out.
+
+    A picture so long that the resized one has too many pixels is refused by a ``TooLargeError``, as ``where``.
+    """
     width, height = image.size
     if min(width, height) != side:
         scale = side / min(width, height)
         width, height = max(round(width * scale), side), max(round(height * scale), side)
+        limits.check_pixels(width, height, f"{where}, its shorter side resized to {side},")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side))
@@ -199,7 +203,7 @@ class StreamedImages(Files):
         return image.crop((left, top, left + width, top + height))
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(chw(square(self.picture(index), self.resize), self.channels))
+        return torch.from_numpy(chw(square(self.picture(index), self.resize, self.path(index)), self.channels))
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
         """Resized crops of one picture, which is decoded once, at its full size.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from contrastlab import files
 from contrastlab.data import limits
-from contrastlab.data.clips.flow import ZERO, cached_tvl1, quantise, tvl1
+from contrastlab.data.flow import ZERO, cached_tvl1, quantise, tvl1
 from contrastlab.data.items import Files, PixelItems, Splits, hold_out
 from contrastlab.data.parquet import read_parquet, whole_numbers
 from contrastlab.data.pictures import opened
@@ -39,7 +39,7 @@ def spread(length: int, count: int) -> Tensor:
 class ClipSet(PixelItems):
     """Clips in memory, uint8 ``[N, T, 5, H, W]``: red, green, blue, and flow to the right and down.
 
-    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.clips.flow.quantise`; that
+    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.flow.quantise`; that
     of the last frame is never read.
 
     Attributes:
@@ -50,7 +50,7 @@ class ClipSet(PixelItems):
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
-    channels: ClassVar[int] = 3  # type: ignore[assignment]
+    channels: ClassVar[int] = 3
 
     bound: float
     factors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -321,12 +321,7 @@ def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
 def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) -> Splits:
     """Video files with three official splits, of which pre-training sees the training part of the first.
 
-    Args:
-        name: of the data set.
-        folder: of one folder an action.
-        note: see :class:`contrastlab.data.Splits`.
-        lists: folder of the official splits, beside ``folder``.
-        layout: of the lists, ``ucf`` or ``hmdb``.
+    The folder ``lists`` beside ``folder`` has the splits, in the ``layout`` ``ucf`` or ``hmdb``.
     """
     classes, splits = {"ucf": _ucf, "hmdb": _hmdb}[layout](folder.parent / lists)
     folds = []

@@ -1,10 +1,21 @@
 """Views to features and unit embeddings: backbones, heads, and trained encoders as files."""
 
-from contrastlab.encoders.base import Stem
-from contrastlab.encoders.encoder import ARCHITECTURES, Encoder, Head, build, build_for, features, lay_out
+from contrastlab.encoders.encoder import (
+    ARCHITECTURES,
+    Encoder,
+    Head,
+    Shared,
+    build,
+    build_for,
+    features,
+    layer_outputs,
+    named_layers,
+    pooled_layers,
+    set_memory_format,
+    side_within,
+)
 from contrastlab.encoders.export import load, save
-from contrastlab.encoders.layers import layer_outputs, named_layers, pooled_layers, side_within
-from contrastlab.encoders.shared import Shared
+from contrastlab.encoders.networks import Stem
 
 __all__ = [
     "ARCHITECTURES",
@@ -15,11 +26,11 @@ __all__ = [
     "build",
     "build_for",
     "features",
-    "lay_out",
     "layer_outputs",
     "load",
     "named_layers",
     "pooled_layers",
     "save",
+    "set_memory_format",
     "side_within",
 ]

@@ -7,32 +7,23 @@ norms at one and zero, linear layers as PyTorch's default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-from contrastlab.encoders import alexnet, caffenet, resnets, scene, small, vit
-from contrastlab.encoders.base import Stem
-from contrastlab.encoders.decoder import Decoder
+from contrastlab.encoders import networks, vit
+from contrastlab.encoders.networks import Decoder, Network, Stem
 from contrastlab.keys.batch import normed_layers
+from contrastlab.views import Views
 
 Head = Literal["linear", "mlp", "moco_v3"]
-
-
-class ViewsPart(Protocol):
-    """What :func:`build_for` needs to know about views."""
-
-    def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder."""
-
-    @property
-    def pieces(self) -> int:
-        """Patches that a second head reads."""
 
 
 def _initialise(module: nn.Module) -> None:
@@ -50,22 +41,7 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
-ARCHITECTURES: Mapping[str, Callable[[int, Stem, float], tuple[nn.Module, int]]] = MappingProxyType(
-    {
-        "tiny": small.tiny,
-        "small": small.small,
-        "resnet18": resnets.resnet18,
-        "resnet50": resnets.resnet50,
-        "half_alexnet": alexnet.half_alexnet,
-        "half_alexnet64": alexnet.half_alexnet64,
-        "scene": scene.scene,
-        "caffenet": caffenet.caffenet,
-        "vit_small": vit.vit_small,
-        "vit_small_6": vit.vit_small_6,
-        "vit_mini": vit.vit_mini,
-        "vit_nano": vit.vit_nano,
-    }
-)
+ARCHITECTURES: Mapping[str, Network] = MappingProxyType({**networks.NETWORKS, **vit.NETWORKS})
 """Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
 
@@ -82,11 +58,6 @@ class Encoder(nn.Module):
         dim: dimension of the embedding.
         in_channels: channels of its input.
         pieces: patches that a second head reads (PIRL); 0 for none.
-
-    Attributes:
-        feature_dim: number of features F.
-        dim: dimension of the embedding.
-        in_channels: channels of its input.
     """
 
     def __init__(
@@ -107,84 +78,91 @@ class Encoder(nn.Module):
             self.puzzle_head = nn.Linear(pieces * dim, dim)
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
-        """What a probe reads.
+        """What a probe reads of normalised views ``[B, C, H, W]``.
 
-        Args:
-            x: views ``[B, C, H, W]``, normalised.
-            pooled: average over positions.
-
-        Returns:
-            ``[B, F]``, or before pooling ``[B, F, h, w]`` (512x7x7 for ResNet-18 at 224 px).
+        Pooled, ``[B, F]``: the average over positions, or a class token. Before pooling, ``[B, F, h, w]`` (512x7x7 for
+        ResNet-18 at 224 px).
         """
         x = x.contiguous(memory_format=self.layout)
-        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)  # such as a class token
+        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)
         if pooled and own is not None:
             return own(x)
         features: Tensor = self.backbone(x)
         return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Unit embeddings.
+        """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
 
         Args:
             x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
                 whose concatenated embeddings a second head reads.
-
-        Returns:
-            ``[B, dim]``, rows of length one; float32 also under autocast, since losses divide by small
-            temperatures.
         """
         if x.dim() == 5:
             each = self.patch_head(self.features(x.flatten(0, 1)))
-            return F.normalize(self.puzzle_head(each.view(len(x), -1)).float(), dim=1, eps=1e-8)
-        return self._embed(self.features(x, pooled=not self.head_reads_map))
+            return _unit(self.puzzle_head(each.view(len(x), -1)))
+        return _unit(self.project(x))
 
     def project(self, x: Tensor) -> Tensor:
         """What the head gives ``[B, dim]``, before it is brought to length one; a predictor reads it (MoCo v3)."""
         projected: Tensor = self.head(self.features(x, pooled=not self.head_reads_map))
         return projected
 
-    def _embed(self, features: Tensor) -> Tensor:
-        return F.normalize(self.head(features).float(), dim=1, eps=1e-8)
-
     def stages(self, x: Tensor) -> dict[str, Tensor]:
-        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest.
-
-        Raises:
-            NotApplicableError: the backbone names no blocks.
-        """
-        split = getattr(self.backbone, "stages", None)
-        if split is None:
-            raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
-        stages: dict[str, Tensor] = split(x.contiguous(memory_format=self.layout))
+        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest."""
+        stages: dict[str, Tensor] = self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
         return stages
 
     def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
-        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.decoder.Decoder`.
+        """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.networks.Decoder`."""
+        return Decoder(self._of_blocks("stage_channels"), outputs, width, skips=skips)
 
-        Raises:
-            NotApplicableError: the backbone does not say how many channels its blocks give.
-        """
-        channels = getattr(self.backbone, "stage_channels", None)
-        if channels is None:
+    def _of_blocks(self, attribute: str) -> Any:
+        if not hasattr(self.backbone, attribute):
             raise errors.NotApplicableError(f"{type(self.backbone).__name__} names no blocks whose maps could be read")
-        return Decoder(channels, outputs, width, skips=skips)
+        return getattr(self.backbone, attribute)
 
     def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
-        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``.
-
-        Raises:
-            NotApplicableError: the backbone names no blocks.
-            UnknownNameError: none of them has that name.
-        """
+        """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``."""
         stages = self.stages(x)
         if block not in stages:
             raise errors.unknown("block of the encoder", block, stages)
         last = list(stages.values())[-1]
-        return self._embed(last if self.head_reads_map else last.mean((2, 3))), stages[block]
+        return _unit(self.head(last if self.head_reads_map else last.mean((2, 3)))), stages[block]
 
 
-def lay_out(module: nn.Module, *, channels_last: bool) -> None:
+def _unit(embedding: Tensor) -> Tensor:
+    return F.normalize(embedding.float(), dim=1, eps=1e-8)
+
+
+class Shared(nn.Module):
+    """A stream's encoder that is the encoder of another stream: it has no parameters, buffers or state of its own.
+
+    Beside its encoder in one ``ModuleList`` it is copied, moved and trained along with it.
+    """
+
+    encoder: Encoder
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        # past nn.Module's bookkeeping: registered, every parameter would be in the state twice
+        object.__setattr__(self, "encoder", encoder)
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of its input."""
+        return self.encoder.in_channels
+
+    def features(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """See :meth:`Encoder.features`."""
+        return self.encoder.features(x, pooled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See :meth:`Encoder.forward`."""
+        out: Tensor = self.encoder(x)
+        return out
+
+
+def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
     """Choose the memory format of every encoder in ``module``, its weights and what it is given alike."""
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
@@ -193,16 +171,10 @@ def lay_out(module: nn.Module, *, channels_last: bool) -> None:
 
 
 def build(
-    arch: str,
-    *,
-    in_channels: int = 3,
-    stem: Stem = "imagenet",
-    head: Head = "linear",
-    dim: int = 128,
-    width: float = 1.0,
-    pieces: int = 0,
-) -> Encoder:
-    """A new encoder, in channels-last memory format.
+    arch: str, *, in_channels: int = 3, stem: Stem = "imagenet", head: Head = "linear", dim: int = 128,
+    width: float = 1.0, pieces: int = 0,
+) -> Encoder:  # fmt: skip
+    """A new encoder in channels-last memory format, on the CPU, in training mode.
 
     Args:
         arch: a key of :data:`ARCHITECTURES`.
@@ -213,13 +185,6 @@ def build(
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
         pieces: patches that a second head reads; 0 for none.
-
-    Returns:
-        The encoder, on the CPU, in training mode.
-
-    Raises:
-        UnknownNameError: for another ``arch``.
-        ArgumentError: naming another argument outside its range.
     """
     if arch not in ARCHITECTURES:
         raise errors.unknown("architecture", arch, ARCHITECTURES)
@@ -240,62 +205,98 @@ def build(
     return encoder.to(memory_format=torch.channels_last)
 
 
-def build_for(
-    views_part: ViewsPart,
-    image_channels: int,
-    *,
-    arch: str,
-    stem: Stem = "imagenet",
-    head: Head = "linear",
-    dim: int = 128,
-    width: float = 1.0,
-) -> nn.ModuleList:
-    """One encoder per stream of the recipe part "views".
+def build_for(views: Views, image_channels: int, *, arch: str, **options: Any) -> nn.ModuleList:
+    """One encoder per stream of the recipe part "views", for images with so many channels; see :func:`build`.
 
     For a colour split these are two full-width networks with 1 and 2 input channels (Ring, Table 1:
     "two encoders"); CMC's own networks are ``width=0.5``.
-
-    Args:
-        views_part: of a recipe; see :class:`contrastlab.views.Views`.
-        image_channels: channels of the data set's images.
-        arch: as for :func:`build`, and so are the others.
-        stem: see :func:`build`.
-        head: see :func:`build`.
-        dim: see :func:`build`.
-        width: see :func:`build`.
-
-    Returns:
-        The encoders, in the order of the streams.
-
-    Raises:
-        NotApplicableError: for a colour split of grey images.
-        UnknownNameError: for another ``arch``.
-        ArgumentError: naming another argument outside its range.
     """
-    return nn.ModuleList(
-        build(
-            arch, in_channels=channels, stem=stem, head=head, dim=dim, width=width,
-            pieces=views_part.pieces,
-        )
-        for channels in views_part.channels(image_channels)
-    )  # fmt: skip
+    inputs = views.channels(image_channels)
+    return nn.ModuleList(build(arch, in_channels=c, pieces=views.pieces, **options) for c in inputs)
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:
-    """Features of all streams, side by side.
+    """Features of all streams, side by side: ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
 
-    Args:
-        encoders: one per stream, as :func:`build_for` gives them.
-        views: one tensor ``[B, C_s, H, W]`` per stream.
-        pooled: average over positions.
-
-    Returns:
-        ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
-
-    Raises:
-        ArgumentError: if there are not as many views as encoders.
+    ``views`` are one tensor ``[B, C_s, H, W]`` for each encoder.
     """
+    parts = [encoder.features(view, pooled) for encoder, view in _pairs(encoders, views)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _pairs(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> Iterator[tuple[Any, Tensor]]:
     if len(views) != len(encoders):
         raise errors.reject("views", f"{len(views)} tensors", f"{len(encoders)}, one per encoder")
-    parts = [encoder.features(view, pooled) for encoder, view in zip(encoders, views, strict=True)]  # type: ignore[operator]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return zip(encoders, views, strict=True)
+
+
+# Layer by layer, as probes of single layers read an encoder -----------------------------------------------------------
+
+
+def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
+    """The layers of an encoder that can be probed, in order.
+
+    A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
+    and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
+    A backbone of another make, such as a transformer, is refused.
+    """
+    backbone = encoder.backbone
+    stages = {name: module for name, module in backbone.named_children() if re.fullmatch(r"(conv|layer)\d", name)}
+    if any(name.startswith("layer") for name in stages):
+        layers = {"conv1": backbone.get_submodule("maxpool")}
+        layers |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
+    elif stages:
+        layers = stages
+    elif not isinstance(backbone, nn.Sequential):
+        raise errors.NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
+    else:
+        layers = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
+    return layers | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
+
+
+def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """What some of the :func:`named_layers` give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``."""
+    layers, kept = named_layers(encoder), {}
+    for name in names:
+        if name not in layers:
+            raise errors.reject("layers", name, f"those of the encoder: {', '.join(layers)}")
+
+    def keep(name: str) -> object:
+        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
+            kept[name] = output.clone()  # a ReLU behind may work in place
+
+        return layers[name].register_forward_hook(hook)
+
+    handles = [keep(name) for name in names]
+    try:
+        encoder(x)
+    finally:
+        for handle in handles:
+            handle.remove()  # type: ignore[attr-defined]
+    return {name: kept[name] for name in names}
+
+
+def side_within(channels: int, side: int, limit: int) -> int:
+    """The largest side of a map of ``channels`` with at most ``limit`` values, not more than ``side``, and at least 1.
+
+    With 9,600 values it is 10, 6, 5, 5, 6 for the five layers of the two halves of an AlexNet, the sizes of CMC's code.
+    """
+    return max(1, min(side, math.isqrt(limit // channels) if channels <= limit else 1))
+
+
+def pooled_layers(
+    encoders: nn.ModuleList, views: tuple[Tensor, ...], names: Sequence[str], limit: int = 9600
+) -> dict[str, Tensor]:
+    """Features ``[B, F]`` of some layers, those of all streams side by side.
+
+    A map is max-pooled to the largest square with at most ``limit`` values over all streams.
+    """
+    each = [layer_outputs(e, v, names) for e, v in _pairs(encoders, views)]
+    out = {}
+    for name in names:
+        maps = [outputs[name].float() for outputs in each]
+        if maps[0].dim() == 4:
+            side = side_within(sum(m.shape[1] for m in maps), min(maps[0].shape[2:]), limit)
+            maps = [F.adaptive_max_pool2d(m, side).flatten(1) for m in maps]
+        out[name] = torch.cat(maps, 1)
+    return out

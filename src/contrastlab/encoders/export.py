@@ -13,29 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import files
 from contrastlab.encoders import sentences
-from contrastlab.encoders.encoder import Encoder, build
-from contrastlab.encoders.shared import Shared
+from contrastlab.encoders.encoder import Encoder, Shared, build
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
 
 BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "sentence": sentences.build})
 """Kind of encoder, as a file says it, to the function that makes one; a file that says none has the first."""
-
-
-class HasFolder(Protocol):
-    """A run, which has a folder."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its encoders are."""
 
 
 def _names(encoder: Encoder) -> dict[str, Tensor]:
@@ -67,18 +58,17 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
     return files.write_tensors(folder / FILE, tensors, {"build": dict(build_as), "streams": channels, **same})
 
 
-def load(run: Path | str | HasFolder, device: torch.device | str = "cpu") -> nn.ModuleList:
+def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
     """The encoders of a run, one per stream, in evaluation mode.
 
     Args:
-        run: a run, its folder, or the file itself.
+        run: a run, the path of its folder, or that of the file itself.
         device: where they go.
 
     Raises:
-        MissingDataError: no encoder is stored there.
         CorruptFileError: the file is not one of :func:`save`, or is cut short.
     """
-    path = Path(run) if isinstance(run, str | Path) else run.folder
+    path = Path(getattr(run, "folder", run))
     path = path if path.suffix == ".safetensors" else path / FILE
     if not path.exists():
         raise MissingDataError(f"no encoder at {path}: has the run been finished?")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -43,28 +42,17 @@ class SentenceEncoder(nn.Module):
         self.head: nn.Module = nn.Sequential(layer, nn.Tanh()) if head == "mlp" else layer
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
-        """What a task reads.
-
-        Args:
-            x: token numbers ``[B, T]`` int64, −1 behind the end of a sentence.
-            pooled: over tokens.
-
-        Returns:
-            ``[B, F]``.
-
-        Raises:
-            NotApplicableError: ``pooled=False``: sentences differ in length, so there is no map.
-        """
+        """What a task reads, ``[B, F]``, of token numbers ``[B, T]`` int64, −1 behind the end of a sentence."""
         if not pooled:
             raise errors.NotApplicableError("sentences differ in length: only pooled features can be compared")
-        there = x >= 0
+        words = x >= 0
         if x.device.type == "cpu":  # no token of the batch is behind its longest sentence; a GPU would be waited for
-            longest = max(int(there.sum(1).max()), 1) if len(x) else 1
-            x, there = x[:, :longest], there[:, :longest]
-        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=there.long()).last_hidden_state
+            longest = max(int(words.sum(1).max()), 1) if len(x) else 1
+            x, words = x[:, :longest], words[:, :longest]
+        states: Tensor = self.backbone(input_ids=x.clamp(min=0), attention_mask=words.long()).last_hidden_state
         if self.pooling == "cls":
             return states[:, 0]
-        weight = there.to(states.dtype)[..., None]
+        weight = words.to(states.dtype)[..., None]
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -72,27 +60,19 @@ class SentenceEncoder(nn.Module):
         return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's report on weights that a shorter network leaves aside, and without progress bars."""
-    logging = errors.import_extra("transformers", EXTRA).utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
+    logging = transformers.utils.logging
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # no report on weights that a shorter network leaves aside
     logging.disable_progress_bar()
     try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
-def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
-    try:
-        with _quiet():
-            made: nn.Module = transformers.AutoModel.from_pretrained(
-                weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
-            )
+        made: nn.Module = transformers.AutoModel.from_pretrained(
+            weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
+    finally:
+        logging.set_verbosity(verbosity)
     return made
 
 
@@ -102,19 +82,8 @@ def build(
 ) -> SentenceEncoder:  # fmt: skip
     """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
-    Args:
-        config: what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, ….
-        head: see :class:`SentenceEncoder`.
-        dim: see :class:`SentenceEncoder`.
-        pooling: see :class:`SentenceEncoder`.
-        in_channels: 1.
-        weights: folder to read the backbone's weights from; layers that ``config`` has not are left out. ``None`` draws
-            them from torch's default generator.
-
-    Raises:
-        MissingExtraError: ``transformers`` is not installed.
-        ArgumentError: the library knows no such model, or there is no such head for sentences.
-        CorruptFileError: the weights cannot be read.
+    ``config`` is what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, …. The weights of the
+    layers that it names are read from the folder ``weights``; ``None`` draws them from torch's default generator.
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
@@ -136,11 +105,7 @@ def build(
 
 
 def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, dropout: float) -> dict[str, Any]:
-    """Configuration of a small BERT.
-
-    Raises:
-        ArgumentError: ``width`` cannot be shared out among the heads.
-    """
+    """Configuration of a small BERT."""
     if width % heads:
         raise errors.reject("text.heads", heads, f"a divisor of text.width={width}")
     return {
@@ -148,8 +113,3 @@ def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: 
         "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
         "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
     }  # fmt: skip
-
-
-def build_for(streams: int, config: Mapping[str, Any], **how: Any) -> nn.ModuleList:
-    """One encoder per stream; see :func:`build`."""
-    return nn.ModuleList(build(config, **how) for _ in range(streams))

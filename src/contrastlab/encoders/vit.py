@@ -6,14 +6,15 @@ The network is timm's, and so are its names: a stored one loads into ``timm.crea
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import errors
-from contrastlab.encoders.base import Stem, scaled
+from contrastlab.encoders.networks import Network, Stem, scaled
 
 EXTRA = "vit"
 """Extra of the package that installs ``timm``."""
@@ -24,18 +25,11 @@ which for 16 patches in bfloat16 took two thirds of a step."""
 
 
 def positions(dim: int, grid: int) -> Tensor:
-    """Sines and cosines of the row and the column of each patch; the class token has zeros.
-
-    Args:
-        dim: features D, a multiple of four.
-        grid: patches a side.
+    """Sines and cosines of the row and the column of each of ``grid²`` patches; the class token has zeros.
 
     Returns:
-        float32 ``[1, 1 + grid², D]``: for each patch sin and cos of its column, then of its row, over D/4 frequencies
-        from 1 down to 10⁻⁴.
-
-    Raises:
-        ArgumentError: ``dim`` is no multiple of four.
+        float32 ``[1, 1 + grid², dim]``: for each patch sin and cos of its column, then of its row, over dim/4
+        frequencies from 1 down to 10⁻⁴.
     """
     if dim % 4:
         raise errors.reject("dim", dim, "a multiple of four")
@@ -52,7 +46,7 @@ def _class() -> type[nn.Module]:
     timm = errors.import_extra("timm.models.vision_transformer", EXTRA)
 
     class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
-        """timm's, with MoCo v3's start; gives a map of patches, and the class token where a pooled feature is asked."""
+        """timm's, with MoCo v3's start; gives a map of patches, or pooled the class token."""
 
         initialises_itself = True
 
@@ -91,7 +85,7 @@ def _class() -> type[nn.Module]:
     return ViT
 
 
-def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Any:
+def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Network:
     def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
         wide = 4 * heads * scaled(dim // (4 * heads), width)
         return _class()(in_channels, side, patch, wide, depth, heads), wide
@@ -99,14 +93,14 @@ def _vit(side: int, patch: int, dim: int, depth: int, heads: int) -> Any:
     return build
 
 
-vit_small = _vit(224, 16, 384, 12, 12)
-"""MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels."""
-
-vit_small_6 = _vit(224, 16, 384, 6, 12)
-"""The same with 6 blocks, as fmicl has it."""
-
-vit_mini = _vit(32, 8, 192, 6, 6)
-"""16 tokens at 32 pixels, for minutes on a CPU."""
-
-vit_nano = _vit(32, 8, 64, 2, 4)
-"""The same, smaller, for tests and smoke runs."""
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        # MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels; with 6 blocks, as fmicl has it
+        "vit_small": _vit(224, 16, 384, 12, 12),
+        "vit_small_6": _vit(224, 16, 384, 6, 12),
+        # 16 tokens at 32 pixels, for minutes on a CPU; smaller, for tests and smoke runs
+        "vit_mini": _vit(32, 8, 192, 6, 6),
+        "vit_nano": _vit(32, 8, 64, 2, 4),
+    }
+)
+"""Name to transformer."""

@@ -46,13 +46,10 @@ class Learner(nn.Module):
         recipe: the method.
         settings: the embedding dimension, and the encoder where none is given, are read from it.
         images: number of pre-training images N (rows of a bank).
-        classes: number of classes (only the supervised reference uses it).
+        classes: number of classes, for the supervised reference.
         seed: of the initial weights and keys.
         image_channels: 1 or 3, for encoders of images.
-        encoders: one per stream, ready made; ``None`` builds those of ``settings`` for images.
-
-    Raises:
-        ArgumentError: as many encoders as the views have streams are accepted.
+        encoders: one for each stream of the views; ``None`` builds those of ``settings`` for images.
     """
 
     offsets: Tensor
@@ -67,9 +64,8 @@ class Learner(nn.Module):
         if encoders is None:
             with fixed(seed):
                 encoders = enc.build_for(
-                    recipe.views, image_channels,
-                    arch=settings.arch, stem=settings.stem, head=settings.head, dim=settings.dim,
-                    width=settings.width,
+                    recipe.views, image_channels, arch=settings.arch, stem=settings.stem, head=settings.head,
+                    dim=settings.dim, width=settings.width,
                 )  # fmt: skip
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
@@ -96,7 +92,7 @@ class Learner(nn.Module):
             indices: ``[B]`` numbers of the images in the pre-training set.
             labels: ``[B]``, read by the supervised reference only.
             draws: random numbers of the selection.
-            step: gradient step from 0.
+            step: from 0, of ``total``.
             total: gradient steps of the run.
         """
         streams = len(self.recipe.views.streams)
@@ -141,14 +137,9 @@ class Learner(nn.Module):
         chosen = negatives.select(candidates, draws, step, total)
         further = positives.select(candidates, chosen, draws, step, total)
         own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
-        return Scores(
-            own,
-            candidates.read(chosen),
-            None if further is None else candidates.read(further),
-            chosen.count(candidates.shape[1]),
-            lift,
-            1 / self.recipe.temperature,
-        )
+        others = None if further is None else candidates.read(further)
+        count = chosen.count(candidates.shape[1])
+        return Scores(own, candidates.read(chosen), others, count, lift, 1 / self.recipe.temperature)
 
     def _candidates(self, q: Tensor, direction: key.Direction, draws: BatchRandom) -> Candidates | Stored:
         pool = direction.pool.float()

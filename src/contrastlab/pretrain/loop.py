@@ -1,4 +1,4 @@
-"""The one training loop; long because a run between its steps is one state.
+"""The one training loop.
 
 Randomness is counted, not carried: order, augmentation and draws of step t come from generators seeded by
 (seed, purpose, t). A resumed run therefore needs no random state to continue as if it had never stopped,
@@ -11,8 +11,9 @@ import json
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,26 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import checkpoint, keys, tasks
-from contrastlab.data.loading import (
-    WORKERS,
-    Crops,
-    Pictures,
-    Source,
-    Videos,
-    batches,
-    decoders,
-    place,
-    subset_order,
-)
+from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
-from contrastlab.encoders import lay_out
+from contrastlab.encoders import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
-from contrastlab.pretrain.optimisers import optimiser
-from contrastlab.pretrain.progress import PATIENCE, Journal, bar, bottleneck, interruptible, last
-from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops
+from contrastlab.pretrain.progress import Journal, interruptible
+from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, optimiser, plateau_drops
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Settings
 from contrastlab.tasks.base import Log as Log
@@ -62,9 +52,6 @@ class Speed:
         fused: the optimiser step as one kernel.
         compile: ``torch.compile`` of the encoders, for one shape; the first step then takes long.
         workers: processes that decode a streaming set, for each process that trains; 0 decodes in that one.
-
-    Raises:
-        ArgumentError: a negative number of workers.
     """
 
     channels_last: bool = True
@@ -84,8 +71,8 @@ class Trained:
     Args:
         encoders: one per stream, in evaluation mode, on the run's device.
         history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent
-            of the steps' time, see :func:`bottleneck`), and so on.
-        seconds: of training, evaluations not counted, over all sittings.
+            of the steps' time, see :func:`contrastlab.pretrain.progress.bottleneck`), and so on.
+        seconds: of training, evaluations not counted, over all sessions.
         images: images seen in that time (each view of an image is not counted apart), all processes.
     """
 
@@ -96,31 +83,20 @@ class Trained:
 
 
 def pretrain(
-    recipe: Recipe,
-    settings: Settings,
-    images: Source,
-    test: Source | None = None,
-    *,
-    seed: int = 0,
-    folder: str | Path | None = None,
-    fabric: Fabric | None = None,
-    resume: bool = True,
-    checkpoint_every: float = 60.0,
-    max_minutes: float | None = None,
-    speed: Speed | None = None,
-    log: Log | None = None,
-) -> Trained:
+    recipe: Recipe, settings: Settings, images: Source, test: Source | None = None, *, seed: int = 0,
+    folder: str | Path | None = None, fabric: Fabric | None = None, resume: bool = True, checkpoint_every: float = 60.0,
+    max_minutes: float | None = None, speed: Speed | None = None, log: Log | None = None,
+) -> Trained:  # fmt: skip
     """Train the encoders of ``recipe`` on unlabelled images.
 
     Args:
         recipe: the method; without keys (the random reference) the encoders come back as initialised.
-        settings: everything else.
+        settings: everything else; ``batch_size`` is that of all processes together.
         images: pre-training images; labels, where known, are used to watch 1-NN accuracy only.
         test: labelled images for that accuracy.
         seed: of weights, order, augmentation and draws.
         folder: for checkpoint, metrics (CSV and TensorBoard) and configuration; ``None`` keeps nothing.
-        fabric: device, precision, processes; ``None`` is one CPU process. ``settings.batch_size`` is that of
-            all processes together.
+        fabric: device, precision, processes; ``None`` is one CPU process.
         resume: continue from the folder's checkpoint; ``False`` starts anew.
         checkpoint_every: seconds between checkpoints, longer where one takes more than a second to write; one is also
             written at the end and on Ctrl-C.
@@ -128,9 +104,6 @@ def pretrain(
         speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
         log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
             a minute in a longer epoch; the default prints it.
-
-    Returns:
-        Encoders, history and times.
 
     Raises:
         NonFiniteLossError: with step and last checkpoint.
@@ -154,27 +127,27 @@ def pretrain(
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))
-    run = _Run(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
-    return run.go(resume, checkpoint_every, max_minutes)
+    loop = _Loop(recipe, settings, learner, images, test, order, steps, seed, fabric, folder, log, speed or Speed())
+    return loop.fit(resume, checkpoint_every, max_minutes)
 
 
-class _Run:
+class _Loop:
     """The state of :func:`pretrain` between its steps."""
 
     def __init__(
         self, recipe: Recipe, settings: Settings, learner: Learner, images: Source, test: Source | None, order: Tensor,
         steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, speed: Speed,
     ) -> None:  # fmt: skip
-        self.recipe, self.settings, self.speed = recipe, settings, speed
+        self.recipe, self.settings, self.speed, self.name = recipe, settings, speed, f"{recipe.name} seed {seed}"
         self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log
         self.rank, self.world = keys.world()
         self.folder = None if folder is None else Path(folder)
         self.augmentation = modality(images).augmentation(settings)
-        self.device = fabric.device
+        self.device, self.source = fabric.device, images
         self.learner = learner.to(self.device)
         self.images = place(images, self.device)
         self.test = None if test is None else place(test, self.device)
-        lay_out(learner, channels_last=speed.channels_last)
+        set_memory_format(learner, channels_last=speed.channels_last)
         network: Any = learner.network
         if speed.compile:
             network = torch.compile(network, dynamic=False)
@@ -188,7 +161,8 @@ class _Run:
         learner.bind(module)
         # where the next step is, and what has been summed of its epoch
         self.epoch, self.step, self.seconds = 0, 0, 0.0
-        self.waited, self.since = 0.0, 0.0  # in this epoch and sitting: for data, and when its seconds began
+        # of this epoch and session: its first step, the seconds before it, and those of waiting for data
+        self.first, self.since, self.waited = 0, 0.0, 0.0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, batches
         self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.history: list[dict[str, float]] = []
@@ -199,118 +173,50 @@ class _Run:
         self.row = self.row.to(self.device)
         self.all_labels = images.labels.to(self.device)
 
-    # -- files ----------------------------------------------------------------------------------
-
-    @property
-    def file(self) -> Path | None:
-        return None if self.folder is None else self.folder / checkpoint.FILE
-
-    def config(self) -> dict[str, Any]:
-        """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
-        return {
-            "recipe": self.recipe.identity(),
-            "settings": self.settings.identity(),
-            "images": getattr(self.images, "name", "images"),
-            "seed": self.seed,
-        }
-
-    def save(self) -> None:
-        """One process writes; the stored keys are the same on all of them."""
-        self.check_finite()
-        if self.file is not None and self.rank == 0:
-            checkpoint.save(
-                {
-                    "config": json.dumps(self.config(), sort_keys=True),
-                    "learner": self.learner.state_dict(),
-                    "optimiser": self.optimiser.state_dict(),
-                    "sums": self.sums,
-                    "progress": {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "terms": self.terms},
-                    "history": self.history,
-                },
-                self.file,
-            )
-
-    def save_timed(self, every: float) -> tuple[float, float]:
-        """When the checkpoint was written, and how long to wait with the next: a big bank on a slow disk takes long."""
-        began = time.monotonic()
-        self.save()
-        saved = time.monotonic()
-        return saved, every * max(1.0, saved - began)
-
-    def load(self) -> None:
-        there = self.file is not None and self.file.exists()
-        seen = keys.gather(torch.tensor([there], device=self.device)).tolist()
-        if len(set(seen)) > 1:
-            raise DeviceError(f"{self.file}: only some processes see this checkpoint; all need the same folder")
-        if self.file is None or not there:
-            return
-        state = checkpoint.load(self.file, self.device)
-        if other := _differing(json.loads(state["config"]), json.loads(json.dumps(self.config()))):
-            raise ArgumentError(
-                f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"
-                " folder, or resume=False"
-            )
-        self.learner.load_state_dict(state["learner"])
-        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
-        self.sums.copy_(state["sums"])
-        progress = state["progress"]
-        self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
-        self.terms = progress["terms"]
-        self.history = [dict(row) for row in state["history"]]
-        self.log(f"[{self.recipe.name} seed {self.seed}] resume at epoch {self.epoch}, step {self.step}")
-
-    def check_finite(self) -> None:
-        """Waits for the device, which is time of training, too."""
-        began = time.monotonic()
-        bad = int(self.bad)
-        self.seconds += time.monotonic() - began
-        if bad >= 0:
-            there = self.file is not None and self.file.exists()
-            raise NonFiniteLossError(
-                f"{self.recipe.name}: the loss or a gradient is not finite at step {bad} (epoch {bad // self.steps}); "
-                + (f"the last good checkpoint is {self.file}" if there else "there is no checkpoint yet")
-            )
-
     # -- training -------------------------------------------------------------------------------
 
-    def go(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
+    def fit(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
+        """All remaining epochs; stopped in good order, a later call goes on."""
         if resume:
             self.load()
-        name = f"{self.recipe.name} seed {self.seed}"
-        journal = Journal(name, self.folder if self.rank == 0 else None, self.history, self.step, self.log)
-        self.since = self.seconds
-        began = saved = time.monotonic()
-        pause = checkpoint_every
-        with interruptible() as stop, closing(self.batches()) as stream:
+        began = time.monotonic()
+        saver = _Saver(self, checkpoint_every)
+        with (
+            interruptible() as stop,
+            closing(Journal(self, self.folder if self.rank == 0 else None, self.log)) as journal,
+            closing(self.batches()) as stream,
+        ):
             while self.epoch < self.settings.epochs:
-                if self.settings.schedule != "linear":  # each of its steps sets its own
-                    self.set_lr()
-                if self.step % self.steps == 0 and self.epoch > 0:
-                    self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
-                for _ in self.train_epoch(stream, journal):
-                    now = time.monotonic()
-                    if max_minutes is not None and now - began > 60 * max_minutes:
+                self.begin_epoch()
+                while self.step < (self.epoch + 1) * self.steps:
+                    self.timed_step(stream)
+                    journal.after_step()
+                    if max_minutes is not None and time.monotonic() - began > 60 * max_minutes:
                         stop.set()
-                    if self.agree(stop.is_set()):
+                    if self.all_stop(stop.is_set()):
                         self.save()
                         self.fabric.barrier()  # a launcher kills all processes soon after the first one ends
                         raise KeyboardInterrupt(f"stopped at step {self.step}; run again to continue")
-                    if self.world == 1 and now - saved > pause:
-                        saved, pause = self.save_timed(checkpoint_every)
-                self.end_epoch(journal)
-                if self.world > 1 or time.monotonic() - saved > pause or self.epoch == self.settings.epochs:
-                    saved, pause = self.save_timed(checkpoint_every)
-        journal.close()
+                    saver.after_step()
+                self.end_epoch()
+                journal.after_epoch()
+                saver.after_epoch()
         encoders = self.learner.network.encoders.eval()
         return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
 
-    def agree(self, stop: bool) -> bool:
-        # Ctrl-C reaches the processes at different steps; they must stop at the same one
+    def all_stop(self, stop: bool) -> bool:
+        """Ctrl-C reaches the processes at different steps; they must stop at the same one."""
         if self.world == 1:
             return stop
-        if not self.reads:
-            return False
-        return bool(keys.gather(torch.tensor([stop], device=self.device)).any())
+        return self.reads and bool(keys.gather(torch.tensor([stop], device=self.device)).any())
+
+    def begin_epoch(self) -> None:
+        self.learner.train()
+        self.first, self.since, self.waited = self.step, self.seconds, 0.0
+        if self.settings.schedule != "linear":  # each of its steps sets its own
+            self.set_lr()
+        if self.step == self.epoch * self.steps and self.epoch > 0:
+            self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
 
     def set_lr(self) -> None:
         rate = learning_rate(self.settings, self.epoch, self.step / self.steps - self.epoch)
@@ -319,19 +225,20 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    @contextmanager
-    def counted_dropout(self) -> Iterator[None]:
+    def counted_dropout(self) -> AbstractContextManager[None]:
         """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
-        if not self.has_dropout:
-            yield
-            return
-        with fixed(derive(self.seed, f"dropout/{self.rank}", self.step), self.device):
-            yield
+        seed = derive(self.seed, f"dropout/{self.rank}", self.step)
+        return fixed(seed, self.device) if self.has_dropout else nullcontext()
 
     @property
     def reads(self) -> bool:
         """Whether the host looks at the device after this step."""
         return self.device.type == "cpu" or self.step % READ_EVERY == 0
+
+    @property
+    def waiting(self) -> float:
+        """Percent of the time of this epoch's steps in which they waited for data."""
+        return 100 * self.waited / max(self.seconds - self.since, 1e-9)
 
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
         """The batches of all remaining steps."""
@@ -349,45 +256,22 @@ class _Run:
             world=self.world, start=self.step - self.epoch * self.steps, workers=self.speed.workers, crop=crop,
         )  # fmt: skip
 
-    def train_epoch(self, stream: Iterator[tuple[Tensor, Tensor]], journal: Journal) -> Iterator[None]:
-        """The remaining steps of the epoch; yields between them, when all state is consistent."""
-        first = self.step
-        self.learner.train()
-        epoch, epochs = self.epoch, self.settings.epochs
-        shown = bar(self.recipe.name, epoch, epochs, self.step - epoch * self.steps, self.steps, quiet=self.rank > 0)
-        while self.step < (self.epoch + 1) * self.steps:
-            began = time.monotonic()
-            numbers, pixels = next(stream)
-            self.waited += time.monotonic() - began
-            self.train_step(numbers, pixels)
-            self.seconds += time.monotonic() - began
-            if self.reads:
-                self.check_finite()
-                if not shown.disable or (self.step % self.steps and journal.silent(PATIENCE)):
-                    loss, count = self.sums.tolist()
-                    passed = self.seconds - self.since
-                    speed = (self.step - first) * self.settings.batch_size / max(passed, 1e-9)
-                    bound_by = bottleneck(self.waited, passed)
-                    shown.set_postfix(
-                        loss=f"{loss / count:.3f}", nn1=last(self.history, "nn1"), img_s=f"{speed:.0f}", bound=bound_by
-                    )
-                    if shown.disable:
-                        place = f"epoch {epoch + 1}/{epochs} step {self.step - epoch * self.steps}/{self.steps}"
-                        left = self.seconds / self.step * (epochs * self.steps - self.step)
-                        journal.say(place, loss / count, self.history, speed, bound_by, left)
-            shown.update()
-            yield
-        shown.close()
+    def timed_step(self, stream: Iterator[tuple[Tensor, Tensor]]) -> None:
+        began = time.monotonic()
+        numbers, pixels = next(stream)
+        self.waited += time.monotonic() - began
+        self.train_step(numbers, pixels)
+        self.seconds += time.monotonic() - began
+        if self.reads:
+            self.check_finite()
 
     def train_step(self, numbers: Tensor, pixels: Tensor) -> None:
         """One step; on a GPU the host waits for nothing in it, but for the operations that RandAugment draws."""
         device, local = self.device, self.settings.batch_size // self.world
-        views = self.recipe.views.make(
-            pixels, self.augmentation, generator(self.seed, f"views/{self.rank}", self.step, device)
-        )
-        draws = BatchRandom(
-            generator(self.seed, "draws", self.step, device), self.rank * local, self.settings.batch_size
-        )  # fmt: skip
+        own = generator(self.seed, f"views/{self.rank}", self.step, device)
+        views = self.recipe.views.make(pixels, self.augmentation, own)
+        shared = generator(self.seed, "draws", self.step, device)
+        draws = BatchRandom(shared, self.rank * local, self.settings.batch_size)
         rows, total = self.row[numbers], self.steps * self.settings.epochs
         if self.settings.schedule == "linear":
             self.set_lr()
@@ -415,7 +299,7 @@ class _Run:
         norms = torch._foreach_norm([p.grad for p in self.learner.network.parameters() if p.grad is not None])
         return loss.detach().isfinite() & torch.stack(norms).sum().isfinite()
 
-    def end_epoch(self, journal: Journal) -> None:
+    def end_epoch(self) -> None:
         self.check_finite()
         loss, count = keys.gather(self.sums[None]).sum(0).tolist()
         self.sums.zero_()
@@ -424,47 +308,128 @@ class _Run:
             "epoch": float(self.epoch), "step": float(self.step), "loss": loss / count,
             "lr": self.optimiser.param_groups[0]["lr"], "seconds": self.seconds,
             "images_per_s": self.step * self.settings.batch_size / max(self.seconds, 1e-9),
-            "waiting": 100 * self.waited / max(self.seconds - self.since, 1e-9),
+            "waiting": self.waiting,
         }  # fmt: skip
-        bound_by = bottleneck(self.waited, self.seconds - self.since)
-        self.waited, self.since = 0.0, self.seconds
         bound = self.recipe.objective.bound(row["loss"] / len(self.recipe.views.pairs), self.terms)
         if bound is not None and self.recipe.bounds_information and self.terms <= len(self.images):
             row["mi_bound"] = bound
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
-            # of the first process: each has batch-norm statistics of its own, and the learning rate may hang on it
+            # of the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
             value = 0.0
             if self.rank == 0:
                 with decoders(self.speed.workers * self.world):
                     value = self.nearest_neighbour()
             row["nn1"] = float(keys.gather(torch.tensor([value], dtype=torch.float64, device=self.device))[0])
         self.history.append(row)
-        journal.write(self.history, self.settings.epochs, bound_by)
 
     def nearest_neighbour(self) -> float:
         """1-NN of test images against the banks (vince, ring, LA), or against re-encoded images without one."""
         assert self.test is not None
         encoders = self.learner.network.encoders
-        how = {"batch_size": 512, "device": self.device}
+        encode = partial(
+            tasks.encode, encoders, self.recipe.views, self.augmentation, batch_size=512, device=self.device
+        )
         labels = self.all_labels[self.order.to(self.device)]
         known = labels >= 0
         if not bool(known.any()):
             return math.nan
         if self.learner.keys.row_per_item:
-            rows = nn.functional.normalize(
-                torch.cat([self.learner.keys.rows(i) for i in range(len(encoders))], 1), dim=1
-            )[known]
+            streams = [self.learner.keys.rows(i) for i in range(len(encoders))]
+            rows = nn.functional.normalize(torch.cat(streams, 1), dim=1)[known]
         else:
-            rows, _ = tasks.encode(
-                encoders, self.recipe.views, self.augmentation, self.images,
-                indices=self.order[known.cpu()], **how,  # type: ignore[arg-type]
-            )  # fmt: skip
+            rows, _ = encode(self.images, indices=self.order[known.cpu()])
         limit = subset_order(self.test.labels, self.settings.test_images, seed=0)
-        test, truth = tasks.encode(
-            encoders, self.recipe.views, self.augmentation, self.test, indices=limit, **how  # type: ignore[arg-type]
-        )  # fmt: skip
+        test, truth = encode(self.test, indices=limit)
         return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
+
+    # -- files ----------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> Path | None:
+        return None if self.folder is None else self.folder / checkpoint.FILE
+
+    def config(self) -> dict[str, Any]:
+        """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
+        return {
+            "recipe": self.recipe.identity(),
+            "settings": self.settings.identity(),
+            "images": getattr(self.images, "name", "images"),
+            "data": getattr(self.source, "fingerprint", ""),
+            "seed": self.seed,
+        }
+
+    def save(self) -> None:
+        """One process writes; the stored keys are the same on all of them."""
+        self.check_finite()
+        if self.file is not None and self.rank == 0:
+            checkpoint.save(
+                {
+                    "config": json.dumps(self.config(), sort_keys=True),
+                    "learner": self.learner.state_dict(),
+                    "optimiser": self.optimiser.state_dict(),
+                    "sums": self.sums,
+                    "progress": {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "terms": self.terms},
+                    "history": self.history,
+                },
+                self.file,
+            )
+
+    def load(self) -> None:
+        seen = keys.gather(torch.tensor([self.file is not None and self.file.exists()], device=self.device)).tolist()
+        if len(set(seen)) > 1:
+            raise DeviceError(f"{self.file}: only some processes see this checkpoint; all need the same folder")
+        if self.file is None or not seen[0]:
+            return
+        state = checkpoint.load(self.file, self.device)
+        mine = json.loads(json.dumps(self.config()))
+        if other := _differing({"data": mine["data"], **json.loads(state["config"])}, mine):  # older ones say no data
+            raise ArgumentError(
+                f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"
+                " folder, or resume=False"
+            )
+        self.learner.load_state_dict(state["learner"])
+        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
+        self.sums.copy_(state["sums"])
+        progress = state["progress"]
+        self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
+        self.terms = progress["terms"]
+        self.history = [dict(row) for row in state["history"]]
+        self.log(f"[{self.name}] resume at epoch {self.epoch}, step {self.step}")
+
+    def check_finite(self) -> None:
+        """Waits for the device, which is time of training, too."""
+        began = time.monotonic()
+        bad = int(self.bad)
+        self.seconds += time.monotonic() - began
+        if bad >= 0:
+            kept = self.file is not None and self.file.exists()
+            raise NonFiniteLossError(
+                f"{self.recipe.name}: the loss or a gradient is not finite at step {bad} (epoch {bad // self.steps}); "
+                + (f"the last good checkpoint is {self.file}" if kept else "there is no checkpoint yet")
+            )
+
+
+class _Saver:
+    """Listens to a loop and writes its checkpoint every so many seconds; times those that writing it takes, if more."""
+
+    def __init__(self, loop: _Loop, every: float) -> None:
+        self.loop, self.every, self.pause, self.saved = loop, every, every, time.monotonic()
+
+    def after_step(self) -> None:
+        if self.loop.world == 1 and time.monotonic() - self.saved > self.pause:
+            self.save()
+
+    def after_epoch(self) -> None:
+        last = self.loop.epoch == self.loop.settings.epochs
+        if self.loop.world > 1 or time.monotonic() - self.saved > self.pause or last:
+            self.save()
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.loop.save()
+        self.saved = time.monotonic()
+        self.pause = self.every * max(1.0, self.saved - began)
 
 
 def _differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> list[str]:

@@ -2,162 +2,178 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import multiprocessing
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tqdm.auto import tqdm
 
 from contrastlab import files
+from contrastlab.errors import StorageError
 
-SILENCE = 10.0
-"""Seconds between lines of progress at least; epochs may be shorter."""
+if TYPE_CHECKING:
+    from contrastlab.pretrain.loop import _Loop
 
-TWICE = 2.0
-"""Seconds in which a second signal is the first one again: a launcher passes on what the whole group was sent."""
+LINE_EVERY_S = 10.0
+"""Seconds between the lines of epochs at least; epochs may be shorter."""
 
-PATIENCE = 60.0
+LINE_WITHIN_S = 60.0
 """Seconds without a line after which one is written in the middle of an epoch, where there is no bar."""
 
-History = list[dict[str, float]]
+SAME_SIGNAL_S = 2.0
+"""Seconds in which a second signal is the first one again: a launcher passes on what the whole group was sent."""
 
 
-def bottleneck(waiting: float, seconds: float) -> str:
+def bottleneck(waiting: float) -> str:
     """``"data-bound 63 %"`` where steps spent most of their time waiting for data, else ``"compute-bound"``.
 
     The host measures the wait. On a CPU it is the time that faster data would save. A GPU may work through the steps
     it was handed while the host waits, so there it is the most that faster data would save.
 
     Args:
-        waiting: seconds from asking for a batch to having it.
-        seconds: of the steps, that wait included.
+        waiting: percent of the steps' time between asking for a batch and having it.
     """
-    share = waiting / seconds if seconds > 0 else 0.0
-    return f"data-bound {100 * share:.0f} %" if share > 0.5 else "compute-bound"
-
-
-def last(history: History, name: str) -> str:
-    """The newest value of an accuracy, for a line of progress."""
-    values = [row[name] for row in history if name in row]
-    return f"{values[-1]:.1f}%" if values else "–"
+    return f"data-bound {waiting:.0f} %" if waiting > 50 else "compute-bound"
 
 
 class Journal:
-    """A run's rows as CSV and TensorBoard files, and as a line now and then.
+    """Listens to a run: its rows as CSV and TensorBoard files, a bar in a terminal, and a line now and then.
 
     Args:
-        name: of the run, for its lines.
+        loop: listened to.
         folder: for the files; ``None`` writes none.
-        history: rows of earlier sittings, written again.
-        step: of the run so far.
         log: takes lines.
     """
 
-    def __init__(self, name: str, folder: Path | None, history: History, step: int, log: Any) -> None:
-        self.name, self.log, self.said = name, log, time.monotonic()
-        self.loggers: list[Any] = []
-        if folder is not None:
-            from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+    def __init__(self, loop: _Loop, folder: Path | None, log: Callable[[str], None]) -> None:
+        self.loop, self.folder, self.log = loop, folder, log
+        self.last_line, self.bar, self.board = time.monotonic(), cast(Any, None), cast(Any, None)
 
-            files.make_folder(folder)
-            (folder / "metrics.csv").unlink(missing_ok=True)
-            self.loggers = [
-                _csv(folder), TensorBoardLogger(folder, name="", version="tensorboard", purge_step=step + 1),
-            ]  # fmt: skip
-        for row in history:
-            for logger in self.loggers[:1]:
-                logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
+    def after_step(self) -> None:
+        """Move the bar, and where there is none, a line when there was none for long."""
+        loop = self.loop
+        self.bar = self.bar or bar(loop)
+        if loop.reads and (not self.bar.disable or (loop.step % loop.steps and self.silent(LINE_WITHIN_S))):
+            loss, count = loop.sums.tolist()
+            passed = loop.seconds - loop.since
+            speed = (loop.step - loop.first) * loop.settings.batch_size / max(passed, 1e-9)
+            bound_by = bottleneck(loop.waiting)
+            self.bar.set_postfix(
+                loss=f"{loss / count:.3f}", nn1=self.accuracy, img_s=f"{speed:.0f}", bound=bound_by
+            )  # fmt: skip
+            if self.bar.disable:
+                done = loop.step - loop.epoch * loop.steps
+                left = loop.seconds / loop.step * (loop.settings.epochs * loop.steps - loop.step)
+                self.say(f"{loop.epoch + 1}/{loop.settings.epochs} step {done}/{loop.steps}", loss / count, speed,
+                         bound_by, left)  # fmt: skip
+        self.bar.update()
 
-    def write(self, history: History, epochs: int, bound_by: str) -> None:
+    def after_epoch(self) -> None:
         """The newest row into the files, and a line if it is the last one or none was written for a while."""
-        row = history[-1]
-        for logger in self.loggers:
-            logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
-        epoch = int(row["epoch"])
-        if epoch == epochs or self.silent(SILENCE):
-            left = row["seconds"] / epoch * (epochs - epoch)
-            self.say(f"epoch {epoch}/{epochs}", row["loss"], history, row["images_per_s"], bound_by, left)
+        self.close_bar()
+        loop, row, epochs = self.loop, self.loop.history[-1], self.loop.settings.epochs
+        if self.folder is not None:
+            files.write_whole(self.folder / "metrics.csv", table(loop.history))
+            self.write_board(self.folder / "tensorboard")
+        if loop.epoch == epochs or self.silent(LINE_EVERY_S):
+            left = loop.seconds / loop.epoch * (epochs - loop.epoch)
+            place = f"{loop.epoch}/{epochs}"
+            self.say(place, row["loss"], row["images_per_s"], bottleneck(row["waiting"]), left)
+
+    def write_board(self, folder: Path) -> None:
+        """The newest row for TensorBoard, which forgets what a killed run wrote of steps that are taken again."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        row = self.loop.history[-1]
+        try:
+            if self.board is None:
+                self.board = SummaryWriter(folder, purge_step=int(row["step"]))
+            for name in row.keys() - {"step"}:
+                self.board.add_scalar(name, row[name], int(row["step"]))
+        except OSError as error:
+            raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
 
     def silent(self, seconds: float) -> bool:
         """Whether there was no line for so long."""
-        return time.monotonic() - self.said >= seconds
+        return time.monotonic() - self.last_line >= seconds
 
-    def say(self, place: str, loss: float, history: History, speed: float, bound_by: str, left: float) -> None:
-        """A line of progress.
+    @property
+    def accuracy(self) -> str:
+        """The newest 1-NN accuracy."""
+        values = [row["nn1"] for row in self.loop.history if "nn1" in row]
+        return f"{values[-1]:.1f}%" if values else "–"
 
-        Args:
-            place: of the run, such as ``"epoch 1/4 step 60/390"``.
-            loss: mean so far of the epoch, in nats.
-            history: rows of the epochs before.
-            speed: images per second.
-            bound_by: see :func:`bottleneck`.
-            left: estimated seconds to the end.
-        """
-        self.said = time.monotonic()
+    def say(self, place: str, loss: float, speed: float, bound_by: str, left: float) -> None:
+        """A line of progress: nats, images per second, see :func:`bottleneck`, seconds to the end."""
+        self.last_line = time.monotonic()
         self.log(
-            f"[{self.name}] {place} loss {loss:.3f} 1-NN {last(history, 'nn1')}"
+            f"[{self.loop.name}] epoch {place} loss {loss:.3f} 1-NN {self.accuracy}"
             f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 
+    def close_bar(self) -> None:
+        """The next step has a bar of its own."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
     def close(self) -> None:
         """The files are whole."""
-        for logger in self.loggers:
-            logger.finalize("success")
+        self.close_bar()
+        if self.board is not None:
+            with suppress(OSError):  # a full disk has been named
+                self.board.close()
 
 
-def bar(name: str, epoch: int, epochs: int, done: int, steps: int, *, quiet: bool) -> Any:
-    """A bar over the steps of an epoch (from 0), in the terminal of a process that shares it with no other run."""
+def table(history: list[dict[str, float]]) -> str:
+    """The rows of a run as CSV, a column for every name that one of them has."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, sorted({name for row in history for name in row}))
+    writer.writeheader()
+    writer.writerows({**row, "step": int(row["step"])} for row in history)
+    return text.getvalue()
+
+
+def bar(loop: _Loop) -> Any:
+    """A bar over the steps of an epoch, in the terminal of a process that shares it with no other run."""
     shared = multiprocessing.parent_process() is not None  # with the one that shows a line for each worker
     return tqdm(
-        total=steps, initial=done, desc=f"{name} epoch {epoch + 1}/{epochs}", leave=False, unit="step",
-        disable=quiet or shared or not sys.stderr.isatty(),
+        total=loop.steps, initial=loop.first - loop.epoch * loop.steps, leave=False, unit="step",
+        desc=f"{loop.recipe.name} epoch {loop.epoch + 1}/{loop.settings.epochs}",
+        disable=loop.rank > 0 or shared or not sys.stderr.isatty(),
     )  # fmt: skip
-
-
-def _csv(folder: Path) -> Any:
-    from lightning_fabric.loggers.csv_logs import CSVLogger
-
-    # It warns that it will start its file anew, which is what is wanted: the history is written again.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        logger = CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
-        _ = logger.experiment
-    return logger
 
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once, see :data:`TWICE`."""
+    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once, see :data:`SAME_SIGNAL_S`."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    asked_by = (signal.SIGINT, signal.SIGTERM)
-    old = [signal.getsignal(number) for number in asked_by]
-
     first = math.inf
 
-    def ask(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         nonlocal first
         now = time.monotonic()
-        if now - first > TWICE:
+        if now - first > SAME_SIGNAL_S:
             # not the old handler: a shell starts background jobs with SIGINT ignored
             signal.default_int_handler(number, frame)
         first = min(first, now)
         stop.set()
 
-    for number in asked_by:
-        signal.signal(number, ask)
+    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, before in zip(asked_by, old, strict=True):
+        for number, before in old.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)

@@ -1,14 +1,15 @@
-"""How the learning rate and the precision of a run come about."""
+"""Learning rate, optimiser and precision of a run, as settings name them."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from contrastlab.settings import Settings
 
@@ -55,6 +56,20 @@ def precision(asked: str, accelerator: str = "auto") -> Any:
 def _cpu_has_bf16() -> bool:
     known = [getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")]
     return any(ask is not None and ask() for ask in known)
+
+
+def optimiser(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: bool = False) -> torch.optim.Optimizer:
+    """SGD with momentum, Adam (weight decay added to the gradient) or AdamW (weights decayed apart from it).
+
+    Parameters without gradient, such as a fixed patch projection, are left out; ``fused`` takes a step in one kernel.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    own = settings.optimiser
+    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
+    if own.name == "sgd":
+        return torch.optim.SGD(trained, momentum=settings.momentum, **options)
+    kind = torch.optim.AdamW if own.name == "adamw" else torch.optim.Adam
+    return kind(trained, betas=own.betas, eps=own.eps, **options)
 
 
 def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:

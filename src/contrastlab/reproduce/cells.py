@@ -8,46 +8,37 @@ import shutil
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, files, methods, results, tasks
+from contrastlab import data, files, methods, papers, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Column, TablePlan
-from contrastlab.pretrain import Speed
+from contrastlab.pretrain import Speed, Trained
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
-from contrastlab.reproduce.run import Run, fingerprint, on_device
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
+from contrastlab.reproduce.run import Run, fingerprint
 from contrastlab.results import Result, slug
 from contrastlab.seeds import derive
+from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-
-class BusyError(Exception):
-    """Another process computes this cell."""
+Key = tuple[str, str, str, str, str, int, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One row, column and seed of a table in one profile.
-
-    Args:
-        plan: of the table.
-        name: of the column.
-        column: the column.
-        method: full name of the row.
-        seed: of the run and of the task.
-        profile: one of ``plan.profiles``.
-    """
+    """One row (``method``, in full), column (by ``name``) and seed of a table (``plan``) in one of its profiles."""
 
     plan: TablePlan
     name: str
@@ -57,36 +48,46 @@ class Cell:
     profile: str
 
     @property
-    def settings(self) -> Any:
+    def key(self) -> Key:
+        """What says the cell to another process: paper, table, data, column, row, seed, profile."""
+        plan = self.plan
+        return plan.paper, plan.table, self.column.data, self.name, self.method, self.seed, self.profile
+
+    @classmethod
+    def of(cls, key: Key) -> Cell:
+        """The cell of a :attr:`key`."""
+        paper, table, dataset, name, method, seed, profile = key
+        plan = papers.plan(paper, table)
+        return cls(plan, name, plan.select(dataset, [name])[name], method, seed, profile)
+
+    @cached_property
+    def settings(self) -> Settings:
         """Protocol of this cell."""
         return self.plan.settings(self.column.data, self.method, self.profile, self.column)
 
-    @property
+    @cached_property
     def recipe(self) -> methods.Recipe:
         """The row's recipe, as the protocol changes it."""
         return methods.get(self.method).override(self.settings.overrides)
 
-    @property
+    @cached_property
     def task(self) -> tasks.Task:
         """What is asked of the encoders."""
         return tasks.get(self.column.task, self.settings)
 
-    @property
+    @cached_property
     def setup(self) -> str:
         """Hash of what decides the number beside data and seed; see :func:`contrastlab.results.setup`."""
-        return self.plan.setup(self.column, self.method, self.profile)
+        settings = self.settings.model_dump(mode="json")
+        return results.setup(self.recipe.describe(), settings, self.task.name, self.task.identity())
 
-    def data(self, where: Where) -> tuple[Splits, Splits]:
+    def data(self, execution: Execution) -> tuple[Splits, Splits]:
         """Pre-training data, and the data the task scores on; the same object where they are the same."""
-        own = data.load(self.column.data, where.data_root)
-        return own, data.load(self.column.on, where.data_root) if self.column.on else own
+        own = data.load(self.column.data, execution.data_root)
+        return own, data.load(self.column.on, execution.data_root) if self.column.on else own
 
     def check(self, splits: tuple[Splits, Splits]) -> None:
-        """Refuse data that the recipe cannot see, or the task cannot be scored on, before anything is trained.
-
-        Raises:
-            NotApplicableError: with the reason.
-        """
+        """Refuse data that the recipe cannot see, or the task cannot be scored on, with a ``NotApplicableError``."""
         own, on = splits
         self.recipe.views.channels(own.pretrain.channels)
         self.task.check(on)
@@ -97,130 +98,107 @@ class Cell:
                 f" {images} images"
             )
 
-    def stored(self, where: Where, splits: tuple[Splits, Splits] | None = None) -> Result | None:
+    def stored(self, execution: Execution, splits: tuple[Splits, Splits] | None = None) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
-        own, on = splits or self.data(where)
-        hash_ = results.digest({"setup": self.setup, "data": data_hash(own, on)})
-        for root in (where.out_dir, *where.read_also):
-            path = results.location(
+        hash_ = results.digest({"setup": self.setup, "data": data_hash(*(splits or self.data(execution)))})
+        for root in (execution.out_dir, *execution.read_also):
+            known = results.look_up(
                 root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,
                 task=self.column.task, hash_=hash_, on=self.column.on,
             )  # fmt: skip
-            # the same recipe may have another name in another paper's table
-            others = path.parent.glob(path.name.replace(self.method.replace("/", "-"), "*", 1))
-            for candidate in dict.fromkeys((path, *sorted(others))):
-                if candidate.exists() and (known := results.read(candidate)[0]).config_hash == hash_:
-                    return known
+            if known is not None:
+                return known
         return None
 
-    def run(self, where: Where, *, wait: bool = True, log: Log) -> Result | Unavailable:
-        """Read, resumed or computed, and stored.
-
-        Args:
-            where: folders, devices and so on.
-            wait: for another process that computes the same run.
-            log: takes lines of progress.
-
-        Returns:
-            The stored result, or why the row cannot exist on this data set.
+    def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
+        """The stored result, read, or resumed and computed; or why the row cannot exist on this data set.
 
         Raises:
-            MissingDataError: the pre-training data are not there; the message says where they were looked for.
+            MissingDataError: the data are not there; the message says where they were looked for.
             NonFiniteLossError: training diverged; nothing is stored.
-            BusyError: another process computes this run, with ``wait=False``.
+            BusyError: another program computes this run, with ``wait=False``.
         """
         one_thread(self.profile)
-        tag = f"[{self.method} seed {self.seed}]"
-        splits = self.data(where)
-        own, on = splits
+        splits = self.data(execution)
         try:
             self.check(splits)
         except NotApplicableError as reason:
             return Unavailable(self.method, str(reason))
-        if where.alone and where.resume and (known := self.stored(where, splits)) is not None:
-            log(f"{tag} stored: {self.text(known)}")
-            return self._asked(known)
-        settings = self.settings
-        run = Run(self.recipe, settings, own, self.seed, Path(where.out_dir))
-        files.make_folder(Path(where.out_dir))
-        # of several processes the first decides whatever files and locks say: the others may look at another moment
-        fabric = where.fabric(settings.precision)
-        first = fabric.is_global_zero
-        held = files.lock(run.folder.with_suffix(".lock"), wait=False) if first else None
-        try:
-            if fabric.broadcast(first and held is None):
-                if not wait:
-                    raise BusyError
-                log(f"{tag} waits for another process that computes this run")
-                held = files.lock(run.folder.with_suffix(".lock")) if first else None
-            known = fabric.broadcast(self.stored(where, splits) if first and where.resume else None)
-            if known is not None:
-                log(f"{tag} stored by another process: {self.text(known)}")
-                return self._asked(known)
-            try:
-                done: Result | Unavailable | None = self._compute(run, on, fabric, where, log)
-            except NotApplicableError as reason:
-                done = Unavailable(self.method, str(reason))
-            if isinstance(done, Result):
-                results.save(done, where.out_dir)
-                log(f"{tag} {self.text(done)} in {done.provenance.wall_s:.0f} s")
-            answer: Result | Unavailable = fabric.broadcast(done)  # type: ignore[assignment]
-        finally:
-            if held is not None:
-                held.release()
-        return self._asked(answer) if isinstance(answer, Result) else answer
+        stored = self.stored(execution, splits) if execution.one_process and execution.resume else None
+        if stored is not None:
+            log(f"[{self.method} seed {self.seed}] stored: {self.text(stored)}")
+            return self._with_metric(stored)
+        run = Run(self.recipe, self.settings, splits[0], self.seed, files.make_folder(Path(execution.out_dir)))
+        fabric = execution.fabric(self.settings.precision)
+        # of several processes the first decides: the others may look at files at another moment
+        with run.locked(fabric, wait=wait, log=log):
+            first = fabric.is_global_zero
+            answer: Any = fabric.broadcast(self.stored(execution, splits) if first and execution.resume else None)
+            if answer is None:
+                try:
+                    answer = self._compute(run, splits[1], fabric, execution, log)
+                except NotApplicableError as reason:
+                    answer = Unavailable(self.method, str(reason))
+                answer = fabric.broadcast(answer)
+            else:
+                log(f"[{self.method} seed {self.seed}] stored by another process: {self.text(answer)}")
+        return self._with_metric(answer)
 
-    def _asked(self, result: Result) -> Result | Unavailable:
+    def _with_metric(self, answer: Result | Unavailable) -> Result | Unavailable:
         """The result, or why it has not the column's metric."""
         metric = tasks.metric(self.column.metric)
-        if metric.name in result.metrics:
-            return result
+        if isinstance(answer, Unavailable) or metric.name in answer.metrics:
+            return answer
         return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
-    def _compute(self, run: Run, on: Splits, fabric: Fabric, where: Where, log: Log) -> Result | None:
-        began, clock, cpu = datetime.now(UTC), time.monotonic(), time.process_time()
-        cuda = fabric.device.type == "cuda"
-        if cuda:
-            torch.cuda.reset_peak_memory_stats(fabric.device)
-        same = on is run.data
-        print_ = data_hash(run.data, on)
-        run = on_device(run, fabric.device)
-        on = run.data if same else on.to(fabric.device)
+    def _compute(self, run: Run, on: Splits, fabric: Fabric, execution: Execution, log: Log) -> Any:
+        """Find or make the run, score it, store the result; only the first of several processes has one."""
+        clock, data_fingerprint = _Clock(fabric.device), data_hash(run.data, on)
+        on_own = on is run.data
+        run = run.to(fabric.device)
+        on = run.data if on_own else on.to(fabric.device)
         trained = run.train(
-            fabric, resume=where.resume, max_minutes=where.max_minutes, speed=where.speed, log=log
-        )  # fmt: skip
+            fabric, resume=execution.resume, max_minutes=execution.max_minutes, speed=execution.speed, log=log
+        )
         if not fabric.is_global_zero:
             return None
         setting = self.setting(run, on, device=fabric.device, log=log)
-        if not where.resume and setting.folder is not None:
+        if not execution.resume and setting.folder is not None:
             shutil.rmtree(setting.folder, ignore_errors=True)
-        with decoders((where.speed or Speed()).workers * fabric.world_size):  # this process scores for all
+        with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
             measured = self.task.score(trained.encoders, setting)
-        used, settings = {m.items for m in measured.values()}, run.settings
-        protocol = {
-            **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,
-            "image_size": settings.image_size, "split": f"{on.test.name}, {max(used)} test items",
-        }  # fmt: skip
-        peak = (
-            torch.cuda.max_memory_allocated(fabric.device)
-            if cuda
-            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        )
+        origin = {**clock.read(trained), "data_fingerprint": data_fingerprint, "data_note": on.note}
+        used = precision(self.settings.precision, execution.accelerator)
+        result = self._result(run, trained, measured, setting, used, results.Provenance(**origin))
+        results.save(result, execution.out_dir)
+        log(f"[{self.method} seed {self.seed}] {self.text(result)} in {result.provenance.wall_s:.0f} s")
+        return result
+
+    def _result(
+        self, run: Run, trained: Trained, measured: dict[str, tasks.Measured], setting: tasks.Setting, used: str,
+        provenance: results.Provenance,
+    ) -> Result:  # fmt: skip
+        items, settings, test = max(m.items for m in measured.values()), run.settings, setting.data.test
         return Result(
             table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
             method=self.method, seed=self.seed, profile=self.profile, task=self.task.name,
-            task_config=self.task.identity(), protocol=protocol, items=max(used),
+            task_config=self.task.identity(), items=items,
+            protocol={
+                **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,
+                "image_size": settings.image_size, "split": f"{test.name}, {items} test items",
+            },
             settings=settings.model_dump(mode="json"), recipe=run.recipe.describe(),
             metrics={name: m.value for name, m in measured.items()},
             half_widths={name: m.half_width for name, m in measured.items() if m.half_width is not None},
             correct={name: results.pack(m.correct) for name, m in measured.items() if m.correct is not None},
-            curve=trained.history, precision=precision(settings.precision, where.accelerator),
-            provenance=results.Provenance(
-                **results.provenance(fabric.device), data_fingerprint=print_, data_note=on.note, started=began,
-                finished=datetime.now(UTC), wall_s=time.monotonic() - clock, cpu_s=time.process_time() - cpu,
-                images_per_s=trained.images / trained.seconds if trained.seconds else None, peak_memory_bytes=peak,
-            ),
+            curve=trained.history, precision=used, provenance=provenance,
         )  # fmt: skip
+
+    def pretrained(self, execution: Execution, log: Log = lambda line: None) -> tuple[Run, Trained]:
+        """The run behind the cell and its encoders: read, trained, or as initialised."""
+        fabric = execution.fabric(self.settings.precision)
+        run = Run(self.recipe, self.settings, self.data(execution)[0], self.seed, execution.out_dir).to(fabric.device)
+        return run, run.train(fabric, log=log)
 
     def setting(
         self, run: Run, on: Splits, *, device: torch.device | str = "cpu", log: Log = lambda line: None
@@ -237,8 +215,28 @@ class Cell:
         """``transfer accuracy on digits 61.20 percent``; without the data where they are those of pre-training."""
         metric = tasks.metric(self.column.metric)
         value = result.metrics.get(metric.name)
-        asked = f"{metric.label} on {self.column.on}" if self.column.on else metric.label
-        return f"{asked} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
+        label = f"{metric.label} on {self.column.on}" if self.column.on else metric.label
+        return f"{label} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
+
+
+class _Clock:
+    """What computing a cell takes from now on, as provenance has it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.started = device, datetime.now(UTC)
+        self.wall, self.cpu = time.monotonic(), time.process_time()
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def read(self, trained: Trained) -> dict[str, Any]:
+        """Code, machine, times, speed and memory."""
+        cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {
+            **results.provenance(self.device), "started": self.started, "finished": datetime.now(UTC),
+            "wall_s": time.monotonic() - self.wall, "cpu_s": time.process_time() - self.cpu,
+            "images_per_s": trained.images / trained.seconds if trained.seconds else None,
+            "peak_memory_bytes": torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
+        }  # fmt: skip
 
 
 def data_hash(own: Splits, on: Splits) -> str:

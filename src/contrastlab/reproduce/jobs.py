@@ -24,22 +24,25 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from contrastlab import papers
-from contrastlab.errors import ContrastLabError, DeviceError, import_extra, reject
+from contrastlab.errors import ContrastLabError, DeviceError, import_extra, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
-from contrastlab.reproduce.cells import BusyError, Cell, one_thread
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.cells import Cell, Key, one_thread
+from contrastlab.reproduce.execution import Execution, end_after
+from contrastlab.reproduce.run import BusyError
 from contrastlab.results import Result
 
 JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
-Key = tuple[str, str, str, str, int, str]  # paper, table, column or data set, method, seed, profile
+LAST_STEP_S = 60.0
+"""Seconds that a worker whose parent was killed has for the step in hand and a checkpoint."""
+
+Answer = Result | Unavailable
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that takes one job for each missing cell, through ``submitit``.
+    """A cluster that takes one job for each missing cell, through ``submitit``, which writes its jobs as pickles.
 
     Args:
         name: ``slurm``; ``local`` (processes of this machine) and ``debug`` (this process) are for trying it out.
@@ -57,87 +60,68 @@ class Cluster:
             raise reject("cluster", self.name, "slurm, local or debug")
         if self.name == "slurm" and "timeout_min" not in self.options:
             raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
+        for name, least in (("timeout_min", 1), ("cpus_per_task", 1), ("gpus_per_node", 0)):
+            if name in self.options and not is_integer(self.options[name], least):
+                raise reject(name, self.options[name], f"a number of at least {least}")
 
 
-def workers(jobs: int | str, where: Where, count: int) -> int:
-    """How many cells run at a time.
+def workers(jobs: int | str, execution: Execution, count: int) -> int:
+    """How many of ``count`` cells run at a time; one that takes several devices runs alone.
 
-    Args:
-        jobs: a number, or ``auto``: what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
-        where: a cell that takes several devices runs alone.
-        count: cells in all.
-
-    Raises:
-        ArgumentError: not a number of at least 1.
+    ``auto`` is what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
     """
-    argument, asked = "jobs", jobs
+    argument, wanted = "jobs", jobs
     if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
-        argument, asked = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
-    if asked == "auto":
-        gpus = torch.cuda.device_count() if where.accelerator != "cpu" else 0
+        argument, wanted = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
+    if wanted == "auto":
+        gpus = torch.cuda.device_count() if execution.accelerator != "cpu" else 0
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        asked = gpus or cores
-    if not re.fullmatch("[0-9]{1,6}", str(asked)) or int(asked) < 1:
-        raise reject(argument, asked, "a number of at least 1, or 'auto'")
-    return max(1, min(int(asked), count)) if where.alone else 1
+        wanted = gpus or cores
+    if not re.fullmatch("[0-9]{1,6}", str(wanted)) or int(wanted) < 1:
+        raise reject(argument, wanted, "a number of at least 1, or 'auto'")
+    return max(1, min(int(wanted), count)) if execution.one_process else 1
 
 
 def run(
-    missing: Sequence[Cell], where: Where, *, workers: int, cluster: Cluster | None = None, log: Log
-) -> dict[Cell, Result | Unavailable]:
-    """Run cells, some at a time.
+    missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
+) -> dict[Cell, Answer]:
+    """Run cells, some at a time; those of one run are computed one after the other by one process.
 
-    Args:
-        missing: cells; those of one run are computed one after the other by one process.
-        where: folders, devices and so on.
-        workers: cells at a time.
-        cluster: hands them to a cluster instead.
-        log: takes lines of progress.
-
-    Raises:
-        ContrastLabError: what the first failing cell says; the others are stopped in good order.
-        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
+    Where one fails, the others are stopped in good order, as after Ctrl-C: the state of every running cell is stored.
     """
-    if cluster is not None and not where.alone:
-        asked = f"{where.devices} on {where.num_nodes} machines"
-        raise reject("devices", asked, "1 on one machine with a cluster: a job computes a cell on one device")
-    if not where.alone:
-        missing = _agreed(missing, where)
+    if not execution.one_process:
+        if cluster is not None:
+            devices = f"{execution.devices} on {execution.num_nodes} machines"
+            raise reject("devices", devices, "1 on one machine with a cluster: a job computes a cell on one device")
+        missing = _agreed(missing, execution)
     if not missing:
         return {}
-    if cluster is not None:
-        return _submit(missing, where, cluster, log)
-    groups = _groups(missing)
-    if workers == 1 or len(groups) < 2:
-        done: dict[Cell, Result | Unavailable] = {}
-        waiting = list(missing)
-        for cell in missing:  # what another process computes comes last
-            with suppress(BusyError):
-                done[cell] = cell.run(where, wait=False, log=log)
-                waiting.remove(cell)
-        return done | {cell: cell.run(where, wait=True, log=log) for cell in waiting}
-    return _local(groups, where, min(workers, len(groups)), log)
-
-
-def _agreed(missing: Sequence[Cell], where: Where) -> list[Cell]:
-    """What the first of several processes misses: each looks at the stored results at another moment."""
-    if not missing and "LOCAL_RANK" not in os.environ:  # nobody else was started
-        return []
-    mine = {_key(cell): cell for cell in missing}
-    return [mine.get(key) or _cell(key) for key in where.fabric().broadcast(list(mine))]
-
-
-def _groups(missing: Sequence[Cell]) -> list[list[Cell]]:
     groups: dict[tuple[str, int, str], list[Cell]] = {}
     for cell in missing:
         groups.setdefault((cell.method, cell.seed, cell.column.data), []).append(cell)
-    return list(groups.values())
+    if cluster is not None:
+        return _submit(list(groups.values()), execution, cluster, log)
+    if workers > 1 and len(groups) > 1:
+        return _local(list(groups.values()), execution, min(workers, len(groups)), log)
+    done: dict[Cell, Answer] = {}
+    for cell in missing:
+        with suppress(BusyError):  # what another process computes comes last
+            done[cell] = cell.run(execution, wait=False, log=log)
+    return done | {cell: cell.run(execution, log=log) for cell in missing if cell not in done}
+
+
+def _agreed(missing: Sequence[Cell], execution: Execution) -> list[Cell]:
+    """What the first of several processes misses: each looks at the stored results at another moment."""
+    if not missing and "LOCAL_RANK" not in os.environ:  # nobody else was started
+        return []
+    mine = {cell.key: cell for cell in missing}
+    return [mine.get(key) or Cell.of(key) for key in execution.fabric().broadcast(list(mine))]
 
 
 # -- processes of this machine ---------------------------------------------------------------------
 
 
-def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict[Cell, Result | Unavailable]:
+def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:
     # a server that has imported torch once is forked for each worker; before any thread or device is in use
     method = "forkserver" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)
@@ -145,35 +129,37 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
         context.set_forkserver_preload(["contrastlab.reproduce"])
         with _deaf_to_interrupts():  # the server would begin to ignore them only when it has imported
             forkserver.ensure_running()
-    lines = context.SimpleQueue()
-    numbers = context.SimpleQueue()
+    lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
     for number in range(count):
         numbers.put(number)
-    done: dict[Cell, Result | Unavailable] = {}
-    stopping = context.Event()
-    setting = (lines, numbers, where, visible_devices(where), stopping)
+    state = (lines, numbers, execution, visible_devices(execution), stopping)
+    done: dict[Cell, Answer] = {}
     with (
         _progress(lines, sum(map(len, groups)), count, log) as finished,
-        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=setting) as pool,
+        ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=state) as pool,
     ):
-        pending: dict[Future[list[Result | Unavailable] | None], list[Cell]] = {}
+        pending: dict[Future[list[Answer] | None], list[Cell]] = {}
+
+        def submit(group: list[Cell], wait: bool) -> None:
+            pending[pool.submit(_work, [cell.key for cell in group], wait)] = group
+
         try:
             for group in groups:
-                pending[pool.submit(_work, [_key(cell) for cell in group], False)] = group
+                submit(group, False)
             while pending:
                 ready, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in ready:
                     group = pending.pop(future)
                     answers = future.result()
                     if answers is None:  # another process has it: ask again, behind all others, and wait
-                        pending[pool.submit(_work, [_key(cell) for cell in group], True)] = group
-                        continue
-                    done |= dict(zip(group, answers, strict=True))
-                    finished(len(group))
+                        submit(group, True)
+                    else:
+                        done |= dict(zip(group, answers, strict=True))
+                        finished(len(group))
         except _Stopped as stop:
             raise KeyboardInterrupt(*stop.args) from None
         except BrokenProcessPool as error:
-            raise DeviceError("a worker process was killed (out of memory?); run again to continue") from error
+            raise DeviceError(_why_broken(numbers)) from error
         finally:
             if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
                 stopping.set()
@@ -181,6 +167,21 @@ def _local(groups: list[list[Cell]], where: Where, count: int, log: Log) -> dict
                     with suppress(ProcessLookupError):
                         os.kill(process.pid or 0, signal.SIGTERM)
     return done
+
+
+def _why_broken(numbers: Any) -> str:
+    if numbers.empty() or numbers.get():  # a worker has taken the first, 0, and begun
+        return "a worker process was killed (out of memory?); run again to continue"
+    return (
+        "a worker process could not begin: it imports the script that starts it, whose calls stand below"
+        " if __name__ == '__main__':; jobs=1 needs no worker"
+    )
+
+
+def refuse_in_worker() -> None:
+    """End a worker that imports a script without a ``__main__`` guard; its parent says why. See :func:`_why_broken`."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
 
 
 @contextmanager
@@ -196,9 +197,9 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def visible_devices(where: Where) -> list[str]:
+def visible_devices(execution: Execution) -> list[str]:
     """The GPUs of this process as ``CUDA_VISIBLE_DEVICES`` names them; none on a CPU."""
-    if where.accelerator == "cpu":
+    if execution.accelerator == "cpu":
         return []
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
     count = torch.cuda.device_count()
@@ -212,24 +213,18 @@ class _Stopped(ContrastLabError):
     """A worker was asked to stop, or its minutes are over: the first process is told as by Ctrl-C."""
 
 
-def _begin(lines: Any, numbers: Any, where: Where, devices: Sequence[str], stopping: Any) -> None:
+def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str], stopping: Any) -> None:
     """Of each worker: its number, its device, and that it ends with the process it works for."""
     number = numbers.get()
     if devices:  # before anything asks CUDA, which reads this once
         os.environ[VISIBLE] = devices[number % len(devices)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
-    _STATE.update(lines=lines, number=number, where=where, stopping=stopping)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _STATE.update(lines=lines, number=number, execution=execution, stopping=stopping)
+    if (parent := multiprocessing.parent_process()) is not None:
+        end_after(parent.join, LAST_STEP_S)
 
 
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
+def _work(keys: Sequence[Key], wait: bool) -> list[Answer] | None:
     """The cells of one run, or ``None`` where another process computes it."""
 
     def log(line: str) -> None:
@@ -239,29 +234,19 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Result | Unavailable] | None:
         raise _Stopped
     one_thread(keys[0][-1])
     try:
-        return [_cell(key).run(_STATE["where"], wait=wait, log=log) for key in keys]
+        return [Cell.of(key).run(_STATE["execution"], wait=wait, log=log) for key in keys]
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
-        if _STATE["stopping"].is_set():
+        parent = multiprocessing.parent_process()
+        if _STATE["stopping"].is_set() or (parent is not None and not parent.is_alive()):
             os._exit(0)  # the pool is ending: another worker may have been killed with its queue's lock in hand
         _STATE["stopped"] = True
         raise _Stopped(*stop.args) from None
 
 
-def _key(cell: Cell) -> Key:
-    return cell.plan.paper, cell.plan.table, f"{cell.column.data}\n{cell.name}", cell.method, cell.seed, cell.profile
-
-
-def _cell(key: Key) -> Cell:
-    paper, table, place, method, seed, profile = key
-    dataset, _, name = place.partition("\n")
-    plan = papers.plan(paper, table)
-    return Cell(plan, name, plan.select(dataset, [name])[name], method, seed, profile)
-
-
 @contextmanager
-def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable[[int], None]]:
+def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable[[int], object]]:
     """A line for each worker and one in all in a terminal; else the workers' lines as they come."""
     terminal = sys.stderr.isatty()
     bars = [tqdm(total=0, position=k + 1, bar_format="{desc}", leave=False) for k in range(count)] if terminal else []
@@ -276,13 +261,10 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
                 with tqdm.external_write_mode():
                     log(line)
 
-    def finished(count: int) -> None:
-        every.update(count)
-
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        yield finished
+        yield every.update
     finally:
         lines.put(None)
         reader.join(timeout=5)
@@ -293,37 +275,34 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
 # -- a cluster -------------------------------------------------------------------------------------
 
 
-def _submit(missing: Sequence[Cell], where: Where, cluster: Cluster, log: Log) -> dict[Cell, Result | Unavailable]:
+def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, log: Log) -> dict[Cell, Answer]:
     submitit = import_extra("submitit", "cluster")
-    folder = Path(where.out_dir) / "cluster"
+    folder = Path(execution.out_dir) / "cluster"
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster.name)
-        cores = {"cpus_per_task": (where.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
+        cores = {"cpus_per_task": (execution.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
         executor.update_parameters(**{**cores, **cluster.options})
     except (RuntimeError, AssertionError, TypeError, NameError) as error:
         raise DeviceError(
             f"cluster={cluster.name!r} with {dict(cluster.options)!r} cannot be used here: {error}"
         ) from error
-    groups = _groups(missing)
-    jobs = [executor.submit(Job(), [_key(cell) for cell in group], where) for group in groups]
+    jobs = [executor.submit(Job(), [cell.key for cell in group], execution) for group in groups]
     log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
-    if not cluster.wait:
-        return {}
-    done: dict[Cell, Result | Unavailable] = {}
-    for group, job in zip(groups, jobs, strict=True):
+    done: dict[Cell, Answer] = {}
+    for group, job in zip(groups, jobs, strict=True) if cluster.wait else ():
         done |= dict(zip(group, job.result(), strict=True))
-        log(f"{len(done)} of {len(missing)} cells done")
+        log(f"{len(done)} of {sum(map(len, groups))} cells done")
     return done
 
 
 class Job:
     """The cells of one run on a cluster; what its time limit cuts off is queued again and resumed."""
 
-    def __call__(self, keys: Sequence[Key], where: Where) -> list[Result | Unavailable]:
+    def __call__(self, keys: Sequence[Key], execution: Execution) -> list[Answer]:
         """Compute the cells."""
         one_thread(keys[0][-1])
-        return [_cell(key).run(where, wait=True, log=print) for key in keys]
+        return [Cell.of(key).run(execution, log=print) for key in keys]
 
-    def checkpoint(self, keys: Sequence[Key], where: Where) -> Any:
+    def checkpoint(self, keys: Sequence[Key], execution: Execution) -> Any:
         """What submitit queues in place of a job that was cut off."""
-        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, keys, where)
+        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, keys, execution)

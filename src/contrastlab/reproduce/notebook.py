@@ -20,15 +20,17 @@ from typing import Any
 
 from torch import nn
 
-from contrastlab import files, papers, report, results, shipped
+from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.claim import Claim, Claims
-from contrastlab.reproduce.run import Run, on_device
-from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
+from contrastlab.reproduce.run import Run
+from contrastlab.reproduce.tables import find_results, table
 from contrastlab.results import Result
+
+Made = report.Report | report.Reports
 
 PARAMETERS: Mapping[str, Any] = {
     "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
@@ -37,25 +39,39 @@ PARAMETERS: Mapping[str, Any] = {
 """Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
 
 
-def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> None:
-    """Reject a mistyped notebook parameter, which papermill lets pass: ``-p datset cifar10``.
-
-    Args:
-        namespace: ``globals()`` of a notebook that has run its parameters and imports only.
-        also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
-    for name, value in namespace.items():
-        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
-        if plain and not name.startswith("_") and name not in ("In", *PARAMETERS, *also):
-            raise unknown("notebook parameter", name, (*PARAMETERS, *also))
-
-
 def project_root() -> Path:
     """The folder that holds ``pyproject.toml``, from here upwards; here, where there is none."""
     return next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
+
+
+@dataclass(frozen=True)
+class ShownClaims:
+    """What tables claim, each in a sentence, and their printed numbers; shows itself in a notebook."""
+
+    plans: tuple[TablePlan, ...]
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<h4>{escape.html(plan.heading)}</h4>" * (len(self.plans) > 1)
+            + f"<p>{escape.html(plan.claim)}</p>"
+            + printed(plan, "to_html", border=0)
+            for plan in self.plans
+        )
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            f"{plan.heading}\n" * (len(self.plans) > 1) + f"{plan.claim}\n\n{printed(plan, 'to_string')}".rstrip("\n")
+            for plan in self.plans
+        )
+
+
+def printed(plan: TablePlan, form: str, **options: Any) -> str:
+    """The printed numbers of a table as the paper lays them out, in a form of pandas; empty where there are none."""
+    if plan.table not in papers.tables(plan.paper):
+        return ""
+    numbers = papers.published(plan.paper, plan.table)
+    frame = numbers.pivot_table(index="row", columns="column", values="value", sort=False)
+    return str(getattr(frame, form)(na_rep="", **options))
 
 
 @dataclass
@@ -76,7 +92,7 @@ class Study:
 
     @property
     def profile(self) -> str:
-        """The profile that is run; ``auto`` means what it means for :func:`contrastlab.reproduce.table`."""
+        """The profile that is run; see :func:`contrastlab.reproduce.choose_profile`."""
         return choose_profile(str(self.parameters["profile"]), self.profiles)
 
     @property
@@ -110,11 +126,9 @@ class Study:
         return self.out_dir, *self.read_also
 
     @property
-    def where(self) -> dict[str, Any]:
-        """The fields of :class:`contrastlab.reproduce.Where` that parameters decide."""
-        return {
-            "data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also
-        }  # fmt: skip
+    def execution(self) -> dict[str, Any]:
+        """The fields of :class:`contrastlab.reproduce.Execution` that parameters decide."""
+        return {"data_root": self.data_root, "out_dir": self.out_dir, "read_also": self.read_also}
 
     def results(self, **wanted: Any) -> list[Result]:
         """Stored results of this notebook's data set and profile; see :func:`contrastlab.results.find`."""
@@ -123,32 +137,27 @@ class Study:
 
 @dataclass
 class Notebook(Study):
-    """A notebook of one table or of several tables of one paper, with its parameters resolved.
+    """A notebook of one table or of several tables of one paper; ``number`` is by default that of the first.
 
     Args:
-        plans: number to table; the first is meant where no number is given.
+        plans: number to table.
         shown: the reports of the tables that were run.
     """
 
     plans: Mapping[str, TablePlan] = field(default_factory=dict)
-    shown: list[report.Report | report.Several] = field(default_factory=list)
+    shown: list[Made] = field(default_factory=list)
 
     def plan(self, number: int | str | None = None) -> TablePlan:
-        """One of the tables.
-
-        Raises:
-            UnknownNameError: not a table of this notebook.
-        """
+        """One of the tables."""
         chosen = next(iter(self.plans)) if number is None else str(number)
         if chosen not in self.plans:
             raise unknown(f"table of the notebook {self.name}", chosen, self.plans)
         return self.plans[chosen]
 
     @property
-    def claim(self) -> Claim | Claims:
-        """What the table says; of several tables, what each of them says."""
-        each = tuple(map(Claim, self.plans.values()))
-        return each[0] if len(each) == 1 else Claims(each)
+    def claim(self) -> ShownClaims:
+        """What the tables say."""
+        return ShownClaims(tuple(self.plans.values()))
 
     def rows(self, number: int | str | None = None) -> tuple[str, ...]:
         """Full names of the rows asked for that a table has; may be none where the notebook has several tables."""
@@ -157,66 +166,45 @@ class Notebook(Study):
             return plan.resolve_all(names)
         return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
 
-    def run(self, number: int | str | None = None, **changes: Any) -> report.Report | report.Several:
+    def run(self, number: int | str | None = None, **changes: Any) -> Made:
         """A table with its missing cells run; one of whose rows none is asked for is only read.
 
-        Args:
-            number: of the table; by default the first.
-            changes: arguments of :func:`contrastlab.reproduce.table` that differ from the parameters.
+        ``changes`` are arguments of :func:`contrastlab.reproduce.table` that differ from the parameters.
         """
-        plan, rows, p = self.plan(number), self.rows(number), self.parameters
+        plan, rows = self.plan(number), self.rows(number)
         if not rows:
-            found = find_results(self.folders, plan, self.dataset, self.profile)
-            return self._read(plan, found, self.dataset, self.profile)
-        arguments = {key: p[key] for key in ("columns", "profile", "seeds", "jobs")}
-        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.where, **changes})
+            return self._read(self.folders, plan, self.dataset, self.profile)
+        arguments = {key: self.parameters[key] for key in ("columns", "profile", "seeds", "jobs")}
+        made = table(plan.paper, plan.table, self.dataset, **{"rows": rows, **arguments, **self.execution, **changes})
         self.shown.append(made)
         return made
 
-    def stored(
-        self, dataset: str, profile: str, number: int | str | None = None
-    ) -> report.Report | report.Several:  # fmt: skip
+    def stored(self, dataset: str, profile: str, number: int | str | None = None) -> Made:
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
-        plan = self.plan(number)
-        return self._read(plan, find_results(self.read_also, plan, dataset, profile), dataset, profile)
+        return self._read(self.read_also, self.plan(number), dataset, profile)
 
-    def kept(self, number: int | str | None = None) -> report.Kept:
-        """The best evidence that the project keeps for a table; smoke runs are none.
-
-        Args:
-            number: of the table; by default the first.
-        """
+    def kept(self, number: int | str | None = None) -> report.BestEvidence:
+        """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
         entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
         ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.Kept(entry.name, best, tuple(ranked[1:]))
+        return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
 
-    def _read(
-        self, plan: TablePlan, found: Sequence[Result], dataset: str, profile: str
-    ) -> report.Report | report.Several:  # fmt: skip
-        filled = report.columns(plan, found, dataset, profile)
-        return filled[0] if len(filled) == 1 else report.Several(filled)
+    def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
+        filled = report.columns(plan, find_results(folders, plan, dataset, profile), dataset, profile)
+        return filled[0] if len(filled) == 1 else report.Reports(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
-        """The run behind a row with the first seed, and its encoders: read, trained, or as initialised.
-
-        Args:
-            row: of the first table, or a reference row, in full or short.
-        """
-        plan, where = self.plan(), Where(**self.where)
+        """The run behind a row of the first table with the first seed, and its encoders."""
+        plan = self.plan()
         name, column = next(iter(plan.select(self.dataset).items()))
         cell = Cell(plan, name, column, plan.resolve(row), self.seeds[0], self.profile)
-        fabric = where.fabric(cell.settings.precision)
-        run = on_device(Run(cell.recipe, cell.settings, cell.data(where)[0], cell.seed, self.out_dir), fabric.device)
-        return run, run.train(fabric).encoders
+        run, trained = cell.pretrained(Execution(**self.execution))
+        return run, trained.encoders
 
     def check(self) -> None:
-        """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason.
-
-        Raises:
-            ContrastLabError: naming the rows, or that no table was run.
-        """
+        """Refuse tables with a row that was asked for and has neither a number in the metric's range nor a reason."""
         if not self.shown:
             raise ContrastLabError(f"{self.name}: no table was run, so nothing is checked")
         for made in self.shown:
@@ -224,8 +212,8 @@ class Notebook(Study):
 
 
 def _names(rows: Any) -> list[str]:
-    asked = rows if isinstance(rows, list | tuple) else str(rows).split(",")
-    return [str(name).strip() for name in asked if str(name).strip()]
+    parts = rows if isinstance(rows, list | tuple) else str(rows).split(",")
+    return [str(name).strip() for name in parts if str(name).strip()]
 
 
 def _has(plan: TablePlan, name: str) -> bool:
@@ -241,12 +229,7 @@ def write(target: str, to: Path | None = None) -> Path:
 
     Args:
         target: a table such as ``ring/table1``, or a notebook by its name, such as ``crosses``.
-        to: a file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
-
-    Raises:
-        UnknownNameError: no table or notebook of that name, or a table without a notebook; with near matches.
-        ArgumentError: the file is there already, or is no ``.ipynb``.
-        StorageError: it cannot be written.
+        to: a new file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
     """
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
@@ -272,12 +255,8 @@ def study(
         namespace: ``globals()`` after the cell of parameters and the imports.
         profiles: that the study knows.
         also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: a mistyped parameter, or a value that names nothing.
-        ArgumentError: a value out of range.
     """
-    made = Study(name, _given(namespace, also), profiles)
+    made = Study(name, check_parameters(namespace, also), profiles)
     _ = made.profile, made.seeds
     return made
 
@@ -292,30 +271,32 @@ def open(
         table: number of the table, or ``figure2``; several where one notebook shows several tables of a paper.
         namespace: ``globals()`` after the cell of parameters and the imports.
         also: parameters of this notebook alone.
-
-    Raises:
-        UnknownNameError: a mistyped parameter, or a value that names nothing.
-        ArgumentError: a value out of range.
     """
     numbers = [table] if isinstance(table, int | str) else list(table)
     if not numbers:
         raise reject("table", table, "at least one table")
     plans = {str(number): papers.plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
-    made = Notebook(f"{paper}/{results.slug(first.table)}", _given(namespace, also), first.profiles, plans=plans)
+    parameters = check_parameters(namespace, also)
+    made = Notebook(f"{paper}/{results.slug(first.table)}", parameters, first.profiles, plans=plans)
     _ = made.profile, made.seeds
-    names = _names(made.parameters["rows"])
+    names = _names(parameters["rows"])
+    if not names:
+        raise reject("rows", parameters["rows"], "'all', or names of rows")
     for name in names:
         if name != "all" and not any(_has(plan, name) for plan in plans.values()):
             short = [known.rpartition("/")[2] for plan in plans.values() for known in (*plan.rows, *REFERENCES)]
             raise unknown(f"row of {made.name}", name, dict.fromkeys(short))
-    if not names:
-        raise reject("rows", made.parameters["rows"], "'all', or names of rows")
     for plan in plans.values():
-        plan.select(made.dataset, made.parameters["columns"])
+        plan.select(made.dataset, parameters["columns"])
     return made
 
 
-def _given(namespace: Mapping[str, Any], also: Sequence[str]) -> dict[str, Any]:
-    check_parameters(namespace, also)
-    return {name: namespace.get(name, PARAMETERS.get(name)) for name in (*PARAMETERS, *also)}
+def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
+    """The parameters in a namespace; a mistyped one, which papermill lets pass, is refused: ``-p datset cifar10``."""
+    known = (*PARAMETERS, *also)
+    for name, value in namespace.items():
+        plain = value is None or isinstance(value, bool | int | float | str | list | tuple)
+        if plain and not name.startswith("_") and name not in ("In", *known):
+            raise unknown("notebook parameter", name, known)
+    return {name: namespace.get(name, PARAMETERS.get(name)) for name in known}

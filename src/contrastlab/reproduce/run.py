@@ -7,20 +7,18 @@ history), and while it is trained a checkpoint. What is trained once serves ever
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, results, tasks
-from contrastlab.checkpoint import FILE as CHECKPOINT
+from contrastlab.checkpoint import Artefact
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.export import FILE
@@ -30,51 +28,28 @@ from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import cpu_fabric, precision
+from contrastlab.reproduce.records import NEEDED, RECORD, read_record
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-RECORD = "run.json"
-_SCHEMA = 1
-_NEEDED: Mapping[str, Any] = MappingProxyType(
-    {
-        "hash": str,
-        "recipe": dict,
-        "dataset": str,
-        "seed": int,
-        "history": list,
-        "seconds": int | float,
-        "images": int | float,
-    }
-)
-_FIELDS = frozenset(
-    {
-        *_NEEDED, "schema", "settings", "data_note", "data_fingerprint", "modality", "precision", "provenance",
-        "encoder_checksum",
-    }
-)  # fmt: skip
+
+class BusyError(Exception):
+    """Another process computes this run."""
 
 
 def fingerprint(splits: Splits) -> str:
     """Hash of the items and labels of all parts of a data set."""
-    there = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
+    parts = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
     further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
-    parts = [getattr(s, "fingerprint", s.name) for s in (*there, *further)]
-    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
+    hashes = [getattr(part, "fingerprint", part.name) for part in (*parts, *further)]
+    return hashlib.sha256("/".join(hashes).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What decides a set of encoders.
-
-    Args:
-        recipe: the method, with the settings' overrides applied.
-        settings: of training; how encoders are scored does not matter here.
-        data: the pre-training data, as loaded.
-        seed: of weights, order, augmentation and draws.
-        root: folder of runs.
-    """
+    """What decides a set of encoders: a recipe with the settings' overrides applied, settings, data and a seed."""
 
     recipe: Recipe
     settings: Settings
@@ -103,17 +78,46 @@ class Run:
         return results.digest(self.identity)
 
     @property
+    def artefact(self) -> Artefact:
+        """Its files, there or not."""
+        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RECORD, "run", NEEDED)
+
+    @property
     def folder(self) -> Path:
         """Where the artefact is, or will be."""
-        return Path(self.root) / "encoders" / self.hash[:16]
+        return self.artefact.folder
+
+    @property
+    def finished(self) -> bool:
+        """Whether the artefact is there."""
+        return self.artefact.finished
+
+    @contextmanager
+    def locked(self, fabric: Fabric, *, wait: bool, log: Log) -> Iterator[None]:
+        """One program computes a run at a time, else ``BusyError``; of its processes the first holds the lock."""
+        held = self.artefact.lock(wait=False) if fabric.is_global_zero else None
+        if fabric.broadcast(fabric.is_global_zero and held is None):
+            if not wait:
+                raise BusyError
+            log(f"[{self.recipe.name} seed {self.seed}] waits for another process that computes this run")
+            held = self.artefact.lock() if fabric.is_global_zero else None
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.release()
+
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` says; a ``CorruptFileError`` names one that is damaged, newer or of another run."""
+        record = read_record(self.folder)
+        if record["hash"] != self.hash:
+            raise CorruptFileError(
+                f"{self.folder / RECORD} is of another run; delete the folder and run the cell again"
+            )
+        return record
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
-        """The trained encoders, one per stream, in evaluation mode.
-
-        Raises:
-            MissingDataError: the run is not finished.
-            CorruptFileError: the stored file is damaged, or is not the one that ``run.json`` speaks of.
-        """
+        """The trained encoders, one per stream, in evaluation mode, if they are those that ``run.json`` speaks of."""
         loaded = encoders.load(self, device)
         expected = self.record().get("encoder_checksum")  # of older runs there is none
         if expected not in (None, files.tensors_checksum(self.folder / FILE)):
@@ -123,39 +127,20 @@ class Run:
             )
         return loaded
 
-    def record(self) -> dict[str, Any]:
-        """What ``run.json`` says.
-
-        Raises:
-            CorruptFileError: it is damaged, of a newer version, or of another run.
-        """
-        found = read_record(self.folder)
-        if found["hash"] != self.hash:
-            raise CorruptFileError(
-                f"{self.folder / RECORD} is of another run; delete the folder and run the cell again"
-            )
-        return found
-
-    @property
-    def finished(self) -> bool:
-        """Whether the artefact is there."""
-        return (self.folder / RECORD).exists() and (self.folder / FILE).exists()
-
     def store(self, trained: Trained, device: torch.device) -> None:
-        """Write the artefact; the record last, so that it speaks of a whole encoder file."""
+        """Write the artefact."""
         kind = modality(self.data.pretrain)
         path = encoders.save(trained.encoders, self.folder, self.recipe.views.streams, kind.build(self.settings))
-        record = {
-            "schema": _SCHEMA, "hash": self.hash, "recipe": self.recipe.describe(),
-            "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name, "data_note": self.data.note,
-            "data_fingerprint": self.identity["data"], "modality": kind.name, "seed": self.seed,
-            "precision": precision(self.settings.precision, device.type),
-            "history": trained.history, "seconds": trained.seconds, "images": trained.images,
-            "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
-        }  # fmt: skip
-        text = json.dumps(files.with_checksum(record), indent=1, allow_nan=False)
-        files.write_whole(self.folder / RECORD, text + "\n")
-        files.remove(self.folder / CHECKPOINT)
+        self.artefact.finish(
+            {
+                "schema": 1, "hash": self.hash, "recipe": self.recipe.describe(),
+                "settings": self.settings.model_dump(mode="json"), "dataset": self.data.name,
+                "data_note": self.data.note, "data_fingerprint": self.identity["data"], "modality": kind.name,
+                "seed": self.seed, "precision": precision(self.settings.precision, device.type),
+                "history": trained.history, "seconds": trained.seconds, "images": trained.images,
+                "provenance": results.provenance(device), "encoder_checksum": files.tensors_checksum(path),
+            }
+        )  # fmt: skip
 
     def train(
         self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
@@ -163,17 +148,12 @@ class Run:
     ) -> Trained:  # fmt: skip
         """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
 
-        Args:
-            fabric: device, precision, processes; ``None`` is one CPU process.
-            resume: use artefact and checkpoint; ``False`` computes anew.
-            max_minutes: stop in good order after this time.
-            speed: switches that change no number.
-            log: takes lines of progress.
+        The arguments are those of :func:`contrastlab.pretrain.pretrain`.
         """
         fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.finished):
             record = self.record()
-            files.remove(self.folder / CHECKPOINT)  # of a process that was killed after its last file
+            self.artefact.finish()
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
         test = self.data.test if self.data.labelled else None
         if test is not None:
@@ -187,31 +167,11 @@ class Run:
             self.store(trained, fabric.device)
         return trained
 
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """What the ``run.json`` of a folder says.
-
-    Raises:
-        CorruptFileError: it is damaged, or a newer version of this package wrote it.
-    """
-    path = folder / RECORD
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema"] != _SCHEMA:
-            raise ValueError(f"schema={record['schema']!r}: accepted is {_SCHEMA}; a newer version may have written it")
-        record = files.verified(record)
-        wrong = [name for name, kind in _NEEDED.items() if not isinstance(record.get(name), kind)]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
-        if not record.keys() <= _FIELDS:
-            raise ValueError(f"{', '.join(sorted(record.keys() - _FIELDS))}: no field of a record")
-        if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
-            raise ValueError(f"hash={record['hash']!r}: accepted are 64 hexadecimal digits")
-        if not isinstance(record["recipe"].get("name"), str):
-            raise ValueError("its recipe has no name")
-    except files.DAMAGED as error:
-        raise CorruptFileError(f"{path} is no record of a run ({error}); delete its folder and run it anew") from error
-    return record
+    def to(self, device: torch.device) -> Run:
+        """The same run with its resident data on a device."""
+        moved = replace(self, data=self.data.to(device))
+        moved.__dict__["hash"] = self.hash  # no pixel changes on the way
+        return moved
 
 
 def embed(
@@ -228,11 +188,6 @@ def embed(
 
     Returns:
         ``[N, F]`` float32, the streams side by side.
-
-    Raises:
-        MissingDataError: no run is stored there.
-        ArgumentError: pictures of another form, or a run of sounds, videos or sentences.
-        NotApplicableError: pictures without the channels that the run's views need.
     """
     form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
     if not isinstance(images, Tensor):
@@ -252,17 +207,3 @@ def embed(
     source = ImageSet("own", images, torch.full((len(images),), -1), ())
     augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
-
-
-def records(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folder and record of every finished run under ``roots``."""
-    for root in roots:
-        for path in sorted(Path(root).glob(f"encoders/*/{RECORD}")):
-            yield path.parent, read_record(path.parent)
-
-
-def on_device(run: Run, device: torch.device) -> Run:
-    """The same run with its resident data on a device."""
-    moved = replace(run, data=run.data.to(device))
-    moved.__dict__["hash"] = run.hash  # no pixel changes on the way
-    return moved

@@ -12,75 +12,19 @@ import torch
 
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
-from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
+from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell, say
-from contrastlab.reproduce.where import Where
+from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
 from contrastlab.views import Split
 
-PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 _Loaded = tuple[Splits, Splits] | MissingDataError | MissingExtraError | NotApplicableError
-
-
-def choose_profile(profile: str, known: Sequence[str]) -> str:
-    """``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
-
-    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
-
-    Raises:
-        UnknownNameError: not one of ``known``.
-    """
-    kind = "profile"
-    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
-        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
-    elif profile == "auto":
-        profile = "paper" if torch.cuda.is_available() else "laptop"
-    if profile not in known:
-        raise unknown(kind, profile, ("auto", *known))
-    return profile
-
-
-def resolve_profile(plan: TablePlan, profile: str) -> str:
-    """:func:`choose_profile` among the profiles of a table."""
-    return choose_profile(profile, plan.profiles)
-
-
-def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
-    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them.
-
-    Raises:
-        ArgumentError: not non-negative integers.
-    """
-    try:
-        asked = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
-        found = tuple(dict.fromkeys(int(str(s)) for s in asked if str(s).strip()))
-    except (TypeError, ValueError):
-        found = ()
-    if not found or min(found) < 0 or max(found) >= 2**32:
-        raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
-    return found
-
-
-def parse_target(target: str) -> tuple[str, str]:
-    """``("ring", "1")`` from ``ring/table1``.
-
-    Raises:
-        ArgumentError: a table or figure that only its notebook makes; the message names the notebook.
-        UnknownNameError: not a table with a protocol; with near matches.
-    """
-    known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
-    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
-    if target not in known and target in notebooks:
-        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
-        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
-    if target not in known:
-        raise unknown("table", target, known)
-    return known[target]
 
 
 def references(names: Iterable[str], profile: str) -> list[str]:
@@ -114,8 +58,8 @@ def table(
     jobs: int | str = "auto",
     cluster: pool.Cluster | None = None,
     log: Log = say,
-    **where: Any,
-) -> Report | report.Several:
+    **execution: Any,
+) -> Report | report.Reports:
     """Run what is missing of a table and give it published beside measured.
 
     Args:
@@ -132,133 +76,121 @@ def table(
             several. The environment variable ``CONTRASTLAB_JOBS`` says otherwise what ``auto`` is.
         cluster: hands cells to a cluster instead.
         log: takes lines of progress.
-        where: fields of :class:`contrastlab.reproduce.Where` (``out_dir``, ``devices``, ``max_minutes``, …).
+        execution: fields of :class:`contrastlab.reproduce.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
 
     Returns:
         One report for each column that was asked for, as one: see :class:`contrastlab.report.Report`.
-
-    Raises:
-        ContrastLabError: a name or argument that is not accepted; nothing has been run then.
-        KeyboardInterrupt: after Ctrl-C, with the state of every running cell stored.
     """
-    plan, own = papers.plan(paper, number), []
-    if strange := sorted(where.keys() - {each.name for each in fields(Where)}):
-        raise unknown("argument of table", strange[0], [each.name for each in fields(Where)])
-    if not isinstance(rows, str):
-        rows = [rows] if isinstance(rows, Recipe) else list(rows)
-        own = [methods.add(row).name for row in rows if isinstance(row, Recipe)]
-        plan = plan.with_rows(own)
+    pool.refuse_in_worker()
+    known_fields = [each.name for each in fields(Execution)]
+    for name in sorted(execution.keys() - set(known_fields)):
+        raise unknown("argument of table", name, known_fields)
+    given = [rows] if isinstance(rows, Recipe) else rows if isinstance(rows, str) else list(rows)
+    own = [methods.add(row).name for row in given if isinstance(row, Recipe)]
     if own and cluster is not None:
         raise reject("cluster", cluster.name, f"None with a recipe of your own ({', '.join(own)})")
-    chosen = resolve_profile(plan, profile)
-    asked = rows if isinstance(rows, str) else [row.name if isinstance(row, Recipe) else row for row in rows]
-    names = list(plan.resolve_all(asked))
-    which = parse_seeds(seeds)
+    plan = papers.plan(paper, number).with_rows(own)
+    chosen = choose_profile(profile, plan.profiles)
+    wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
+    names = list(plan.resolve_all(wanted))
+    seed_numbers = parse_seeds(seeds)
     if references_too and plan.references:
         names += [name for name in references(names, chosen) if name not in names]
-    place = Where(**where)
-    every = cells(plan, dataset, names, which, chosen, columns)
-    workers = 1 if own else pool.workers(jobs, place, len(every))
-    known, missing = look_up(every, place, log)
-    announce(plan, dataset, every, missing, profile, place, workers, log)
-    known |= pool.run(missing, place, workers=workers, cluster=cluster, log=log)
+    where = Execution(**execution)
+    every = cells(plan, dataset, names, seed_numbers, chosen, columns)
+    workers = 1 if own else pool.workers(jobs, where, len(every))
+    known, missing = look_up(every, where, log)
+    announce(plan, dataset, every, missing, profile, where, workers, log)
+    known |= pool.run(missing, where, workers=workers, cluster=cluster, log=log)
     return assemble(plan, every, known)
 
 
-def look_up(every: Sequence[Cell], where: Where, log: Log) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
+def look_up(
+    every: Sequence[Cell], execution: Execution, log: Log
+) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
     missing: list[Cell] = []
-    said: set[str] = set()
+    reasons: dict[str, None] = {}  # each said once
     loaded: dict[tuple[str, str], _Loaded] = {}
-
-    def log_once(line: str) -> None:
-        if line not in said:
-            log(line)
-        said.add(line)
-
     for cell in every:
         column = cell.column
         if (column.data, column.on) not in loaded:  # a download that fails is tried once
-            loaded[column.data, column.on] = _load(cell, where)
+            loaded[column.data, column.on] = _load(cell, execution)
         splits = loaded[column.data, column.on]
-        if isinstance(splits, MissingDataError | MissingExtraError):
-            lacks = "data" if isinstance(splits, MissingDataError) else "a package"
-            # Notebooks and reports are passed on; the folders of the machine that made them are not.
-            why = str(splits).replace(str(data.data_root(where.data_root)), "CONTRASTLAB_DATA")
-            log_once(f"[{column.on}] needs {lacks}: {why}")
-            known[cell] = Unavailable(cell.method, f"needs {lacks}: {why}")
-            continue
         try:
-            if isinstance(splits, NotApplicableError):
+            if isinstance(splits, Exception):
                 raise splits
             cell.check(splits)
+            stored = cell.stored(execution, splits) if execution.resume else None
         except NotApplicableError as reason:
-            known[cell] = Unavailable(cell.method, str(reason))
-            log_once(f"[{cell.method}] n/a: {reason}")
-            continue
-        there = cell.stored(where, splits) if where.resume else None
-        if there is not None and column.metric in there.metrics:
-            known[cell] = there
+            known[cell], line = Unavailable(cell.method, str(reason)), f"[{cell.method}] n/a: {reason}"
+        except (MissingDataError, MissingExtraError) as error:
+            lacks = "data" if isinstance(error, MissingDataError) else "a package"
+            # Notebooks and reports are passed on; the folders of the machine that made them are not.
+            why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
+            known[cell], line = Unavailable(cell.method, why), f"[{column.on}] {why}"
         else:
-            missing.append(cell)
+            if stored is not None and column.metric in stored.metrics:
+                known[cell] = stored
+            else:
+                missing.append(cell)
+            continue
+        if line not in reasons:
+            log(line)
+        reasons[line] = None
     return known, missing
 
 
-def _load(cell: Cell, where: Where) -> _Loaded:
+def _load(cell: Cell, execution: Execution) -> _Loaded:
     """The data of a cell, or why there are none; where those for pre-training are missing, nothing can be run."""
     try:
-        return cell.data(where)
+        return cell.data(execution)
     except NotApplicableError as reason:
         return reason
     except (MissingDataError, MissingExtraError) as reason:
         if not cell.column.on:
             raise
-        data.load(cell.column.data, where.data_root)
+        data.load(cell.column.data, execution.data_root)
         return reason
 
 
 def assemble(
     plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
-) -> Report | report.Several:
+) -> Report | report.Reports:
     """The report of cells that have been run."""
     reports = []
     for name, column in dict.fromkeys((cell.name, cell.column) for cell in every):
         mine = [known[cell] for cell in every if cell.name == name and cell in known]
-        found = [r for r in mine if isinstance(r, Result)]
+        stored = [r for r in mine if isinstance(r, Result)]
         missing = {u.method: u for u in mine if isinstance(u, Unavailable)}
         profile = every[0].profile
-        reports.append(report.table(plan, found, column.data, profile, column=name, unavailable=missing.values()))
-    return reports[0] if len(reports) == 1 else report.Several(tuple(reports))
+        reports.append(report.table(plan, stored, column.data, profile, column=name, unavailable=missing.values()))
+    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
 def announce(
-    plan: TablePlan, dataset: str, every: Sequence[Cell], missing: Sequence[Cell], asked: str, where: Where,
+    plan: TablePlan, dataset: str, every: Sequence[Cell], missing: Sequence[Cell], wanted: str, execution: Execution,
     workers: int, log: Log,
 ) -> None:  # fmt: skip
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
     gpu = torch.cuda.is_available()
     reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
-    why = f" (auto: {reason})" if asked == "auto" else ""
+    why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
-    own = data.load(every[0].column.data, where.data_root)
+    own = data.load(every[0].column.data, execution.data_root)
     log(f"data: {own.note or own.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
-    if missing and (seconds := _expected(missing, where)):
-        log(f"about {duration(seconds / min(workers, len(missing)))}, from the times of such cells on this machine")
+    # other seeds of the same rows have been timed here; without all of them nothing is said: the loop tells its own ETA
+    times = {r.setup: r.provenance.wall_s for r in results.find(execution.out_dir, profile=profile)} if missing else {}
+    if missing and all(cell.setup in times for cell in missing):
+        seconds = sum(times[cell.setup] for cell in missing) / min(workers, len(missing))
+        log(f"about {duration(seconds)}, from the times of such cells on this machine")
     others = [p for p in plan.profiles if p != profile]
     how = "--profile NAME, or -p profile NAME with papermill"
     log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
-
-
-def _expected(missing: Sequence[Cell], where: Where) -> float | None:
-    # other seeds of the same rows have been timed here; without all of them nothing is said: the loop tells its own ETA
-    here = results.find(where.out_dir, profile=missing[0].profile)
-    times = {r.setup: r.provenance.wall_s for r in here}
-    each = [times.get(cell.setup) for cell in missing]
-    return None if None in each else sum(t for t in each if t is not None)
 
 
 def duration(seconds: float) -> str:
@@ -270,11 +202,5 @@ def duration(seconds: float) -> str:
 
 def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, profile: str) -> list[Result]:
     """Stored results that may stand in a table."""
-    tasks_ = {column.task for column in plan.select(dataset).values()}
-    return [r for r in results.find(folders, dataset=dataset, profile=profile) if r.task in tasks_]
-
-
-__all__ = [
-    "PROFILE_VARIABLE", "announce", "assemble", "cells", "choose_profile", "find_results", "parse_seeds",
-    "parse_target", "references", "resolve_profile", "table",
-]  # fmt: skip
+    tasks = {column.task for column in plan.select(dataset).values()}
+    return [r for r in results.find(folders, dataset=dataset, profile=profile) if r.task in tasks]

@@ -1,77 +1,73 @@
-"""What an encoder is asked to do, and how it is scored: a file for each family of tasks.
+"""What an encoder is scored on: tasks and metrics as data, and a file for the computation of each family of tasks.
 
-A task knows nothing of how an encoder was trained. A new one is a file here, its name in :data:`TASKS`, and rows of
-TOML.
+A task knows nothing of how an encoder was trained. A new one is a dataclass in :mod:`contrastlab.tasks.definitions`, a
+function that scores it, its name in :data:`TASKS`, and rows of TOML. Tasks and metrics are imported without torch;
+the functions below are imported when they are first used.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from contrastlab import errors
 from contrastlab.settings import Settings
-from contrastlab.tasks.action import Action
-from contrastlab.tasks.base import Measured, Metric, Setting, Task, bootstrap
-from contrastlab.tasks.dense import Boxes, Keypoints, Masks
-from contrastlab.tasks.layers import Layers
-from contrastlab.tasks.linear import Linear, correct, linear_lbfgs, linear_sgd
-from contrastlab.tasks.neighbours import Neighbours, knn, nearest_neighbour
-from contrastlab.tasks.one_view import OneView
-from contrastlab.tasks.representations import encode, frozen, represent
-from contrastlab.tasks.segmentation import SEGMENTATIONS, Segmentation, confusion, mean_iou, pixel_accuracy
-from contrastlab.tasks.similarity import Similarity, spearman
-from contrastlab.tasks.transfer import Transfer
+from contrastlab.tasks.base import Measured, Metric, Setting, Task
+from contrastlab.tasks.definitions import (
+    SEGMENTATIONS,
+    Action,
+    Boxes,
+    Keypoints,
+    Layers,
+    Linear,
+    Masks,
+    Neighbours,
+    OneView,
+    Segmentation,
+    Similarity,
+    Transfer,
+)
+
+if TYPE_CHECKING:
+    from contrastlab.tasks.linear import correct, linear_lbfgs, linear_sgd
+    from contrastlab.tasks.representations import bootstrap, encode, frozen, knn, nearest_neighbour, represent
+    from contrastlab.tasks.segmentation import confusion, mean_iou, pixel_accuracy
+    from contrastlab.tasks.similarity import spearman
 
 __all__ = [
-    "TASKS",
-    "Action",
-    "Boxes",
-    "Keypoints",
-    "Layers",
-    "Linear",
-    "Masks",
-    "Measured",
-    "Metric",
-    "Neighbours",
-    "OneView",
-    "Segmentation",
-    "Setting",
-    "Similarity",
-    "Task",
-    "Transfer",
-    "bootstrap",
-    "confusion",
-    "correct",
-    "encode",
-    "frozen",
-    "get",
-    "knn",
-    "linear_lbfgs",
-    "linear_sgd",
-    "mean_iou",
-    "metric",
-    "nearest_neighbour",
-    "pixel_accuracy",
-    "represent",
-    "spearman",
-    "task_of",
-]
+    "TASKS", "Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Measured", "Metric", "Neighbours", "OneView",
+    "Segmentation", "Setting", "Similarity", "Task", "Transfer", "bootstrap", "confusion", "correct", "encode",
+    "frozen", "get", "knn", "linear_lbfgs", "linear_sgd", "mean_iou", "metric", "nearest_neighbour", "pixel_accuracy",
+    "represent", "spearman", "task_of",
+]  # fmt: skip
+
+_LAZY = {
+    **dict.fromkeys(("correct", "linear_lbfgs", "linear_sgd"), "linear"),
+    **dict.fromkeys(("bootstrap", "encode", "frozen", "knn", "nearest_neighbour", "represent"), "representations"),
+    **dict.fromkeys(("confusion", "mean_iou", "pixel_accuracy"), "segmentation"),
+    "spearman": "similarity",
+}
 
 _KINDS: tuple[type[Task], ...] = (
-    Linear,
-    Neighbours,
-    Transfer,
-    Layers,
-    Action,
-    OneView,
-    *SEGMENTATIONS.values(),
-    Boxes,
-    Masks,
-    Keypoints,
-    Similarity,
-)
+    Linear, Neighbours, Transfer, Layers, Action, OneView, *SEGMENTATIONS.values(), Boxes, Masks, Keypoints, Similarity,
+)  # fmt: skip
 
 TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _KINDS})
 """Name to task."""
+
+_METRICS = {metric.name: (task.name, metric) for task in _KINDS for metric in task.metrics}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 def get(name: str, settings: Settings) -> Task:
@@ -85,19 +81,13 @@ def get(name: str, settings: Settings) -> Task:
     return TASKS[name].of(settings)
 
 
-def _metrics() -> dict[str, tuple[str, Metric]]:
-    return {metric.name: (task.name, metric) for task in TASKS.values() for metric in task.metrics}
-
-
 def metric(name: str) -> Metric:
     """The metric of that name, whichever task has it.
 
     Raises:
         UnknownNameError: with near matches.
     """
-    if name not in _metrics():
-        raise errors.unknown("metric", name, _metrics())
-    return _metrics()[name][1]
+    return _task_and_metric(name)[1]
 
 
 def task_of(metric: str) -> str:
@@ -106,6 +96,10 @@ def task_of(metric: str) -> str:
     Raises:
         UnknownNameError: with near matches.
     """
-    if metric not in _metrics():
-        raise errors.unknown("metric", metric, _metrics())
-    return _metrics()[metric][0]
+    return _task_and_metric(metric)[0]
+
+
+def _task_and_metric(name: str) -> tuple[str, Metric]:
+    if name not in _METRICS:
+        raise errors.unknown("metric", name, _METRICS)
+    return _METRICS[name]

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import copy
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
-from contrastlab import checkpoint, files
-from contrastlab.data.images.geometry import resize_center
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
+from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
-from contrastlab.encoders.caffenet import CaffeNet
+from contrastlab.encoders.networks import CaffeNet
 from contrastlab.errors import CorruptFileError, NotApplicableError
 from contrastlab.seeds import derive, fixed, generator
-from contrastlab.settings import ActionRecognition, Settings
-from contrastlab.tasks.base import Described, Measured, Metric, Setting, bootstrap
-from contrastlab.tasks.neighbours import take
+from contrastlab.settings import ActionRecognition
+from contrastlab.tasks.base import Measured, Setting
+from contrastlab.tasks.definitions import Action
+from contrastlab.tasks.fitting import Resumable
+from contrastlab.tasks.representations import bootstrap, take
 
-_SAVE_EVERY = 60.0  # seconds
+DONE = "correct.safetensors"
+"""Which test clips of a split are right."""
 
 
 def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
     """The network of single frames that is fine-tuned: a copy, so that the encoder stays as it is.
 
     CaffeNet keeps conv1 to conv5; fc6, fc7 and fc8 start anew (CMC, section 4.2). Another backbone is kept as a whole,
-    averaged over positions, and followed by one new layer.
-
-    Args:
-        encoder: of frames.
-        classes: number of actions.
-        dropout: of the fully connected layers.
-        seed: of the new weights.
+    averaged over positions, and followed by one new layer. ``seed`` decides the new weights.
     """
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
@@ -59,71 +56,23 @@ class _Pooled(nn.Module):
         return x.mean((2, 3))
 
 
-@dataclass(frozen=True)
-class Action(Described):
-    """Action recognition by fine-tuning the encoder of frames (CMC §4.2; Simonyan and Zisserman 2014, spatial network).
-
-    A step shows a random frame of each clip. A test clip has the mean of the class probabilities of its frames. The
-    score is the mean of the accuracies of all official splits, each with a network of its own.
-
-    Args:
-        training: length, rate, frames of a test clip and so on.
-        test_images: at most so many test clips of each split; ``None`` is all.
-    """
-
-    training: ActionRecognition = field(default_factory=ActionRecognition)
-    test_images: int | None = None
-
-    name: ClassVar[str] = "action"
-    modality: ClassVar[str] = "clip"
-    tells_classes_apart: ClassVar[bool] = True
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("action", "action recognition accuracy", error="bootstrap", items="test clips"),
-    )
-
-    @classmethod
-    def of(cls, settings: Settings) -> Action:
-        """The task as ``settings`` have it."""
-        return cls(settings.action, settings.test_images)
-
-    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """``action``, percent of test clips, averaged over the official splits.
-
-        Raises:
-            NotApplicableError: the first stream is not one of colour frames.
-        """
-        first: Any = encoders[0]
-        if first.in_channels != 3:
-            raise NotApplicableError(
-                f"action recognition reads colour frames; the first encoder {first.in_channels} channels"
-            )
-        parts = []
-        for fold, (train, test) in enumerate(setting.data.folds()):
-            folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-            tuning = _FineTuning(self.training, first, train, setting, fold, folder)
-            shown = take(test, self.test_images)
-            known = tuning.stored(len(shown))
-            if known is None:
-                known = tuning.scores(shown).argmax(1).cpu() == shown.labels.cpu()
-                if folder is not None:
-                    files.write_tensors(folder / _DONE, {"correct": known}, {"origin": tuning.origin})
-            if folder is not None:
-                files.remove(folder / checkpoint.FILE)
-            parts.append(known)
-        correct = torch.cat(parts)
-        fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
-        value, half_width = bootstrap(lambda rows: mean_over_folds(correct[rows], fold_of[rows]), len(correct))
-        return {"action": Measured(value, len(correct), half_width, correct)}
-
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metric was taken."""
-        how = self.training
-        return {
-            "encoder": "of frames, fine-tuned from conv5 down, fully connected layers new",
-            "solver": f"sgd, {how.epochs} epochs, lr {how.lr:g}, momentum {how.momentum:g}, dropout {how.dropout:g}",
-            "score": f"mean probability of {how.frames} frames x {how.crops} crops, mean over splits",
-            "splits": len(setting.data.folds()),
-        }
+def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``action``, percent of test clips, averaged over the official splits."""
+    first: Any = encoders[0]
+    if first.in_channels != 3:
+        raise NotApplicableError(
+            f"action recognition reads colour frames; the first encoder {first.in_channels} channels"
+        )
+    parts = []
+    for fold, (train, test) in enumerate(setting.data.folds()):
+        folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
+        parts.append(
+            FineTuning(task.training, first, train, setting, fold, folder).correct(take(test, task.test_images))
+        )
+    correct = torch.cat(parts)
+    fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
+    value, half_width = bootstrap(lambda rows: mean_over_folds(correct[rows], fold_of[rows]), len(correct))
+    return {"action": Measured(value, len(correct), half_width, correct)}
 
 
 def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
@@ -133,16 +82,13 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
     return 100 * float((right[counts > 0] / counts[counts > 0]).mean())
 
 
-_DONE = "correct.safetensors"
-
-
-class _FineTuning:
-    """One network between its epochs. Its draws are counted, so that a resumed one goes on to the same bits."""
+class FineTuning:
+    """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
     def __init__(
         self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
     ) -> None:  # fmt: skip
-        self.how, self.setting, self.folder = how, setting, folder
+        self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
         count = min(how.train_clips or len(train), len(train))
         self.train = (train if count == len(train) else train.take(count, self.seed)).still()
@@ -153,81 +99,62 @@ class _FineTuning:
         self.optimiser = torch.optim.SGD(
             self.network.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
         )
-        self.epoch = 0
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
-        self.origin = files.fingerprint(self.network.state_dict(), about)
+        origin = files.fingerprint(self.network.state_dict(), about)
+        self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
+        self.training = Resumable(self.network, self.optimiser, "fine-tuning", self.artefact, "epoch")
 
-    def stored(self, items: int) -> Tensor | None:
-        """Which of ``items`` test clips a finished network has right; ``None`` where none is stored.
+    def correct(self, test: Any) -> Tensor:
+        """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
 
         Raises:
-            CorruptFileError: the file is damaged, or of another training.
+            CorruptFileError: a file of the folder is damaged, or of another training.
         """
-        if self.folder is None or not (self.folder / _DONE).exists():
-            return None
-        tensors, values = files.read_tensors(self.folder / _DONE)
-        checkpoint.check_origin(values, self.origin, self.folder / _DONE)
-        if "correct" not in tensors or len(tensors["correct"]) != items:
-            raise CorruptFileError(f"{self.folder / _DONE} is of other clips; delete {self.folder}")
-        return tensors["correct"].bool()
+        kept = self.artefact
+        if kept is not None and kept.finished:
+            tensors, _ = kept.load()
+            if "correct" not in tensors or len(tensors["correct"]) != len(test):
+                raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
+            right = tensors["correct"].bool()
+        else:
+            right = self.scores(test).argmax(1).cpu() == test.labels.cpu()
+            if kept is not None:
+                kept.write({"correct": right}, {})
+        if kept is not None:
+            kept.finish()
+        return right
 
-    def _resume(self) -> None:
-        if self.folder is None or not (self.folder / checkpoint.FILE).exists():
-            return
-        state = checkpoint.load(self.folder / checkpoint.FILE, self.setting.device, self.origin)
-        self.network.load_state_dict(state["network"])
-        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
-        self.epoch = state["epoch"]
+    def fit(self) -> None:
+        """Train to the last epoch, from the checkpoint if there is one."""
+        self.training.run(self._epochs, self.how.epochs, self.setting.log)
+        self.training.save()
 
-    def _save(self) -> None:
-        if self.folder is not None:
-            state = {
-                "network": self.network.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "epoch": self.epoch,
-            }
-            checkpoint.save(state, self.folder / checkpoint.FILE, self.origin)
-
-    def _lr(self) -> float:
-        return self.how.lr * self.how.gamma ** sum(self.epoch >= m for m in self.how.milestones)
-
-    def _epoch(self) -> float:
+    def _epochs(self, first: int) -> Iterator[float]:
+        """Mean loss of each epoch from ``first`` on, in nats."""
         how, device = self.how, self.setting.device
-        self.network.train()
-        for group in self.optimiser.param_groups:
-            group["lr"] = self._lr()
+        views: Any = self.setting.augmentation
         count, size = len(self.train), min(how.batch_size, len(self.train))
-        order = torch.randperm(count, generator=generator(self.seed, "order", self.epoch))
-        steps = count // size
-        crop = Crops(self.setting.augmentation, 1, self.seed, self.epoch * count)
-        labels, total = self.train.labels.to(device), 0.0
-        stream = batches(
-            self.train, order, size, device, drop_last=True, crop=crop if isinstance(self.train, Videos) else None
-        )
-        for step, (index, clips) in enumerate(stream, self.epoch * steps):
-            draws = generator(self.seed, "views", step, device)
-            views = self.setting.augmentation
-            frames = views.normalise(views.random(clips, draws))
-            with fixed(derive(self.seed, "dropout", step), device):
-                loss = F.cross_entropy(self.network(frames), labels[index])
-            self.optimiser.zero_grad()
-            loss.backward()
-            self.optimiser.step()
-            total += float(loss.detach())
-        self.epoch += 1
-        return total / steps
+        steps, labels = count // size, self.train.labels.to(device)
+        for epoch in range(first, how.epochs):
+            self.network.train()
+            for group in self.optimiser.param_groups:
+                group["lr"] = how.lr * how.gamma ** sum(epoch >= milestone for milestone in how.milestones)
+            order = torch.randperm(count, generator=generator(self.seed, "order", epoch))
+            crop = Crops(views, 1, self.seed, epoch * count) if isinstance(self.train, Videos) else None
+            stream, total = batches(self.train, order, size, device, drop_last=True, crop=crop), 0.0
+            for step, (index, clips) in enumerate(stream, epoch * steps):
+                frames = views.normalise(views.random(clips, generator(self.seed, "views", step, device)))
+                with fixed(derive(self.seed, "dropout", step), device):
+                    loss = F.cross_entropy(self.network(frames), labels[index])
+                self.optimiser.zero_grad()
+                loss.backward()
+                self.optimiser.step()
+                total += float(loss.detach())
+            yield total / steps
 
     def scores(self, test: Any) -> Tensor:
         """``[M, C]`` mean class probabilities of test clips, after the last epoch."""
-        self._resume()
-        said = time.monotonic()
-        with torch.enable_grad():
-            while self.epoch < self.how.epochs:
-                loss = self._epoch()
-                if time.monotonic() - said > _SAVE_EVERY or self.epoch == self.how.epochs:
-                    said = time.monotonic()
-                    self.setting.log(f"fine-tuning, epoch {self.epoch}/{self.how.epochs}, loss {loss:.3f}")
-                    self._save()
+        self.fit()
         self.network.eval()
         few, rows = test.spread(self.how.frames), []
         with torch.no_grad():

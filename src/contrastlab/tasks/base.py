@@ -1,23 +1,28 @@
-"""What every task is: a frozen dataclass that scores encoders, and metrics that say what their numbers mean."""
+"""What every task is, and what its numbers mean; imported without torch, for lists and hashes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
-
-import torch
-from scipy import stats
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.settings import Settings
-from contrastlab.views import Augmentation, Views
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from contrastlab.views import Augmentation, Views
 
 Log = Callable[[str], None]
-_Z = float(stats.norm.ppf(0.975))
+LABELLED = ("image", "clip", "scene", "waveform", "sentence")
+"""Modalities whose items have one label each."""
+
+_Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,7 @@ class Metric:
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
 
-        Args:
-            value: in the metric's unit.
-            items: how many the value was taken on, at least 1.
-            stored: half-width that the task found by bootstrap.
-
-        Raises:
-            ArgumentError: ``value`` is outside the metric's range, or there are no items.
+        ``stored`` is the half-width that the task found by bootstrap.
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
@@ -95,28 +94,6 @@ class Measured:
         return cls(100 * float(correct.double().mean()), len(correct), correct=correct.cpu())
 
 
-def bootstrap(
-    statistic: Callable[[Tensor], float], items: int, *, draws: int = 1000, seed: int = 0
-) -> tuple[float, float]:
-    """A statistic of test items and the 95 % half-width of its sampling error.
-
-    Args:
-        statistic: of item numbers ``[items]``, which may repeat.
-        items: how many there are.
-        draws: samples with replacement.
-        seed: of the draws.
-
-    Returns:
-        The statistic of all items, and half the distance of the 2.5 % and 97.5 % quantiles over the draws.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.tensor(
-        [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)], dtype=torch.float64
-    )
-    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return statistic(torch.arange(items)), (high - low) / 2
-
-
 @dataclass(frozen=True)
 class Setting:
     """What a task is given beside the encoders: how their inputs are made, the data, and where to compute.
@@ -140,61 +117,29 @@ class Setting:
     folder: Path | None = None
 
 
-class Task(Protocol):
-    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed."""
+class Task:
+    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed.
+
+    Attributes:
+        name: key in :data:`contrastlab.tasks.TASKS`.
+        metrics: what it measures.
+        modalities: of the data that it can score.
+        compares_classes: whether the score is the share of items whose class is predicted, which needs two classes.
+        scorer: ``module:function``, imported when the task is computed; the function takes task, encoders and setting.
+    """
 
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    modality: ClassVar[str]
+    modalities: ClassVar[tuple[str, ...]] = LABELLED
+    compares_classes: ClassVar[bool] = False
+    scorer: ClassVar[str]
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The task as ``settings`` has it."""
-
-    def identity(self) -> dict[str, Any]:
-        """Fields that are not at their default, as plain values."""
-
-    def check(self, data: Any) -> None:
-        """Refuse splits that the task cannot be scored on, before anything is trained for it.
-
-        Raises:
-            NotApplicableError: naming the data and the reason.
-        """
-
-    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """Every metric of the task, by name.
-
-        Raises:
-            NotApplicableError: the task does not fit the data or the encoders, with the reason.
-        """
-
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken, for a reader."""
-
-
-class Described:
-    """``identity`` of a frozen dataclass, and which data fit its class."""
-
-    name: ClassVar[str]
-    modality: ClassVar[str]
-    tells_classes_apart: ClassVar[bool] = False
-    """Whether the score is the share of items whose class is found, so that one class leaves nothing to find."""
-
-    def check(self, data: Any) -> None:
-        """Refuse splits that the task cannot be scored on, before anything is trained for it.
-
-        Raises:
-            NotApplicableError: another modality, no labels, or one class; the message names the data.
-        """
-        if self.modality not in ("any", data.test.modality):
-            raise NotApplicableError(
-                f"{self.name} is a task for {self.modality}s; {data.name} has {data.test.modality}s"
-            )
-        if self.tells_classes_apart and len(data.train.labels.unique()) < 2:
-            only = data.train.classes[int(data.train.labels[0])]
-            raise NotApplicableError(
-                f"{data.name} has one class, {only!r}: {self.name} tells classes apart and needs at least two"
-            )
+        """The task as ``settings`` has it: a field there has the same name, or that in the field's metadata."""
+        sources = {each.name: each.metadata.get("settings", each.name) for each in fields(cls)}  # type: ignore[arg-type]
+        known = type(settings).model_fields
+        return cls(**{name: getattr(settings, source) for name, source in sources.items() if source in known})
 
     def identity(self) -> dict[str, Any]:
         """Fields that are not at their default, as plain values."""
@@ -203,9 +148,37 @@ class Described:
             value = getattr(self, each.name)
             default = each.default if each.default_factory is MISSING else each.default_factory()
             if value != default:
-                out[each.name] = value.model_dump(mode="json", exclude_defaults=True) if _is_model(value) else value
+                is_model = hasattr(value, "model_dump")
+                out[each.name] = value.model_dump(mode="json", exclude_defaults=True) if is_model else value
         return out
 
+    def check(self, data: Any) -> None:
+        """Refuse splits that the task cannot be scored on, before anything is trained for it.
 
-def _is_model(value: Any) -> bool:
-    return hasattr(value, "model_dump")
+        Raises:
+            NotApplicableError: another modality, no labels, or one class; the message names the data.
+        """
+        if data.test.modality not in self.modalities:
+            *others, last = (f"{modality}s" for modality in self.modalities)
+            accepted = f"{', '.join(others)} and {last}" if others else last
+            raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
+        if self.compares_classes and len(data.train.labels.unique()) < 2:
+            only = data.train.classes[int(data.train.labels[0])]
+            raise NotApplicableError(
+                f"{data.name} has one class, {only!r}: {self.name} tells classes apart and needs at least two"
+            )
+
+    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+        """Every metric of the task, by name.
+
+        Raises:
+            NotApplicableError: the task does not fit the data or the encoders, with the reason.
+        """
+        self.check(setting.data)
+        module, _, function = self.scorer.partition(":")
+        measured: dict[str, Measured] = getattr(import_module(module), function)(self, encoders, setting)
+        return measured
+
+    def protocol(self, setting: Setting) -> dict[str, Any]:
+        """How the metrics were taken, for a reader."""
+        raise NotImplementedError

@@ -1,60 +1,147 @@
-"""Training of what a task puts on an encoder, or of both together: Adam over shuffled batches."""
+"""Training for a task: classifiers and decoders over shuffled batches, and long trainings that resume."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contrastlab.data.loading import Source, batches
-from contrastlab.errors import reject
+from contrastlab import checkpoint
+from contrastlab.checkpoint import Artefact
+from contrastlab.data.loading import Crops, Source, batches
+from contrastlab.errors import NonFiniteLossError, NotApplicableError
+from contrastlab.settings import SegmentationProbe
 from contrastlab.tasks.base import Log
 
+SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
+
 DROPS = (2 / 3, 0.8, 14 / 15)
-"""Parts of the epochs after which the rate falls to a fifth: 2,000, 2,400 and 2,800 of 3,000 (CMC, E.4)."""
+"""Parts of the epochs after which Adam's rate falls to a fifth: 2,000, 2,400 and 2,800 of 3,000 (CMC, E.4)."""
+
+
+@dataclass
+class Fitting:
+    """What is fitted, with an optimiser and a schedule by epochs."""
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    @classmethod
+    def adam(cls, network: nn.Module, how: SegmentationProbe) -> Fitting:
+        """A network trained by Adam, whose rate falls as :data:`DROPS` says."""
+        adam = torch.optim.Adam(network.parameters(), lr=how.lr, betas=how.betas)
+        milestones = sorted({max(1, round(part * how.epochs)) for part in DROPS})
+        return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))
 
 
 def fit(
-    loss: Callable[[Tensor, Tensor, torch.Generator], Tensor], parameters: Iterable[nn.Parameter], source: Source,
-    chosen: Tensor, *, epochs: int, batch_size: int, lr: float, betas: tuple[float, float], seed: int,
-    device: torch.device | str, log: Log | None = None, name: str = "probe",
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], source: Source,
+    chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
+    name: str = "probe", crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise a loss over the items at ``chosen``.
+    """Minimise losses over the items at ``chosen``, each with an optimiser of its own; incomplete batches are left out.
 
     Args:
-        loss: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar.
-        parameters: that are trained.
+        losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
+        fits: by name; ``losses`` may add them when it sees the first batch.
         source: of items.
         chosen: int64 ``[n]`` numbers of the items.
         epochs: passes over them.
-        batch_size: at most; incomplete batches are left out.
-        lr: of Adam, falling as :data:`DROPS` says.
-        betas: of Adam.
+        batch_size: at most.
         seed: of order and augmentation.
-        device: where the parameters are.
-        log: called with one line per epoch.
+        device: where the networks are.
+        log: takes a line per epoch.
         name: of what is fitted, in these lines.
-
-    Raises:
-        ArgumentError: there are no items.
+        crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
     """
     if not len(chosen):
-        raise reject("chosen", len(chosen), "at least one labelled item to fit on")
-    optimiser = torch.optim.Adam(list(parameters), lr=lr, betas=betas)
-    milestones = sorted({max(1, round(part * epochs)) for part in DROPS})
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, 0.2)
+        raise NotApplicableError(f"{name}: the training set is empty")
     order = torch.Generator().manual_seed(seed)
     draws = torch.Generator(device=device).manual_seed(seed)
     size = min(batch_size, len(chosen))
     for epoch in range(epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        value = torch.zeros(())
-        for index, items in batches(source, shuffled, size, device, drop_last=True):
-            value = loss(index, items, draws)
-            optimiser.zero_grad()
-            value.backward()
-            optimiser.step()
-        schedule.step()
+        crop = Crops(*crops, seed, epoch * len(chosen)) if crops else None
+        values: dict[str, Tensor] = {}
+        for index, items in batches(source, shuffled, size, device, drop_last=True, crop=crop):
+            values = losses(index, items, draws)
+            for key, value in values.items():
+                fits[key].optimiser.zero_grad()
+                value.backward()
+                fits[key].optimiser.step()
+        for each in fits.values():
+            each.schedule.step()
         if log is not None:
-            log(f"{name}, epoch {epoch + 1}/{epochs}, loss {value.item():.3f}")
+            mean = sum(value.item() for value in values.values()) / len(values)
+            log(f"{name}, epoch {epoch + 1}/{epochs}, loss {mean:.3f}")
+
+
+@dataclass
+class Resumable:
+    """A long training whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
+
+    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint; ``losses`` are
+    those of the steps so far.
+    """
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    name: str
+    artefact: Artefact | None
+    unit: str = "step"
+    losses: list[float] = field(default_factory=list)
+
+    def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
+        """Losses of all ``total`` steps; ``steps`` takes those from a number on, and yields the loss of each.
+
+        Raises:
+            NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
+            CorruptFileError: the checkpoint is damaged, or of another training.
+        """
+        self._resume(log)
+        first = len(self.losses)
+        began = saved = spoke = time.monotonic()
+        with torch.enable_grad():
+            for loss in steps(first):
+                if not math.isfinite(loss):
+                    raise NonFiniteLossError(f"{self.name}: the loss is {loss} at {self.unit} {len(self.losses) + 1}")
+                self.losses.append(loss)
+                now, done = time.monotonic(), len(self.losses)
+                if now - spoke > SPEAK_EVERY_S or done == total:
+                    left = int((now - began) / (done - first) * (total - done))
+                    log(f"{self.name}: {self.unit} {done}/{total} loss {loss:.3f} eta {left // 60}:{left % 60:02d}")
+                    spoke = now
+                if now - saved > SAVE_EVERY_S and done < total:
+                    self.save()
+                    saved = now
+        return self.losses
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is an artefact."""
+        if self.artefact is not None:
+            state = {"model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses}
+            self.artefact.save(state)
+
+    def _resume(self, log: Log) -> None:
+        state = None if self.artefact is None else self.artefact.resume()
+        if state is None:
+            return
+        if "epoch" in state:  # of a fine-tuning of version 0.1
+            state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}
+        with torch.no_grad():
+            for name, tensor in tensors_of(self.network).items():
+                tensor.copy_(state["model"][name])
+        checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
+        self.losses = list(state["losses"])
+        log(f"{self.name}: resumed at {self.unit} {len(self.losses)}")
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Every tensor of a network once, by name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}

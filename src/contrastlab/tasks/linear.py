@@ -1,24 +1,27 @@
-"""Linear classifiers on frozen features."""
+"""Classifiers on frozen features: linear, on single layers, and on data that the encoders were not trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.data.images.augmentations import augmentation as named
-from contrastlab.data.loading import Crops, Pictures, Source, batches, subset_order
+from contrastlab import encoders as enc
+from contrastlab.data.augmentations import augmentation as named
+from contrastlab.data.loading import Pictures, Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
-from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks.base import Described, Log, Measured, Metric, Setting
-from contrastlab.tasks.neighbours import take
-from contrastlab.tasks.representations import Kind, check_labels, encode, frozen, represent, standardised
-from contrastlab.views import Augmentation, Views
+from contrastlab.settings import LinearProbe
+from contrastlab.tasks.base import Measured, Setting
+from contrastlab.tasks.definitions import HIDDEN, LAYERS, Layers, Linear, Transfer
+from contrastlab.tasks.fitting import Fitting, fit
+from contrastlab.tasks.representations import check_labels, encode, frozen, represent, standardised, take
+
+_BETAS = (0.5, 0.999)
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
@@ -34,21 +37,21 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
+# Classifiers ----------------------------------------------------------------------------------------------------------
+
+
 def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
     """Scores of softmax regression on standardised features, fitted by L-BFGS.
 
     Args:
-        train: ``[N, F]``.
-        labels: ``[N]``.
+        train: ``[N, F]``, at least two rows.
+        labels: ``[N]``, from 0 to C − 1.
         test: ``[M, F]``.
         l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
         iterations: at most.
 
     Returns:
-        ``[M, C]``, a score for each class that occurs in ``labels``, or lies below one that does.
-
-    Raises:
-        ArgumentError: fewer than two training rows, or rows without one label each.
+        ``[M, C]``.
     """
     check_labels(train, labels)
     (x, unseen), y = standardised(train, test), labels
@@ -68,167 +71,252 @@ def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-
         return F.linear(unseen, weight[:, :-1], weight[:, -1])
 
 
-def probed(probe: LinearProbe, shown: Augmentation) -> Augmentation:
-    """The augmentation of a classifier's training images, in the size and statistics of that of pre-training."""
+def _two_layers(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
+    with fixed(seed):
+        return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, classes))
+
+
+def mlp(
+    train: Tensor, labels: Tensor, test: Tensor, *, classes: int, hidden: int = 200, epochs: int = 100,
+    lr: float = 1e-3, batch_size: int = 256, seed: int = 0,
+) -> Tensor:  # fmt: skip
+    """Scores ``[M, C]`` by a network with one hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1).
+
+    Shapes are those of :func:`linear_lbfgs`; features are standardised, and ``seed`` decides weights and order.
+    """
+    check_labels(train, labels)
+    x, unseen = standardised(train, test)
+    network = _two_layers(x.shape[1], hidden, classes, seed).to(x.device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=lr, betas=_BETAS)
+    order = torch.Generator().manual_seed(seed)
+    with torch.enable_grad():
+        for _ in range(epochs):
+            for rows in torch.randperm(len(x), generator=order).to(x.device).split(batch_size):
+                optimiser.zero_grad()
+                F.cross_entropy(network(x[rows]), labels[rows]).backward()
+                optimiser.step()
+    with torch.no_grad():
+        scores: Tensor = network(unseen)
+    return scores
+
+
+def _linear(inputs: int, classes: int, probe: LinearProbe, setting: Setting) -> Fitting:
+    with fixed(setting.seed):
+        network = nn.Linear(inputs, classes).to(setting.device)
+    sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
+    return Fitting(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
+
+
+def _train(
+    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], setting: Setting,
+    probe: LinearProbe, name: str,
+) -> dict[str, nn.Module]:  # fmt: skip
+    """Classifiers on features of the same augmented images, all of the last epoch.
+
+    ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
+    a classifier of name and F.
+    """
+    train, seed, part, shown = setting.data.train, setting.seed, setting.views.single(), _probed(probe, setting)
+    chosen = subset_order(train.labels, probe.train_images, seed)
+    check_labels(chosen, train.labels[chosen])
+    known = train.labels.to(setting.device)
+    fits: dict[str, Fitting] = {}
+
+    def losses(index: Tensor, images: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
+        features = read(part.make(images, shown, draws))
+        if not fits:
+            fits.update({key: begin(key, rows.shape[1]) for key, rows in features.items()})
+        return {key: F.cross_entropy(fits[key].network(rows), known[index]) for key, rows in features.items()}
+
+    fit(
+        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=seed,
+        device=setting.device, log=setting.log, name=name,
+        crops=(shown, part.count) if isinstance(train, Pictures) else None,
+    )  # fmt: skip
+    return {key: each.network for key, each in fits.items()}
+
+
+def _probed(probe: LinearProbe, setting: Setting) -> Any:
+    """The augmentation of a classifier's images, in the size and statistics of that of pre-training."""
+    known: Any = setting.augmentation
     if not probe.augmentation:
-        return shown
-    known: Any = shown
+        return known
     return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
 
 
-@dataclass
-class Fitting:
-    """A classifier on some features, while it is trained."""
-
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler
-
-    @classmethod
-    def linear(cls, inputs: int, classes: int, probe: LinearProbe, seed: int, device: torch.device | str) -> Fitting:
-        """A new linear classifier, with SGD as ``probe`` says."""
-        with fixed(seed):
-            network = nn.Linear(inputs, classes).to(device)
-        sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
-        return cls(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
+# All features together ------------------------------------------------------------------------------------------------
 
 
-def side_by_side(
-    read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[dict[str, Tensor]], dict[str, Fitting]],
-    part: Views, augmentation: Augmentation, train: Source, probe: LinearProbe, *, seed: int,
-    device: torch.device | str, log: Log | None, name: str,
-) -> dict[str, nn.Module]:  # fmt: skip
-    """Classifiers on features of the same augmented images, each trained with an optimiser of its own.
-
-    Args:
-        read: views of a batch to frozen features ``[B, F]``, by the name of their classifier.
-        begin: the first features to new classifiers, by name.
-        part: the views of one image.
-        augmentation: of the training images.
-        train: labelled images.
-        probe: images, epochs and batch size.
-        seed: of order and augmentation.
-        device: where the encoders are.
-        log: called with one line per epoch.
-        name: of what is fitted, in these lines.
-
-    Raises:
-        NotApplicableError: the training set is empty.
-    """
-    generator = torch.Generator(device=device).manual_seed(seed)
-    order = torch.Generator().manual_seed(seed)
-    chosen = subset_order(train.labels, probe.train_images, seed)
-    check_labels(chosen, train.labels[chosen])
-    if not len(chosen):
-        raise NotApplicableError(f"{name}: the training set is empty")
-    known, size = train.labels.to(device), min(probe.batch_size, len(chosen))
-    fits: dict[str, Fitting] = {}
-    for epoch in range(probe.epochs):
-        shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = Crops(augmentation, part.count, seed, epoch * len(chosen)) if isinstance(train, Pictures) else None
-        for index, images in batches(train, shuffled, size, device, drop_last=True, crop=crop):
-            features = read(part.make(images, augmentation, generator))
-            fits = fits or begin(features)
-            losses = {key: F.cross_entropy(fit.network(features[key]), known[index]) for key, fit in fits.items()}
-            for key, fit in fits.items():
-                fit.optimiser.zero_grad()
-                losses[key].backward()
-                fit.optimiser.step()
-        for fit in fits.values():
-            fit.schedule.step()
-        if log is not None:
-            mean = sum(loss.item() for loss in losses.values()) / len(losses)
-            log(f"{name}, epoch {epoch + 1}/{probe.epochs}, loss {mean:.3f}")
-    return {key: fit.network for key, fit in fits.items()}
-
-
-def linear_sgd(
-    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, train: Source, test: Source,
-    probe: LinearProbe, *, seed: int, device: torch.device | str = "cpu", log: Log | None = None,
-) -> Tensor:  # fmt: skip
+def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: Source, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
-    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
-
-    Args:
-        encoders: one per stream.
-        part: the recipe's views; a two-view recipe is probed on single views.
-        augmentation: of the training images; its centre view is tested.
-        train: labelled images.
-        test: labelled images.
-        probe: epochs, batch size, learning rate and so on.
-        seed: of order, augmentation and initial weights.
-        device: where the encoders are.
-        log: called with one line per epoch.
-
-    Raises:
-        NotApplicableError: the training set is empty.
+    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
+    recipe is probed on single views.
     """
-    kind: Kind = "map" if probe.features == "map" else "pooled"
-    augmentation, single, name = probed(probe, augmentation), part.single(), "linear probe"
+    kind, classes, device, name = probe.features, len(setting.data.train.classes), setting.device, "linear probe"
 
     def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with frozen(encoders):
             return {name: represent(encoders, views, kind).float()}
 
-    def begin(features: dict[str, Tensor]) -> dict[str, Fitting]:
-        return {name: Fitting.linear(features[name].shape[1], len(train.classes), probe, seed, device)}
-
-    fitted = side_by_side(
-        read, begin, single, augmentation, train, probe, seed=seed, device=device, log=log, name=name
-    )  # fmt: skip
-    scores = []
+    fitted = _train(read, lambda key, inputs: _linear(inputs, classes, probe, setting), setting, probe, name)
+    single, shown, scores = setting.views.single(), _probed(probe, setting), []
     with frozen(encoders):
         for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
-            scores.append(fitted[name](represent(encoders, single.plain(images, augmentation), kind).float()))
+            scores.append(fitted[name](represent(encoders, single.plain(images, shown), kind).float()))
     return torch.cat(scores)
 
 
-@dataclass(frozen=True)
-class Linear(Described):
-    """A linear classifier on frozen features, fitted as ``probe`` says.
+def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``linear``, percent of test images, and with more than five classes ``linear5``."""
+    train, test, probe = setting.data.train, take(setting.data.test, task.test_images), task.probe
+    if probe.solver == "sgd":
+        scores = linear_sgd(encoders, setting, test, probe)
+    else:
+        shown, how = (encoders, setting.views, setting.augmentation), {"kind": probe.features, "device": setting.device}
+        chosen = subset_order(train.labels, probe.train_images, setting.seed)
+        x, y = encode(*shown, train, indices=chosen, **how)  # type: ignore[arg-type]
+        scores = linear_lbfgs(x, y, encode(*shown, test, **how)[0], l2=probe.l2)  # type: ignore[arg-type]
+    truth = test.labels.to(setting.device)
+    measured = {"linear": Measured.share(correct(scores, truth))}
+    if scores.shape[1] > 5:
+        measured["linear5"] = Measured.share(correct(scores, truth, 5))
+    return measured
 
-    Args:
-        probe: solver, features, length and so on.
-        test_images: at most so many test images; ``None`` is all.
+
+# Layer by layer -------------------------------------------------------------------------------------------------------
+
+
+def layer_features(
+    encoders: nn.ModuleList, setting: Setting, source: Source, names: tuple[str, ...], values: int, *,
+    indices: Tensor | None = None,
+) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
+    """Features of the plain single views of items, by layer; see :func:`contrastlab.encoders.pooled_layers`.
+
+    Returns:
+        Layer to ``[N, F]`` float32, and ``[N]`` labels, on the setting's device.
     """
+    order = torch.arange(len(source)) if indices is None else indices
+    rows: dict[str, list[Tensor]] = {name: [] for name in names}
+    with frozen(encoders):
+        for _, images in batches(source, order, 256, setting.device, drop_last=False):
+            views = setting.views.single().plain(images, setting.augmentation)
+            for name, features in enc.pooled_layers(encoders, views, names, values).items():
+                rows[name].append(features)
+    return {name: torch.cat(parts) for name, parts in rows.items()}, source.labels[order].to(setting.device)
 
-    probe: LinearProbe = field(default_factory=LinearProbe)
-    test_images: int | None = None
 
-    name: ClassVar[str] = "linear"
-    modality: ClassVar[str] = "any"
-    tells_classes_apart: ClassVar[bool] = True
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("linear", "linear accuracy"),
-        Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),
-    )
+def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer."""
+    known = enc.named_layers(encoders[0])  # type: ignore[arg-type]
+    names = tuple(name for name in task.layers.names or LAYERS if name in known)
+    if not names:
+        raise NotApplicableError(f"layers {', '.join(task.layers.names)}: the encoders have {', '.join(known)}")
+    test = take(setting.data.test, task.test_images)
+    scores = (layers_sgd if task.probe.solver == "sgd" else _layers_lbfgs)(task, encoders, setting, test, names)
+    truth = test.labels.to(setting.device)
+    return {name: Measured.share(correct(rows, truth)) for name, rows in scores.items()}
 
-    @classmethod
-    def of(cls, settings: Settings) -> Linear:
-        """The probe of ``settings``."""
-        return cls(settings.linear, settings.test_images)
 
-    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """``linear``, percent of test images, and with more than five classes ``linear5``."""
-        train, test = setting.data.train, take(setting.data.test, self.test_images)
-        truth = test.labels.to(setting.device)
-        if self.probe.solver == "sgd":
-            scores = linear_sgd(
-                encoders, setting.views, setting.augmentation, train, test, self.probe, seed=setting.seed,
-                device=setting.device, log=setting.log,
+def layers_sgd(
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+) -> dict[str, Tensor]:
+    """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
+
+    Linear ones by SGD as ``task.probe`` says, those with a hidden layer by Adam; all are those of the last epoch.
+    """
+    probe, layers, classes = task.probe, task.layers, len(setting.data.train.classes)
+    wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
+
+    def read(shown: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        with frozen(encoders):
+            made = enc.pooled_layers(encoders, shown, names, layers.values)
+        return {**made, **{name: made[name.removesuffix(HIDDEN)] for name in wide}}
+
+    def begin(name: str, inputs: int) -> Fitting:
+        if name not in wide:
+            return _linear(inputs, classes, probe, setting)
+        network = _two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
+        adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
+        return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
+
+    fitted = _train(read, begin, setting, probe, f"probes of {len(names)} layers")
+    shown = replace(setting, augmentation=_probed(probe, setting))
+    features, _ = layer_features(encoders, shown, test, names, layers.values)
+    with torch.no_grad():
+        return {name: network(features[name.removesuffix(HIDDEN)]) for name, network in fitted.items()}
+
+
+def _layers_lbfgs(
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+) -> dict[str, Tensor]:
+    train, probe, layers = setting.data.train, task.probe, task.layers
+    chosen = subset_order(train.labels, probe.train_images, setting.seed)
+    seen, labels = layer_features(encoders, setting, train, names, layers.values, indices=chosen)
+    unseen, _ = layer_features(encoders, setting, test, names, layers.values)
+    scores = {}
+    for name in names:
+        scores[name] = linear_lbfgs(seen[name], labels, unseen[name], l2=probe.l2)
+        if layers.hidden:
+            scores[name + HIDDEN] = mlp(
+                seen[name], labels, unseen[name], classes=len(train.classes), hidden=layers.hidden,
+                epochs=layers.mlp_epochs, lr=layers.mlp_lr, batch_size=probe.batch_size, seed=setting.seed,
             )  # fmt: skip
-        else:
-            how = {"kind": self.probe.features, "device": setting.device}
-            chosen = subset_order(train.labels, self.probe.train_images, setting.seed)
-            x, y = encode(encoders, setting.views, setting.augmentation, train, indices=chosen, **how)  # type: ignore[arg-type]
-            z, _ = encode(encoders, setting.views, setting.augmentation, test, **how)  # type: ignore[arg-type]
-            scores = linear_lbfgs(x, y, z, l2=self.probe.l2)
-        measured = {"linear": Measured.share(correct(scores, truth))}
-        if scores.shape[1] > 5:
-            measured["linear5"] = Measured.share(correct(scores, truth, 5))
-        return measured
+        setting.log(f"probe of {name}: {seen[name].shape[1]} values")
+    return scores
 
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return {**self.probe.model_dump(mode="json"), "encoder": "frozen, evaluation mode", "which_epoch": "last"}
+
+# Other data -----------------------------------------------------------------------------------------------------------
+
+
+def channel_statistics(
+    source: Source, indices: Tensor, device: torch.device | str = "cpu"
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel over all pixels of some images, as fractions of full scale.
+
+    A streaming set's pixels are those of the squares that evaluation sees. Deviations are of the population; that of a
+    constant channel is one grey level, so that it can be divided by.
+    """
+    levels = torch.arange(256, dtype=torch.float64)
+    counts = torch.zeros(source.channels, 256, dtype=torch.float64)
+    for _, images in batches(source, indices, 512, device, drop_last=False):
+        for channel, pixels in enumerate(images.unbind(1)):
+            counts[channel] += pixels.flatten().bincount(minlength=256).cpu()
+    shares = counts / counts.sum(1, keepdim=True)
+    mean = shares @ levels
+    variance = (shares * (levels - mean[:, None]).square()).sum(1)
+    return tuple((mean / 255).tolist()), tuple((variance.clamp(min=1).sqrt() / 255).tolist())
+
+
+def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
+    """The setting with images of as many channels as the encoders read, and with the target's augmentation.
+
+    Mean and variance are those of the training images (or waveforms) that the classifier sees. A colour split has fixed
+    ranges in their place (:class:`contrastlab.views.Split`), which are the same for every data set.
+
+    Raises:
+        NotApplicableError: the encoders read grey images and the target has colours.
+    """
+    train, test = setting.data.train, setting.data.test
+    shown: Any = setting.augmentation
+    chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
+    own = task.view.normalise == "target"
+    if train.modality == "waveform":
+        return replace(setting, augmentation=shown.fitted(train, chosen, setting.device) if own else shown)
+    # the encoders of a split share the channels of one image
+    if sum(encoder.in_channels for encoder in encoders) == 3:  # type: ignore[misc]
+        train, test = train.coloured(), test.coloured()
+    elif 3 in (train.channels, test.channels):
+        raise NotApplicableError(f"the encoders read grey images, and {setting.data.name} has colours")
+    if task.view.augmentation:
+        shown = named(task.view.augmentation, shown.size)
+    if own:
+        mean, std = channel_statistics(train, chosen, setting.device)
+        shown = replace(shown, mean=mean, std=std)
+    return replace(setting, data=replace(setting.data, train=train, test=test), augmentation=shown)
+
+
+def score_transfer(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``transfer``, percent of the target's test items."""
+    linear = Linear(task.probe, task.test_images)
+    return {"transfer": score(linear, encoders, adapt(task, encoders, setting))["linear"]}

@@ -1,21 +1,24 @@
-"""Representations of items by frozen encoders, and how well scores name their labels.
+"""Representations of items by frozen encoders, and their nearest neighbours.
 
 Frozen means evaluation mode, batch-norm included, and no gradient: nothing here changes an encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import encoders as enc
-from contrastlab.data.loading import Source, batches
+from contrastlab import ranks
+from contrastlab.data.loading import Source, batches, subset_order
 from contrastlab.errors import reject
+from contrastlab.tasks.base import Measured, Setting
+from contrastlab.tasks.definitions import Neighbours
 from contrastlab.views import Augmentation, Views
 
 Kind = Literal["embedding", "pooled", "map"]
@@ -50,20 +53,17 @@ def encode(
     *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
     indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Representations of the centre views of images.
+    """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
     Args:
         encoders: one per stream.
         part: the recipe's views.
-        augmentation: gives size and normalisation of the test view.
-        source: images.
+        augmentation: gives size and normalisation of the plain view.
+        source: of items.
         kind: see :func:`represent`.
-        batch_size: images at a time.
+        batch_size: items at a time.
         device: where the encoders are.
-        indices: images wanted; all by default.
-
-    Returns:
-        ``[N, F]`` float32 and ``[N]`` labels, on ``device``.
+        indices: of the items, ``[N]``; all by default.
     """
     order = torch.arange(len(source)) if indices is None else indices
     rows = []
@@ -74,11 +74,7 @@ def encode(
 
 
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations.
-
-    Raises:
-        ArgumentError: fewer than two rows to take them from.
-    """
+    """Both ``[N, F]`` and ``[M, F]`` less the means of ``train`` and over its standard deviations."""
     if len(train) < 2:
         raise reject("train", tuple(train.shape), "at least two rows: one has no standard deviation")
     mean, std = train.mean(0), train.std(0).clamp(min=1e-6)
@@ -91,3 +87,98 @@ def check_labels(train: Tensor, labels: Tensor) -> None:
         raise reject("labels", tuple(labels.shape), f"one label for each of the {len(train)} rows")
     if len(labels) and int(labels.min()) < 0:
         raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
+
+
+def take(source: Any, count: int | None) -> Any:
+    """At most ``count`` items of a set, with class counts as equal as possible."""
+    return source.take(min(count or len(source), len(source)))
+
+
+def bootstrap(
+    statistic: Callable[[Tensor], float], items: int, *, draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """A statistic of test items and the 95 % half-width of its sampling error.
+
+    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement.
+
+    Args:
+        statistic: of item numbers ``[items]``, which may repeat.
+        items: how many there are.
+        draws: samples.
+        seed: of the draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.tensor(
+        [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)], dtype=torch.float64
+    )
+    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return statistic(torch.arange(items)), (high - low) / 2
+
+
+def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:
+    """Whether the training row with the largest dot product has a test row's label (vince, ring, LA).
+
+    Args:
+        train: ``[N, d]`` unit rows; the papers use the memory bank itself.
+        labels: ``[N]``, from 0.
+        test: ``[M, d]`` unit rows.
+        test_labels: ``[M]``.
+        chunk: test rows at a time, fewer before a bank so long that their similarities take more than half a GB.
+
+    Returns:
+        Boolean ``[M]``; its mean is the 1-NN accuracy.
+    """
+    check_labels(train, labels)
+    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])
+    return labels[nearest] == test_labels
+
+
+def knn(
+    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1,
+    chunk: int = 2048,
+) -> Tensor:  # fmt: skip
+    """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
+
+    Source: Wu et al. 2018. Shapes, ``chunk`` and what is returned are as in :func:`nearest_neighbour`.
+
+    Args:
+        train: ``[N, d]``.
+        labels: ``[N]``.
+        test: ``[M, d]``.
+        test_labels: ``[M]``.
+        k: neighbours that vote, at least 1; all rows if there are fewer.
+        temperature: of the weights, above 0.
+        chunk: test rows at a time.
+    """
+    check_labels(train, labels)
+    if k < 1:
+        raise reject("k", k, "at least 1")
+    if not temperature > 0:
+        raise reject("temperature", temperature, "a number above 0")
+    classes = int(labels.max()) + 1
+    right = []
+    size = _rows(train, chunk)
+    for rows, truth in zip(test.split(size), test_labels.split(size), strict=True):
+        similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
+        votes = rows.new_zeros(len(rows), classes)
+        # relative to the closest row, whose weight of 1 no temperature takes away
+        weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
+        votes.scatter_add_(1, labels[nearest], weights)
+        right.append(votes.argmax(1) == truth)
+    return torch.cat(right)
+
+
+def _rows(train: Tensor, chunk: int) -> int:  # whose similarities fit beside the training rows of a GPU
+    return max(1, min(chunk, ranks.KEPT_BYTES // (4 * len(train))))
+
+
+def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``knn200`` and ``nn1``, percent of test items."""
+    train, shown = setting.data.train, (encoders, setting.views, setting.augmentation)
+    chosen = subset_order(train.labels, task.train_images, seed=0)
+    rows, labels = encode(*shown, train, device=setting.device, indices=chosen)
+    queries, truth = encode(*shown, take(setting.data.test, task.test_images), device=setting.device)
+    return {
+        "knn200": Measured.share(knn(rows, labels, queries, truth, k=task.k, temperature=task.temperature)),
+        "nn1": Measured.share(nearest_neighbour(rows, labels, queries, truth)),
+    }

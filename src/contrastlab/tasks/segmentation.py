@@ -1,12 +1,11 @@
-"""Classes of pixels from the maps of one view's encoder: a U-Net whose encoder is frozen (CMC, section 4.3)."""
+"""Classes of pixels, and of pictures, from the encoder of one view: a decoder on frozen maps (CMC, section 4.3)."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,31 +14,23 @@ from torch.nn import functional as F
 from contrastlab.data.loading import Source, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
-from contrastlab.settings import SegmentationProbe, Settings
-from contrastlab.tasks.base import Described, Measured, Metric, Setting, bootstrap
-from contrastlab.tasks.fitting import fit
-from contrastlab.tasks.neighbours import take
-from contrastlab.tasks.representations import frozen
+from contrastlab.settings import SegmentationProbe
+from contrastlab.tasks.base import Measured, Setting
+from contrastlab.tasks.definitions import Linear, OneView, Segmentation
+from contrastlab.tasks.fitting import Fitting, fit
+from contrastlab.tasks.linear import correct
+from contrastlab.tasks.representations import bootstrap, frozen, take
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
 
 VOID = -1
-"""The label of pixels that nobody asks about."""
+"""The label of pixels that do not count."""
 
 
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
-    """How many pixels of each true class were given each class.
+    """How many pixels of each true class were given each class: int64 ``[N, true class, predicted class]``.
 
-    Args:
-        predicted: int64 ``[N, …]``, 0 to ``classes − 1``.
-        truth: the same shape; :data:`VOID` is left out.
-        classes: how many there are.
-
-    Returns:
-        int64 ``[N, classes, classes]``: true class, predicted class.
-
-    Raises:
-        ArgumentError: a class that does not exist.
+    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is :data:`VOID`, nothing is counted.
     """
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
@@ -56,13 +47,7 @@ def mean_iou(counts: Tensor) -> float:
     """Mean intersection over union in percent, over the classes that occur.
 
     A class that is neither there nor predicted has no union and is left out; one that is predicted only, or missed
-    altogether, counts 0.
-
-    Args:
-        counts: ``[classes, classes]`` of :func:`confusion`, summed over images.
-
-    Raises:
-        ArgumentError: no pixel at all.
+    altogether, counts 0. Counts ``[classes, classes]`` are those of :func:`confusion`, summed over images, not all 0.
     """
     hit = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
@@ -72,11 +57,7 @@ def mean_iou(counts: Tensor) -> float:
 
 
 def pixel_accuracy(counts: Tensor) -> float:
-    """Percent of the pixels that got their class, void not counted.
-
-    Raises:
-        ArgumentError: no pixel at all.
-    """
+    """Percent of the pixels that got their class, void not counted; of counts as for :func:`mean_iou`."""
     total = int(counts.sum())
     if not total:
         raise reject("counts", 0, "at least one pixel that is not void")
@@ -84,13 +65,9 @@ def pixel_accuracy(counts: Tensor) -> float:
 
 
 class Segmenter(nn.Module):
-    """One view's encoder and a decoder of its maps.
+    """One view's encoder, which names its blocks, and a decoder of its maps for so many classes of pixels.
 
-    Args:
-        encoder: names its blocks.
-        classes: of pixels.
-        width: of the decoder.
-        trains_encoder: whether gradients reach the encoder; else its tensors never change.
+    With ``trains_encoder`` gradients reach a copy of the encoder; else its tensors never change.
     """
 
     def __init__(self, encoder: nn.Module, classes: int, width: int, trains_encoder: bool = False) -> None:
@@ -118,16 +95,8 @@ def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module
     return encoders[setting.views.streams.index(view)]
 
 
-def segment(
-    encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe
-) -> Segmenter:  # fmt: skip
+def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
     """A decoder fitted on patches of the labelled scenes, on an encoder that is frozen or, end to end, trained as well.
-
-    Args:
-        encoder: of the view.
-        view: name of the channel.
-        setting: its ``data.train`` has classes of pixels.
-        probe: how long, how wide and so on.
 
     Raises:
         NotApplicableError: pictures without classes of pixels, or an encoder that names no blocks.
@@ -137,14 +106,15 @@ def segment(
         model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end).to(setting.device)
     model.train()
 
-    def loss(index: Tensor, items: Tensor, draws: torch.Generator) -> Tensor:
+    def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
         patch = setting.augmentation.random(items, draws)
-        return F.cross_entropy(model(part.read(patch)[0]), labels(patch), ignore_index=VOID)
+        return {"decoder": F.cross_entropy(model(part.read(patch)[0]), labels(patch), ignore_index=VOID)}
 
+    fits = {"decoder": Fitting.adam(model if probe.end_to_end else model.decoder, probe)}
+    chosen = subset_order(train.labels, probe.train_scenes, setting.seed)
     fit(
-        loss, model.parameters() if probe.end_to_end else model.decoder.parameters(), train,
-        subset_order(train.labels, probe.train_scenes, setting.seed), epochs=probe.epochs, batch_size=probe.batch_size,
-        lr=probe.lr, betas=probe.betas, seed=setting.seed, device=setting.device,
+        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=setting.seed,
+        device=setting.device,
     )  # fmt: skip
     return model.eval()
 
@@ -167,66 +137,55 @@ def _classes(source: Any) -> int:
     return len(classes)
 
 
-@dataclass(frozen=True)
-class Segmentation(Described):
-    """Classes of pixels from one view, by a decoder with skip connections on its frozen encoder.
+def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """Mean IoU and pixel accuracy over the test scenes."""
+    encoder = stream_of(encoders, setting, task.view)
+    test = take(setting.data.test, task.test_images)
+    model = segment(encoder, task.view, setting, task.probe)
+    counts = confusion(*predict(model, task.view, setting, test), _classes(test))
+    out = {}
+    for metric, statistic in zip(task.metrics, (mean_iou, pixel_accuracy), strict=True):
 
-    Args:
-        probe: how the decoder is fitted; end to end, it is the reference with labels.
-        test_images: at most so many test scenes; ``None`` is all.
-    """
+        def of(chosen: Tensor, statistic: Any = statistic) -> float:
+            return float(statistic(counts[chosen].sum(0)))
 
-    probe: SegmentationProbe = field(default_factory=SegmentationProbe)
-    test_images: int | None = None
-
-    view: ClassVar[str] = "L"
-    name: ClassVar[str] = "segmentation_L"
-    modality: ClassVar[str] = "scene"
-    metrics: ClassVar[tuple[Metric, ...]] = ()
-
-    @classmethod
-    def of(cls, settings: Settings) -> Segmentation:
-        """The probe of ``settings``."""
-        return cls(settings.segmentation, settings.test_images)
-
-    def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """Mean IoU and pixel accuracy over the test scenes, whose errors come from drawing scenes anew.
-
-        Raises:
-            NotApplicableError: no encoder of the view, or no classes of pixels.
-        """
-        encoder = stream_of(encoders, setting, self.view)
-        test = take(setting.data.test, self.test_images)
-        model = segment(encoder, self.view, setting, self.probe)
-        counts = confusion(*predict(model, self.view, setting, test), _classes(test))
-        out = {}
-        for metric, statistic in zip(self.metrics, (mean_iou, pixel_accuracy), strict=True):
-
-            def of(chosen: Tensor, statistic: Any = statistic) -> float:
-                return float(statistic(counts[chosen].sum(0)))
-
-            value, half = bootstrap(of, len(counts), seed=setting.seed)
-            out[metric.name] = Measured(value, len(counts), half)
-        return out
-
-    def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        how = "trained with the decoder, from its start" if self.probe.end_to_end else "frozen, evaluation mode"
-        return {
-            **self.probe.model_dump(mode="json"), "encoder": how, "view": self.view,
-            "mIoU": "over the classes that occur in the test part, void left out", "which_epoch": "last",
-        }  # fmt: skip
+        value, half = bootstrap(of, len(counts), seed=setting.seed)
+        out[metric.name] = Measured(value, len(counts), half)
+    return out
 
 
-def _of_view(view: str) -> type[Segmentation]:
-    metrics = tuple(
-        Metric(f"{short}_{view}", f"{words} from {view}", error="bootstrap", items="test scenes")
-        for short, words in (("miou", "mean IoU"), ("pixels", "pixel accuracy"))
-    )
-    body = {"view": view, "name": f"segmentation_{view}", "metrics": metrics, "__doc__": f"Segmentation from {view}."}
-    made: type[Segmentation] = dataclass(frozen=True)(type(f"Segmentation_{view}", (Segmentation,), body))
-    return made
+def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``linear_L``, percent of test items."""
+    encoder, setting = stream_of(encoders, setting, task.view), replace(setting, views=Channels((task.view,)))
+    setting.views.channels(setting.data.test.channels)
+    if task.training.end_to_end:
+        return {"linear_L": Measured.share(_end_to_end(task, encoder, setting))}
+    return {"linear_L": Linear(task.probe, task.test_images).score(nn.ModuleList([encoder]), setting)["linear"]}
 
 
-SEGMENTATIONS: Mapping[str, type[Segmentation]] = {view: _of_view(view) for view in ("L", "ab", "depth", "normal")}
-"""The task for each view: a table asks one encoder at a time."""
+def _end_to_end(task: OneView, encoder: nn.Module, setting: Setting) -> Tensor:
+    """Which test items are right, boolean ``[N]``, by a copy of the encoder that is trained with the classifier."""
+    train, test, how = setting.data.train, take(setting.data.test, task.test_images), task.training
+    with fixed(setting.seed):
+        model: Any = copy.deepcopy(encoder).to(setting.device)
+        classifier = nn.Linear(model.feature_dim, len(train.classes)).to(setting.device)
+    known = train.labels.to(setting.device)
+    model.train()
+
+    def losses(index: Tensor, items: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
+        (view,) = setting.views.make(items, setting.augmentation, draws)
+        return {"classifier": F.cross_entropy(classifier(model.features(view)), known[index])}
+
+    fits = {"classifier": Fitting.adam(nn.ModuleList([model.backbone, classifier]), how)}
+    chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
+    fit(
+        losses, fits, train, chosen, epochs=how.epochs, batch_size=how.batch_size, seed=setting.seed,
+        device=setting.device,
+    )  # fmt: skip
+    model.eval()
+    scores = []
+    with torch.no_grad():
+        for _, items in batches(test, torch.arange(len(test)), 256, setting.device, drop_last=False):
+            (view,) = setting.views.plain(items, setting.augmentation)
+            scores.append(classifier(model.features(view)))
+    return correct(torch.cat(scores), test.labels.to(setting.device))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +14,10 @@ from contrastlab.choices import Part
 
 
 class Augmentation(Protocol):
-    """A distribution over views of a batch of items; :mod:`contrastlab.data.images.augment` has that of images."""
+    """A distribution over views of a batch of items; :mod:`contrastlab.data.augmentations` has that of images.
+
+    ``rng`` is the source of all draws, on the batch's device; None is that device's default.
+    """
 
     def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """One random view of each item; ``view`` is its number among the views of one step."""
@@ -34,12 +38,16 @@ def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | 
 
 
 class Views(Part):
-    """Base of the kinds of views: what is made of an item, which encoder sees it, and what is told apart from what."""
+    """Base of the kinds of views: what is made of an item, which encoder sees it, and what is contrasted with what."""
 
-    @property
-    def count(self) -> int:
-        """Views of each item in a stream."""
-        raise NotImplementedError(f"{type(self).__name__} has no count, of its views of an item")
+    count: int = 1
+    """Views of each item in a stream."""
+
+    pieces: int = 0
+    """Patches that a second head of the encoders reads; 0: they have none."""
+
+    further_scales: tuple[tuple[float, float], ...] = ()
+    """Areas of further crops, as fractions of the picture's."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -53,7 +61,7 @@ class Views(Part):
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of the streams whose embeddings are told apart from whose keys: (query, key)."""
+        """Numbers of the streams whose embeddings are contrasted with whose keys: (query, key)."""
         return ((0, 0),)
 
     @property
@@ -62,18 +70,8 @@ class Views(Part):
         return (1.0,)
 
     def key_stream(self, query: int, key: int) -> int:
-        """The stream whose queries of a second kind are told apart from the keys of ``key``, beside ``query``'s."""
+        """The stream whose second queries are contrasted with the keys of ``key``, where ``query``'s first ones are."""
         return key
-
-    @property
-    def pieces(self) -> int:
-        """Patches that a second head of the encoders reads; 0: they have none."""
-        return 0
-
-    @property
-    def further_scales(self) -> tuple[tuple[float, float], ...]:
-        """Areas of further crops, as fractions of the picture's."""
-        return ()
 
     def window(self, size: int) -> int | None:
         """Side of the square of the picture that views of ``size`` pixels are cut from; ``None``: crops are drawn."""
@@ -86,7 +84,7 @@ class Views(Part):
 
     def single(self) -> Views:
         """The views as probes see them: one of each item and stream."""
-        raise NotImplementedError(f"{type(self).__name__} has no single, the views that probes see")
+        return self if self.count == 1 else replace(self, count=1)  # type: ignore[type-var]
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """Input channels of each stream's encoder, for items with ``image_channels`` of them."""
@@ -108,12 +106,7 @@ class Views(Part):
 
 
 def crop_options(views: Views, size: int) -> dict[str, Any]:
-    """What :class:`contrastlab.data.loading.Crops` needs to know of views, beside an augmentation.
-
-    Args:
-        views: of a recipe.
-        size: side of a view in pixels.
-    """
+    """What :class:`contrastlab.data.loading.Crops` needs to know of views of ``size`` pixels."""
     window = views.window(size)
     if window is not None:
         return {"count": 1, "window": window}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from types import MappingProxyType
@@ -24,11 +24,6 @@ vector in the camera's axes (right, down, forward); ``flow`` to the next frame i
 normals are NaN where they are missing. A set has the first of these.
 """
 
-CHANNELS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {"L": ("rgb", 1), "ab": ("rgb", 2), "depth": ("depth", 1), "normal": ("normal", 3), "label": ("label", 1)}
-)
-"""Name of a view to what it is read from, and the input channels of its encoder (CMC, Table 12)."""
-
 CODE = 16
 """Numbers that a class is predicted as."""
 
@@ -37,11 +32,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def slices(packed: int) -> dict[str, slice]:
-    """Where each part of a scene of ``packed`` numbers a pixel lies.
-
-    Raises:
-        ArgumentError: no set of first parts has so many.
-    """
+    """Where each part of a scene of ``packed`` numbers a pixel lies; no other number of first parts is accepted."""
     out, start = {}, 0
     for name, width in LAYOUT.items():
         if start == packed:
@@ -54,11 +45,7 @@ def slices(packed: int) -> dict[str, slice]:
 
 
 def labels(packed: Tensor) -> Tensor:
-    """Classes of the pixels of packed scenes ``[B, C, H, W]``: int64 ``[B, H, W]``, -1 for void.
-
-    Raises:
-        NotApplicableError: the scenes have none.
-    """
+    """Classes of the pixels of packed scenes ``[B, C, H, W]``: int64 ``[B, H, W]``, -1 for void."""
     where = slices(packed.shape[1])
     if "label" not in where:
         raise errors.NotApplicableError("these pictures have no classes of pixels")
@@ -70,22 +57,10 @@ def _lab(part: Tensor) -> Tensor:
     return colour.standardise(space.convert(part), space.middle, space.half)
 
 
-def _luminance(part: Tensor) -> Tensor:
-    return _lab(part)[:, :1]
-
-
-def _chrominance(part: Tensor) -> Tensor:
-    return _lab(part)[:, 1:]
-
-
 def _depth(part: Tensor) -> Tensor:
     # its logarithm, so that the range of the sensor, 0.7 to 10 m, fills [-1, 1]
     middle, half = (math.log(_FAR) + math.log(_NEAR)) / 2, (math.log(_FAR) - math.log(_NEAR)) / 2
     return (part.clamp(min=1e-3).log() - middle) / half
-
-
-def _normal(part: Tensor) -> Tensor:
-    return part
 
 
 def _label(part: Tensor) -> Tensor:
@@ -102,8 +77,16 @@ def _code(part: Tensor) -> Tensor:
     return table[part[:, 0].round().long()].movedim(3, 1)
 
 
-_READ = {"L": _luminance, "ab": _chrominance, "depth": _depth, "normal": _normal, "label": _label}
-_TARGET = {**_READ, "label": _code}
+CHANNELS: Mapping[str, tuple[str, int, Callable[[Tensor], Tensor]]] = MappingProxyType(
+    {
+        "L": ("rgb", 1, lambda part: _lab(part)[:, :1]),
+        "ab": ("rgb", 2, lambda part: _lab(part)[:, 1:]),
+        "depth": ("depth", 1, _depth),
+        "normal": ("normal", 3, lambda part: part),
+        "label": ("label", 1, _label),
+    }
+)
+"""Name of a view to what it is read from, the input channels of its encoder (CMC, Table 12), and how it is read."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +98,11 @@ class Channels(Views):
     channel; what is missing is 0.
 
     Attributes:
-        names: of the views, the core view first. One name alone is a view against itself, which only keys that compare
-            different layers can tell apart (DIM).
+        names: of the views, the core view first. One name alone is a view against itself, which needs keys that compare
+            different layers (DIM).
         graph: ``"core"``: the first against each other one, and back (Eq. 7); ``"full"``: each against each (Eq. 8).
         targets: channels that no encoder sees: they are there to be predicted (section 3.1). A class is then a unit
             vector of :data:`CODE` numbers, since nothing bounds the channels of an output.
-
-    Raises:
-        ArgumentError: no or unknown names, a repeated one, or another graph.
     """
 
     names: tuple[str, ...] = ("L", "ab")
@@ -145,11 +125,6 @@ class Channels(Views):
             raise errors.reject("names", every, "different channels")
         if self.graph not in ("core", "full"):
             raise errors.reject("graph", self.graph, "'core' or 'full'")
-
-    @property
-    def count(self) -> int:
-        """One crop of each scene."""
-        return 1
 
     @property
     def offers(self) -> frozenset[str]:
@@ -179,49 +154,36 @@ class Channels(Views):
         return Channels(self.names, self.graph)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder.
-
-        Args:
-            image_channels: numbers of a pixel of the data set's items, see :data:`LAYOUT`; 3 are colour pictures.
-
-        Raises:
-            NotApplicableError: the items lack a channel.
-        """
+        """Input channels of each stream's encoder, for items of so many numbers a pixel, see :data:`LAYOUT`."""
         if image_channels == 1:
             raise errors.NotApplicableError(f"{self!r} needs scenes or colour pictures; grey pictures have one channel")
-        there = slices(image_channels)
+        available = slices(image_channels)
         for name in (*self.names, *self.targets):
-            if CHANNELS[name][0] not in there:
+            if CHANNELS[name][0] not in available:
                 raise errors.NotApplicableError(
-                    f"{self!r} needs the channel {name!r}; these items have {', '.join(there)}"
+                    f"{self!r} needs the channel {name!r}; these items have {', '.join(available)}"
                 )
         return tuple(CHANNELS[name][1] for name in self.names)
 
     def read(self, packed: Tensor) -> tuple[Tensor, ...]:
-        """The views and then the targets of crops; a target is NaN where it is missing.
+        """The views and then the targets of crops ``[B, C, H, W]``, packed as :data:`LAYOUT` has it, RGB in [0, 1].
 
-        Args:
-            packed: ``[B, C, H, W]`` as :data:`LAYOUT` has it, RGB in [0, 1].
-
-        Raises:
-            NotApplicableError: a channel is not in there.
+        What is missing is 0 in a view and NaN in a target.
         """
         self.channels(packed.shape[1])
-        there = slices(packed.shape[1])
-        parts = {name: packed[:, there[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
-        views = [_READ[name](parts[name]).nan_to_num(0.0).contiguous() for name in self.names]
-        return (*views, *(_TARGET[name](parts[name]).contiguous() for name in self.targets))
+        where = slices(packed.shape[1])
+
+        def part(name: str) -> Tensor:
+            return packed[:, where[CHANNELS[name][0]]]
+
+        views = [CHANNELS[name][2](part(name)).nan_to_num(0.0).contiguous() for name in self.names]
+        targets = [(_code if name == "label" else CHANNELS[name][2])(part(name)) for name in self.targets]
+        return (*views, *(target.contiguous() for target in targets))
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop.
 
-        Args:
-            batch: packed scenes, or uint8 colour pictures, ``[B, C, H, W]``.
-            augmentation: of scenes or of pictures; its mean and std are not used.
-            rng: source of the draws, on the batch's device.
-
-        Raises:
-            NotApplicableError: a channel is not in there.
+        A batch is of packed scenes, or of uint8 colour pictures; the augmentation's mean and std are not used.
         """
         (crop,) = random_views(batch, augmentation, rng, 1)
         return self.read(crop)

@@ -11,10 +11,12 @@ import copy
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.detection import FasterRCNN, KeypointRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -31,11 +33,13 @@ from contrastlab.settings import Detector
 from contrastlab.views import Augmentation, Split, Views
 
 Kind = Literal["boxes", "masks", "keypoints"]
+C4Head = Literal["published", "new", "layer4"]
 STAGES = ("layer1", "layer2", "layer3", "layer4")
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def freeze_batch_norm(module: nn.Module) -> nn.Module:
-    """The module with every batch-norm replaced by constants: its weight, bias, running mean and running variance."""
+    """The module with every batch-norm replaced by constants: its weight, bias, running mean and variance."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             fixed = FrozenBatchNorm2d(child.num_features, eps=child.eps)
@@ -48,11 +52,7 @@ def freeze_batch_norm(module: nn.Module) -> nn.Module:
 
 
 def residual_network(encoder: nn.Module) -> ResNet:
-    """A copy of an encoder's backbone, which has four stages.
-
-    Raises:
-        NotApplicableError: it has not.
-    """
+    """A copy of an encoder's backbone, which must have four stages."""
     backbone = encoder.backbone if isinstance(encoder, Encoder) else encoder
     if not all(hasattr(backbone, stage) for stage in ("conv1", "bn1", "relu", "maxpool", *STAGES)):
         raise NotApplicableError(
@@ -68,14 +68,9 @@ def stage_channels(network: ResNet, stage: str) -> int:
 
 
 class Stages(nn.Module):
-    """Maps of some stages of one or two encoders, side by side.
+    """Maps of some ``stages`` of one or two encoders, side by side; later stages are left out.
 
-    Args:
-        networks: one per stream.
-        channels: input channels of each.
-        stages: whose maps are wanted.
-        trained: let them learn.
-        batch_norm: keep batch-norm; otherwise it is frozen.
+    Batch-norm is frozen unless ``batch_norm``; without ``trained`` no tensor changes.
     """
 
     def __init__(
@@ -83,14 +78,11 @@ class Stages(nn.Module):
         batch_norm: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.stages, self.channels = tuple(stages), list(channels)
-        self.networks = nn.ModuleList()
-        for network in networks:
-            for unused in STAGES[STAGES.index(self.stages[-1]) + 1 :]:
-                delattr(network, unused)
-            made = network if batch_norm else freeze_batch_norm(network)
-            self.networks.append(made.requires_grad_(trained))
-        self.frozen = not trained
+        self.channels, self.frozen = list(channels), not trained
+        names = {stage: str(k) for k, stage in enumerate(stages)}
+        parts = [IntermediateLayerGetter(network, names) for network in networks]
+        self.networks = nn.ModuleList(part if batch_norm else freeze_batch_norm(part) for part in parts)
+        self.networks.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> Stages:
         """Frozen encoders stay in evaluation mode."""
@@ -99,54 +91,23 @@ class Stages(nn.Module):
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Maps by number from 0, as torchvision names them: ``[B, sum of C, h, w]``."""
-        found = [
-            self._maps(network, part) for network, part in zip(self.networks, x.split(self.channels, 1), strict=True)
-        ]
-        return OrderedDict(
-            (str(k), maps[0] if len(maps) == 1 else torch.cat(maps, 1))
-            for k, maps in enumerate(zip(*found, strict=True))
-        )
-
-    def _maps(self, network: Any, x: Tensor) -> list[Tensor]:
-        maps = []
-        x = network.maxpool(network.relu(network.bn1(network.conv1(x))))
-        for stage in STAGES:
-            x = getattr(network, stage)(x)
-            if stage in self.stages:
-                maps.append(x)
-            if stage == self.stages[-1]:
-                return maps
-        return maps
+        inputs = x.split(self.channels, 1)
+        each = [network(part) for network, part in zip(self.networks, inputs, strict=True)]
+        return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
 
 
-class _Pyramid(nn.Module):
-    def __init__(self, body: Stages, inputs: list[int], channels: int, batch_norm: bool) -> None:
+class _Backbone(nn.Module):  # stages, and a pyramid on them where there is one
+    def __init__(self, body: Stages, channels: int, fpn: nn.Module | None = None) -> None:
         super().__init__()
-        self.body = body
-        norm = nn.BatchNorm2d if batch_norm else None
-        self.fpn = FeaturePyramidNetwork(inputs, channels, LastLevelMaxPool(), norm_layer=norm)
-        self.out_channels = channels
+        self.body, self.out_channels = body, channels
+        self.fpn = nn.Identity() if fpn is None else fpn
 
     def forward(self, x: Tensor) -> Any:
         return self.fpn(self.body(x))
 
 
-class _OneMap(nn.Module):
-    def __init__(self, body: Stages, channels: int) -> None:
-        super().__init__()
-        self.body, self.out_channels = body, channels
-
-    def forward(self, x: Tensor) -> Any:
-        return self.body(x)
-
-
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
-    """A bottleneck that is as wide in its middle as at its ends."""
-
-    expansion = 1
-
-
-C4Head = Literal["published", "new", "layer4"]
+    expansion = 1  # as wide in its middle as at its ends
 
 
 def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
@@ -193,9 +154,7 @@ class _Averaged(nn.Module):
         return self.stage(x).mean((2, 3))  # type: ignore[no-any-return]
 
 
-class _SideBySide(nn.Module):
-    """The last stages of several encoders, each on its share of the channels."""
-
+class _SideBySide(nn.Module):  # the last stages of several encoders, each on its share of the channels
     def __init__(self, stages: Sequence[nn.Module], channels: Sequence[int]) -> None:
         super().__init__()
         self.parts, self.channels = nn.ModuleList(stages), list(channels)
@@ -203,6 +162,10 @@ class _SideBySide(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         shares = x.split(self.channels, 1)
         return torch.cat([part(share) for part, share in zip(self.parts, shares, strict=True)], 1)
+
+
+AS_THEY_ARE: Any = SimpleNamespace(plain=lambda batch: batch, normalise=lambda view: view)
+"""The augmentation that changes nothing: pictures are floats from 0 to 1 already."""
 
 
 class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision has no types
@@ -224,24 +187,9 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
         return torch.cat(self.split.plain(image[None], AS_THEY_ARE), 1)[0]
 
 
-class _AsTheyAre:
-    """The augmentation that changes nothing: pictures are floats from 0 to 1 already."""
-
-    def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        return self.plain(batch)
-
-    def plain(self, batch: Any) -> Tensor:
-        picture: Tensor = batch
-        return picture
-
-    def normalise(self, view: Tensor) -> Tensor:
-        return view
-
-
-AS_THEY_ARE = _AsTheyAre()
-
-
-def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: int) -> tuple[nn.Module, dict[str, Any]]:
+def _layout(
+    encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: int, keypoints: int
+) -> tuple[nn.Module, dict[str, Any]]:
     """The backbone, and the arguments of torchvision's detector that depend on it."""
     networks = [residual_network(encoder) for encoder in encoders]
     inputs = [int(encoder.in_channels) for encoder in encoders]  # type: ignore[arg-type]
@@ -251,7 +199,8 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
     ratios = (0.5, 1.0, 2.0)
     if settings.backbone == "fpn":
         widths = [sum(stage_channels(network, stage) for network in networks) for stage in STAGES]
-        pyramid = _Pyramid(stages(STAGES), widths, settings.channels, settings.batch_norm)
+        norm = nn.BatchNorm2d if settings.batch_norm else None
+        pyramid = FeaturePyramidNetwork(widths, settings.channels, LastLevelMaxPool(), norm_layer=norm)
         names, boxes = ["0", "1", "2", "3"], settings.box_features
         roi = partial(MultiScaleRoIAlign, names, sampling_ratio=2)
         arguments = {
@@ -266,7 +215,14 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
                 "mask_head": MaskRCNNHeads(settings.channels, settings.mask_layers, 1),
                 "mask_predictor": MaskRCNNPredictor(last, last, classes),
             }
-        return pyramid, arguments
+        if kind == "keypoints":
+            layers = settings.keypoint_layers
+            arguments |= {
+                "keypoint_roi_pool": roi(output_size=14),
+                "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
+                "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
+            }
+        return _Backbone(stages(STAGES), settings.channels, pyramid), arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
@@ -283,7 +239,7 @@ def _layout(encoders: nn.ModuleList, settings: Detector, kind: Kind, classes: in
             "mask_roi_pool": roi(), "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
         }  # fmt: skip
-    return _OneMap(stages(("layer3",)), sum(thirds)), arguments
+    return _Backbone(stages(("layer3",)), sum(thirds)), arguments
 
 
 def build(
@@ -298,34 +254,26 @@ def build(
         views: of the recipe.
         augmentation: of pre-training; its mean and deviation normalise unless ``settings`` have others.
         settings: of the detector.
-        classes: without the ground.
+        classes: without the background.
         keypoints: of an object.
 
     Raises:
         NotApplicableError: the encoders have not four stages, or read no colours.
     """
-    backbone, parts = _layout(encoders, settings, kind, classes + 1)
-    if kind == "keypoints":
-        layers = settings.keypoint_layers
-        parts |= {
-            "keypoint_roi_pool": MultiScaleRoIAlign(["0", "1", "2", "3"], 14, 2),
-            "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
-            "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
-        }
-    mean: Any = getattr(augmentation, "mean", (0.485, 0.456, 0.406))
-    std: Any = getattr(augmentation, "std", (0.229, 0.224, 0.225))
+    backbone, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
+    mean, std = list(getattr(augmentation, "mean", _MEAN)), list(getattr(augmentation, "std", _STD))
     if settings.pixel_mean is not None:
         mean = [value / 255 for value in settings.pixel_mean]
     if settings.pixel_std is not None:
         std = [value / 255 for value in settings.pixel_std]
     made: nn.Module = {"boxes": FasterRCNN, "masks": MaskRCNN, "keypoints": KeypointRCNN}[kind](
         backbone, min_size=settings.test_shorter, max_size=settings.longest,
-        image_mean=list(mean), image_std=list(std),
+        image_mean=mean, image_std=std,
         rpn_pre_nms_top_n_train=settings.before_nms[0], rpn_pre_nms_top_n_test=settings.before_nms[1],
         rpn_post_nms_top_n_train=settings.proposals[0], rpn_post_nms_top_n_test=settings.proposals[1],
         rpn_batch_size_per_image=settings.anchor_sample, box_batch_size_per_image=settings.region_sample,
         box_score_thresh=settings.score_threshold, box_detections_per_img=settings.detections, **parts,
     )  # fmt: skip
     split = views.single() if isinstance(views, Split) else None
-    made.transform = _Pictures(settings.shorter, split, settings.test_shorter, settings.longest, list(mean), list(std))
+    made.transform = _Pictures(settings.shorter, split, settings.test_shorter, settings.longest, mean, std)
     return made

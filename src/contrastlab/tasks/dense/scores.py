@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,21 @@ from torch import Tensor
 
 from contrastlab.data.coco import Annotations
 from contrastlab.errors import NotApplicableError, import_extra
-from contrastlab.tasks.base import Measured, bootstrap
+from contrastlab.tasks.base import Measured
+from contrastlab.tasks.definitions import Compared
+from contrastlab.tasks.representations import bootstrap
 
-What = Literal["bbox", "segm", "keypoints"]
 Floats = NDArray[np.float64]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Overlaps at which a detection counts, of COCO's AP."""
 
 _PLACES = {"": slice(None), "50": slice(0, 1), "75": slice(5, 6)}
 _LVIS_DETECTIONS, _COCO_DETECTIONS, _COCO_PERSONS = 300, 100, 20
+
+
+def _check(annotations: Annotations) -> None:
+    if not annotations.objects:
+        raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")
 
 
 def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int) -> dict[str, Measured]:
@@ -40,7 +46,7 @@ def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int)
 
 
 def coco(
-    annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: What, *, draws: int = 200
+    annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: Compared, *, draws: int = 200
 ) -> dict[str, Measured]:
     """COCO's AP, AP50 and AP75, percent; for annotations of LVIS by its federated rule.
 
@@ -51,7 +57,7 @@ def coco(
         annotations: the truth.
         detections: in COCO's form: ``image_id``, ``category_id``, ``score``, and ``bbox``, ``segmentation`` or
             ``keypoints``.
-        what: boxes, masks or keypoints are compared (IoU, IoU, object keypoint similarity).
+        what: is compared: boxes or masks by IoU, keypoints by object keypoint similarity.
         draws: samples of the pictures behind an interval.
 
     Returns:
@@ -64,11 +70,10 @@ def coco(
     """
     scorer = import_extra("faster_coco_eval", "dense")
     pictures = len(annotations.images)
-    if not annotations.objects:
-        raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")
+    _check(annotations)
     if not detections:
         return {name: Measured(0.0, pictures, 0.0) for name in _PLACES}
-    truth = scorer.COCO(annotations.plain())
+    truth = scorer.COCO(annotations.plain(renumbered=True))
     kind = annotations.keypoints
     evaluation = scorer.COCOeval_faster(
         truth, truth.loadRes([dict(each) for each in detections]), what, separate_eval=True,
@@ -99,13 +104,10 @@ def coco(
 
 
 def voc_area(recall: Floats, precision: Floats, *, eleven: bool) -> float:
-    """Average precision of one class.
+    """Average precision of one class, from recall and precision after each detection, by falling score.
 
-    Args:
-        recall: after each detection, by falling score; never falls.
-        precision: likewise.
-        eleven: mean of the best precision at recalls of at least 0, 0.1, …, 1 (2007), otherwise the area under the best
-            precision at each recall or beyond (2010 and after).
+    With ``eleven`` the mean of the best precision at recalls of at least 0, 0.1, …, 1 (2007), otherwise the area under
+    the best precision at each recall or beyond (2010 and after).
     """
     if eleven:
         best = [precision[recall >= r].max() if (recall >= r).any() else 0.0 for r in np.linspace(0, 1, 11)]
@@ -132,26 +134,16 @@ def voc(
     By falling score, a detection takes the object that it overlaps most, and is right if that overlap exceeds the
     threshold and the object was not taken. Difficult objects count neither way. COCO's rule differs: a detection takes
     the best object that is still free, and precision is read at 101 recalls.
-
-    Args:
-        annotations: the truth.
-        detections: as for :func:`coco`.
-        eleven: see :func:`voc_area`.
-        draws: samples of the pictures behind an interval.
-
-    Raises:
-        NotApplicableError: nothing is annotated.
+    For the arguments see :func:`coco` and :func:`voc_area`.
     """
+    _check(annotations)
     place = {image: k for k, image in enumerate(annotations.images)}
-    found: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    objects_of: dict[int, dict[int, list[Mapping[str, Any]]]] = {}
     for each in annotations.objects:
-        found.setdefault((each["category_id"], each["image_id"]), []).append(each)
-    if not found:
-        raise NotApplicableError("no object is annotated in the test pictures: there is nothing to find")
+        objects_of.setdefault(each["category_id"], {}).setdefault(place[each["image_id"]], []).append(each)
     tables = []
-    for category in sorted({category for category, _ in found}):
+    for category, truth in sorted(objects_of.items()):
         mine = sorted((d for d in detections if d["category_id"] == category), key=lambda d: -d["score"])
-        truth = {place[i]: objects for (c, i), objects in found.items() if c == category}
         counted = np.zeros(len(place))
         for picture, objects in truth.items():
             counted[picture] = sum(not each.get("difficult", 0) for each in objects)

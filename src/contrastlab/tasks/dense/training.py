@@ -1,30 +1,34 @@
-"""A detector is trained and asked: counted randomness, so that a stopped training resumes to the same bits on a CPU."""
+"""A detector trained, stored and scored; its draws are counted, so that it resumes to the same bits on a CPU."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import WORKERS
-from contrastlab.errors import CorruptFileError, MissingDataError, NonFiniteLossError, NotApplicableError, import_extra
+from contrastlab.errors import CorruptFileError, NotApplicableError, import_extra
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Detector
-from contrastlab.tasks.base import Log
-from contrastlab.tasks.dense.detectors import Kind
+from contrastlab.tasks.base import Log, Measured, Setting
+from contrastlab.tasks.definitions import Detection
+from contrastlab.tasks.dense import scores
+from contrastlab.tasks.dense.detectors import Kind, build
+from contrastlab.tasks.fitting import SPEAK_EVERY_S, Resumable, tensors_of
 
 FILE, RECORD = "detector.safetensors", "detector.json"
-_SAVE_EVERY, _SPEAK_EVERY = 60.0, 10.0  # seconds
+_FIELDS = {"kind": str, "classes": list, "losses": list}
 _ALONE = "body.networks.0."
 
 
@@ -40,32 +44,27 @@ def learning_rate(settings: Detector, step: int) -> float:
 def repeats(data: AnnotatedImages, usable: Sequence[int], threshold: float) -> Tensor:
     """How often each picture is shown in an epoch, ``[n]``: LVIS's repeat factors (Gupta et al. 2019, section 5).
 
-    A class in a share ``f`` of the pictures asks for ``max(1, sqrt(threshold / f))``; a picture is shown as often as
-    the class that asks most.
+    A class in a share ``f`` of the pictures wants ``max(1, sqrt(threshold / f))``; a picture is shown as often as the
+    class that wants most.
     """
     of_image = [
         {each["category_id"] for each in data.annotations.of_image[data.ids[index]] if not each["iscrowd"]}
         for index in usable
     ]
-    count: dict[int, int] = {}
-    for classes in of_image:
-        for category in classes:
-            count[category] = count.get(category, 0) + 1
-    asked = {category: max(1.0, math.sqrt(threshold * len(usable) / n)) for category, n in count.items()}
-    return torch.tensor([max((asked[c] for c in classes), default=1.0) for classes in of_image], dtype=torch.float64)
+    count = Counter(category for classes in of_image for category in classes)
+    wanted = {category: max(1.0, math.sqrt(threshold * len(usable) / n)) for category, n in count.items()}
+    return torch.tensor([max((wanted[c] for c in classes), default=1.0) for classes in of_image], dtype=torch.float64)
 
 
 def order(data: AnnotatedImages, usable: Sequence[int], settings: Detector, seed: int) -> Iterator[int]:
     """Pictures without end, epoch after epoch, each epoch in an order of its own."""
     shown = repeats(data, usable, settings.repeat_threshold)
     numbers = torch.tensor(list(usable))
-    epoch = 0
-    while True:
+    for epoch in itertools.count():
         rng = generator(seed, "detector order", epoch)
         times = shown.floor() + (torch.rand(len(shown), generator=rng, dtype=torch.float64) < shown - shown.floor())
         every = numbers.repeat_interleave(times.long())
         yield from every[torch.randperm(len(every), generator=rng)].tolist()
-        epoch += 1
 
 
 def mirrored(picture: Tensor, target: dict[str, Tensor], points: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -83,19 +82,15 @@ def mirrored(picture: Tensor, target: dict[str, Tensor], points: Sequence[int]) 
 
 
 def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
-    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others.
-
-    Raises:
-        NotApplicableError: there are none, or masks or keypoints are not annotated.
-    """
+    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others."""
     if kind == "masks" and not data.annotations.masks:
         raise NotApplicableError(f"{data.name} has no masks")
     if kind == "keypoints" and data.annotations.keypoints is None:
         raise NotApplicableError(f"{data.name} has no keypoints")
 
     def shows(image: int) -> bool:
-        found = (each for each in data.annotations.of_image[image] if not each["iscrowd"])
-        return any(kind != "keypoints" or each.get("num_keypoints", 0) > 0 for each in found)
+        single = (each for each in data.annotations.of_image[image] if not each["iscrowd"])
+        return any(kind != "keypoints" or each.get("num_keypoints", 0) > 0 for each in single)
 
     chosen = [index for index, image in enumerate(data.ids) if shows(image)]
     if not chosen:
@@ -132,10 +127,10 @@ def fit(
     model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, *, seed: int,
     device: torch.device | str = "cpu", folder: Path | None = None, log: Log = lambda line: None,
 ) -> list[float]:  # fmt: skip
-    """Train a detector, from its checkpoint if there is one.
+    """Train a detector in place, from its checkpoint if there is one, and give the loss of each step.
 
     Args:
-        model: of :func:`contrastlab.tasks.dense.detectors.build`, changed in place.
+        model: of :func:`contrastlab.tasks.dense.detectors.build`.
         data: annotated pictures.
         kind: what is looked for.
         settings: of the schedule.
@@ -143,9 +138,6 @@ def fit(
         device: to compute on.
         folder: of checkpoint and finished detector; ``None`` keeps neither.
         log: takes lines of progress.
-
-    Returns:
-        The loss of each step, in nats and their like.
 
     Raises:
         NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
@@ -157,112 +149,56 @@ def fit(
     optimiser = torch.optim.SGD(
         learning, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-    losses: list[float] = []
-    origin = "" if folder is None else _origin(model, data, kind, settings, seed)
-    if folder is not None and (folder / FILE).exists():
-        restore(model, folder / FILE, origin)
-        known = record(folder)
-        checkpoint.check_origin(known, origin, folder / RECORD)
-        files.remove(folder / checkpoint.FILE)  # of a process that was killed after its last file
-        return list(known["losses"])
-    if folder is not None and (folder / checkpoint.FILE).exists():
-        losses = _resume(model, optimiser, folder / checkpoint.FILE, origin)
-        log(f"detector of {kind}: resumed at step {len(losses)}")
-    began = saved = spoke = time.monotonic()
-    first = len(losses)
-    for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
-        pictures = [picture.to(device).float() / 255 for picture, _ in read]
-        targets = [{name: value.to(device) for name, value in target.items()} for _, target in read]
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(settings, step)
-        with fixed(derive(seed, "detector step", step), device):
-            loss = sum(model(pictures, targets).values())
-        if not math.isfinite(value := float(loss.detach())):
-            raise NonFiniteLossError(f"detector of {kind}: the loss is {value} at step {step + 1}")
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(value)
-        now = time.monotonic()
-        if now - spoke > _SPEAK_EVERY:
-            left = (now - began) / (step + 1 - first) * (settings.steps - step - 1)
-            log(f"detector of {kind}: step {step + 1}/{settings.steps} loss {value:.3f}"
-                f" eta {int(left // 60)}:{int(left % 60):02d}")  # fmt: skip
-            spoke = now
-        if folder is not None and now - saved > _SAVE_EVERY and step + 1 < settings.steps:
-            state = {"model": _tensors(model), "optimiser": optimiser.state_dict(), "losses": losses}
-            checkpoint.save(state, folder / checkpoint.FILE, origin)
-            saved = time.monotonic()
-    if folder is not None:
-        about = {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings, "origin": origin}
-        store(model, folder, about)
+    kept = None
+    if folder is not None:  # its origin is what decides the training: no file of another one is taken for its own
+        about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
+        kept = Artefact(folder, FILE, RECORD, "detector", _FIELDS, files.fingerprint(tensors_of(model), about))
+    if kept is not None and kept.finished:
+        restore(model, kept)
+        known = list(kept.read()["losses"])
+        kept.finish()
+        return known
+
+    def steps(first: int) -> Iterator[float]:
+        for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
+            pictures = [picture.to(device).float() / 255 for picture, _ in read]
+            targets = [{name: value.to(device) for name, value in target.items()} for _, target in read]
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate(settings, step)
+            with fixed(derive(seed, "detector step", step), device):
+                loss = sum(model(pictures, targets).values())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            yield float(loss.detach())
+
+    losses = Resumable(model, optimiser, f"detector of {kind}", kept).run(steps, settings.steps, log)
+    if kept is not None:
+        how = settings.model_dump(mode="json")
+        store(model, kept, {"kind": kind, "classes": list(data.classes), "losses": losses, "settings": how})
     return losses
 
 
-def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
-    """What decides a training: no file of another one is taken for its own."""
-    about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
-    return files.fingerprint(_tensors(model), about)
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every tensor once, by name."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def _resume(model: nn.Module, optimiser: torch.optim.Optimizer, path: Path, origin: str) -> list[float]:
-    state = checkpoint.load(path, origin=origin)
-    with torch.no_grad():
-        for name, tensor in _tensors(model).items():
-            tensor.copy_(state["model"][name])
-    checkpoint.fill_optimiser(optimiser, state["optimiser"])
-    return list(state["losses"])
-
-
-def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
-    """Write a detector: ``detector.safetensors``, with torchvision's names for one encoder, and ``detector.json``."""
+def store(model: nn.Module, kept: Artefact, record: dict[str, Any]) -> None:
+    """Write ``detector.safetensors``, with torchvision's names for one encoder, and ``detector.json``."""
     alone = len(model.backbone.body.networks) == 1  # type: ignore[union-attr, arg-type]
-    tensors = {name.replace(_ALONE, "body.") if alone else name: t for name, t in _tensors(model).items()}
-    settings = about["settings"].model_dump(mode="json")
-    stored = files.with_checksum({**about, "settings": settings, "schema": 1})
-    files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
-    values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
-    path = files.write_tensors(folder / FILE, tensors, values)
-    files.remove(folder / checkpoint.FILE)
-    return path
+    tensors = {name.replace(_ALONE, "body.") if alone else name: t for name, t in tensors_of(model).items()}
+    kept.write(tensors, {"kind": record["kind"], "classes": record["classes"]})
+    kept.finish(record)
 
 
-def record(folder: Path) -> dict[str, Any]:
-    """What ``detector.json`` of a folder says.
+def restore(model: nn.Module, kept: Artefact) -> None:
+    """Fill a detector of the same layout from a stored one.
 
     Raises:
-        MissingDataError: no detector is there.
-        CorruptFileError: the file is damaged.
+        CorruptFileError: the file is damaged, or of another training or layout.
     """
-    path = folder / RECORD
-    if not path.exists():
-        raise MissingDataError(f"no detector at {folder}: has its training been finished?")
-    try:
-        known = files.verified(json.loads(path.read_text(encoding="utf-8")))
-        if not {"kind", "classes", "losses"} <= known.keys():
-            raise ValueError("fields are missing")
-    except files.DAMAGED as error:
-        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete {folder}") from error
-    return known
-
-
-def restore(model: nn.Module, path: Path, origin: str) -> None:
-    """Fill a detector of the same layout from ``detector.safetensors``.
-
-    Raises:
-        CorruptFileError: the file is damaged, or of a training that began from something else.
-    """
-    tensors, values = files.read_tensors(path)
-    checkpoint.check_origin(values, origin, path)
+    tensors, _ = kept.load()
     with torch.no_grad():
-        for name, tensor in _tensors(model).items():
+        for name, tensor in tensors_of(model).items():
             stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
             if stored is None or stored.shape != tensor.shape:
+                path = kept.folder / kept.tensors
                 raise CorruptFileError(f"{path} is of another detector: {name} is missing or of another shape")
             tensor.copy_(stored)
 
@@ -274,12 +210,7 @@ def predict(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Detections of all pictures, in COCO's form: ``bbox``, and ``segmentation`` or ``keypoints``.
 
-    Args:
-        model: a trained detector.
-        data: annotated pictures; only their pixels are seen.
-        kind: what is looked for.
-        device: to compute on.
-        log: takes lines of progress.
+    Of ``data`` only the pixels are seen.
     """
     model.to(device).eval()
     ids = [category["id"] for category in data.annotations.categories]
@@ -300,7 +231,7 @@ def predict(
             elif kind == "keypoints":
                 each["keypoints"] = found["keypoints"][k].flatten().tolist()
             out.append(each)
-        if time.monotonic() - spoke > _SPEAK_EVERY:
+        if time.monotonic() - spoke > SPEAK_EVERY_S:
             log(f"detector of {kind}: {index + 1}/{len(data)} test pictures")
             spoke = time.monotonic()
     return out
@@ -312,8 +243,41 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
         return []
     functions = import_extra("faster_coco_eval", "dense").mask
     packed = functions.encode(masks.permute(1, 2, 0).to(torch.uint8).numpy().copy(order="F"))
-    return [{**each, "counts": _text(each["counts"])} for each in packed]
+    return [{**each, "counts": each["counts"].decode()} for each in packed]
 
 
-def _text(counts: Any) -> str:
-    return counts.decode() if isinstance(counts, bytes) else str(counts)
+def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting) -> tuple[nn.Module, AnnotatedImages]:
+    """A detector on copies of encoders, read from ``setting.folder`` or trained there, and its test pictures.
+
+    Raises:
+        NotApplicableError: encoders without four stages or of grey pictures, or data without what is looked for.
+    """
+    kind, settings, data = cast("Kind", task.name), task.detector, setting.data
+    train, test = data.train.take(settings.train_pictures, setting.seed), data.test.take(settings.test_pictures)
+    points = train.annotations.keypoints
+    usable_pictures(train, kind)
+    with fixed(derive(setting.seed, "detector")):
+        model = build(
+            kind, encoders, setting.views, setting.augmentation, settings, classes=len(train.classes),
+            keypoints=len(points.names) if points else 0,
+        )  # fmt: skip
+    fit(
+        model, train, kind, settings, seed=setting.seed, device=setting.device, folder=setting.folder, log=setting.log
+    )  # fmt: skip
+    return model, test
+
+
+def score(task: Detection, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
+    """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule."""
+    model, test = trained_detector(task, encoders, setting)
+    detections = predict(model, test, cast("Kind", task.name), device=setting.device, log=setting.log)
+    rule, draws, out = test.annotations.rule, task.detector.draws, {}
+    for stem, what in task.stems.items():
+        other = {"bbox": "segmentation", "segm": "bbox"}.get(what)
+        own = [{key: value for key, value in each.items() if key != other} for each in detections]
+        measured = scores.coco(test.annotations, own, what, draws=draws)
+        if task.name == "boxes" and rule in ("voc07", "voc12"):
+            out["detection_coco_ap"] = measured[""]
+            measured = scores.voc(test.annotations, own, eleven=rule == "voc07", draws=draws)
+        out |= {f"{stem}_ap{key}": value for key, value in measured.items()}
+    return out

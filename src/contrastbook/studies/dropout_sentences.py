@@ -1,0 +1,112 @@
+"""What learning from dropout does to a network that has read nothing before: similarity, shared words, neighbours."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contrastlab import data, keys, methods, tasks
+from contrastlab.data.modalities import modality
+from contrastlab.data.sentences import Texts
+from contrastlab.pretrain import pretrain
+from contrastlab.seeds import fixed
+from contrastlab.settings import Settings
+from contrastlab.tasks.similarity import cosines
+from contrastlab.views import Dropout
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A network before and after it was trained on the sentences of a grammar.
+
+    Args:
+        similarity: Spearman × 100 on the grammar's test pairs, before and after.
+    """
+
+    settings: Settings
+    before: nn.ModuleList
+    after: nn.ModuleList
+    similarity: tuple[float, float]
+
+
+def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Settings:
+    """A BERT of two layers from scratch."""
+    return Settings(
+        train_images=sentences, dim=64, head="mlp", epochs=epochs, batch_size=64, lr=1e-3, weight_decay=0.0,
+        schedule="linear", milestones=(), knn_every=0, optimiser={"name": "adamw"},
+        text={"layers": 2, "width": 64, "length": 16, "plain_length": 16, "dropout": dropout},
+    )  # fmt: skip
+
+
+def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> BeforeAfter:
+    """Train ``method`` on the grammar, and score its similarity before and after.
+
+    Raises:
+        MissingExtraError: the extra for text is not installed.
+    """
+    recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
+    kind = modality(source)
+    with fixed(seed):
+        before = kind.encoders(recipe.views, source, how)
+    after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
+    setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
+    scores = [tasks.spearman(cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)]
+    return BeforeAfter(how, before.eval(), after, (scores[0], scores[1]))
+
+
+def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
+    """Largest difference of two embeddings of the same sentences by an untrained network in training mode."""
+    source, how = data.load("grammar").pretrain, settings(dropout=rate)
+    kind = modality(source)
+    with fixed(seed):
+        nets = kind.encoders(Dropout(2), source, how).train()
+        with torch.no_grad():
+            first, second = keys.embed(nets, Dropout(2).make(texts, kind.augmentation(how)))
+    return float((first - second).abs().max())
+
+
+def _features(nets: nn.ModuleList, texts: Texts, how: Settings) -> Tensor:
+    view = modality(data.load("grammar").pretrain).augmentation(how)
+    with tasks.frozen(nets):
+        return F.normalize(tasks.represent(nets, (view.plain(texts),), "pooled").double(), dim=1)
+
+
+def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
+    """The sentences nearest to ``query``, before and after training, with their cosines.
+
+    All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
+    over the sentences is taken away.
+    """
+    texts = Texts([query, *others])
+    columns = {}
+    for name, nets in (("before", networks.before), ("after", networks.after)):
+        rows = _features(nets, texts, networks.settings)
+        rows = F.normalize(rows - rows.mean(0), dim=1)
+        cosines = rows[1:] @ rows[0]
+        best = cosines.topk(count).indices.tolist()
+        columns[name] = [others[k] for k in best]
+        columns[f"cosine {name}"] = [round(float(cosines[k]), 5) for k in best]
+    return pd.DataFrame(columns)
+
+
+def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, float]:
+    """How much the order of the cosines is that of shared words: Spearman × 100, before and after training.
+
+    Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
+    """
+    bags = [set(re.findall(r"\w+", line.lower())) for line in sentences]
+    pairs = list(itertools.combinations(range(len(sentences)), 2))
+    shared = np.array([len(bags[i] & bags[j]) / (len(bags[i]) * len(bags[j])) ** 0.5 for i, j in pairs])
+    first, second = torch.tensor(pairs).T
+    scores = []
+    for nets in (networks.before, networks.after):
+        rows = _features(nets, Texts(sentences), networks.settings)
+        scores.append(tasks.spearman((rows[first] * rows[second]).sum(1), shared))
+    return scores[0], scores[1]

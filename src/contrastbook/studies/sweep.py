@@ -1,0 +1,41 @@
+"""Tables whose columns turn one knob (vince Figures 4, 7 and 10): accuracy and bound of every run, by column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from contrastlab import report
+from contrastlab.papers import TablePlan
+from contrastlab.results import Result
+
+_COLUMNS = ["column", "method", "label", "seed", "accuracy", "bound"]
+
+
+def value(column: str) -> float:
+    """The number at the end of a column's name: 0.25 for ``alpha0.25``; NaN where there is none."""
+    match = re.search(r"[0-9.]+$", column)
+    return float(match[0]) if match else float("nan")
+
+
+def frame(
+    plan: TablePlan, results: Sequence[Result], dataset: str, profile: str, columns: str | Iterable[str] = "all"
+) -> pd.DataFrame:
+    """A line for each run of a table, the untrained encoder too.
+
+    ``columns``: as :meth:`contrastlab.papers.TablePlan.select` takes them. Returns column, method, label, seed,
+    accuracy (percent), and the bound on the information after the last epoch (nats; NaN where the objective bounds
+    none).
+    """
+    lines = []
+    for name, column in plan.select(dataset, columns).items():
+        for method in (*plan.methods, plan.floor):
+            row = report.scores(plan, column, results, method, profile)
+            if row is None:
+                continue
+            for seed, accuracy in row.by_seed.items():
+                bound = row.curves.get(seed, [{}])[-1].get("mi_bound", float("nan"))
+                lines.append((name, method, plan.label(method), seed, accuracy, bound))
+    return pd.DataFrame(lines, columns=_COLUMNS)

@@ -1,0 +1,328 @@
+"""Operations on batches of images, one set of parameters per image; all equal torchvision's on float images in [0, 1].
+
+Nothing loops over images (RandAugment alone does) and nothing waits for a GPU. Grey images (one channel) have no
+saturation and no hue. Matrix products run in float32, under autocast, too; PyTorch's TF32 would round them to 1/2000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as v2
+
+from contrastlab import errors
+
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+
+
+# Crop, resize and flip ------------------------------------------------------------------------------------------------
+# Bilinear resampling is separable and linear: an output row is a weighted sum of input rows, an output column one of
+# input columns. Crop and resize of image b are ``rows[b] @ image @ columns[b].T``; a flip reverses the columns.
+
+
+def _weights(
+    start: Tensor, length: Tensor, source: int, size: int, window: tuple[int, int] | None = None,
+    flip: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """``[B, count, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels.
+
+    Pixels outside the interval weigh nothing, and every row sums to one. ``window=(first, count)`` keeps only these
+    output positions.
+    """
+    first, count = window or (0, size)
+    start, length = start.to(torch.float32)[:, None], length.to(torch.float32)[:, None]
+    scale = length / size
+    output = torch.arange(first, first + count, device=start.device, dtype=torch.float32)[None] + 0.5
+    if flip is not None:
+        output = torch.where(flip[:, None], size - output, output)
+    pixel = torch.arange(source, device=start.device, dtype=torch.float32) + 0.5
+    centre = torch.addcmul(start, scale, output)[:, :, None]
+    # the filter is one input pixel wide when enlarging and one output pixel wide when shrinking
+    weights = (pixel - centre).abs_().mul_(scale.clamp(min=1).reciprocal().neg_()[:, :, None]).add_(1).clamp_(min=0)
+    weights *= ((pixel > start) & (pixel < start + length))[:, None, :]
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """``rows @ image @ columns.T`` for every image and channel."""
+    count, channels, height, width = images.shape
+    result = images.new_empty(count, channels, rows.shape[1], columns.shape[1], dtype=torch.float32)
+    with torch.autocast(images.device.type, enabled=False):
+        half = torch.bmm(images.reshape(count, channels * height, width).to(torch.float32), columns.transpose(1, 2))
+        half = half.view(count, channels, height, columns.shape[1])
+        for channel in range(channels):  # a view per channel: expanding ``rows`` to [B, C, ...] would copy it
+            result[:, channel] = torch.bmm(rows, half[:, channel])
+    return result
+
+
+def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
+    """One box out of each image ``[B, C, H, W]``, resized to float32 ``[B, C, size, size]`` and flipped left-right.
+
+    Equal to torchvision's ``resized_crop`` (antialiased bilinear) and ``horizontal_flip``; the values keep their range.
+    ``boxes`` are ``[B, 4]`` of (top, left, height, width) in pixels, inside the image; ``flip`` is ``[B]`` boolean.
+    """
+    top, left, height, width = boxes.unbind(1)
+    rows = _weights(top, height, images.shape[2], size)
+    columns = _weights(left, width, images.shape[3], size, flip=flip)
+    return _resample(images, rows, columns)
+
+
+def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
+    """The central square, float32 ``[B, C, size, size]``, after the shorter side was resized to ``resize``.
+
+    Equal to torchvision's ``Resize`` and ``CenterCrop``; None leaves the images as they are.
+    """
+    height, width = images.shape[2:]
+    short = min(height, width)
+    if resize is None:
+        new_height, new_width = height, width
+    else:  # the longer side is truncated, as torchvision does
+        new_height, new_width = (resize * side // short if side > short else resize for side in (height, width))
+    if not 1 <= size <= min(new_height, new_width):
+        raise errors.reject("size", size, f"1 to the shorter side after resizing, {min(new_height, new_width)}")
+    top, left = round((new_height - size) / 2), round((new_width - size) / 2)
+    if (new_height, new_width) == (height, width):
+        return images[:, :, top : top + size, left : left + size].to(torch.float32)
+    zero = torch.zeros(1, device=images.device)
+    rows = _weights(zero, zero + height, height, new_height, (top, size))
+    columns = _weights(zero, zero + width, width, new_width, (left, size))
+    return _resample(images, rows.expand(len(images), -1, -1), columns.expand(len(images), -1, -1))
+
+
+# Colours and blur -----------------------------------------------------------------------------------------------------
+
+
+def _column(value: Tensor) -> Tensor:
+    return value[:, None, None, None]
+
+
+def _luma(images: Tensor) -> Tensor:
+    """Grey value ``[B, 1, H, W]`` with the weights of ITU-R 601 as torchvision rounds them."""
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = images[:, :1], images[:, 1:2], images[:, 2:]
+    return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+
+
+def grayscale(images: Tensor, chosen: Tensor) -> Tensor:
+    """Images ``[B, C, H, W]``; those ``[B]`` that are chosen have their grey value in all channels."""
+    return torch.where(_column(chosen), _luma(images), images)
+
+
+def _blend(images: Tensor, keep: Tensor, grey: Tensor, mean: Tensor) -> None:
+    """In place: ``clamp(keep * x + grey * luma(x) + mean * mean(luma(x)))``, coefficients ``[B]``.
+
+    Brightness, contrast and saturation are all this one pass, with different coefficients.
+    """
+    base = _luma(images)
+    average = base.mean((2, 3), keepdim=True).mul_(_column(mean))
+    base = torch.addcmul(average, base, _column(grey))
+    images.mul_(_column(keep)).add_(base).clamp_(0, 1)
+
+
+def _rotate_hue(images: Tensor, shift: Tensor) -> None:
+    """In place: turn the hue of RGB images by ``shift[b]`` of a full circle."""
+    red, green, blue = images[:, :1], images[:, 1:2], images[:, 2:]
+    high = torch.maximum(torch.maximum(red, green), blue)
+    low = torch.minimum(torch.minimum(red, green), blue)
+    chroma = high - low
+    scale = chroma.clamp(min=1e-12).reciprocal_()
+    # hue in sixths of the circle, with the same precedence as HSV's usual definition when channels tie
+    hue = (red - green).mul_(scale).add_(4)
+    hue = torch.where(high == green, (blue - red).mul_(scale).add_(2), hue)
+    hue = torch.where(high == red, (green - blue).mul_(scale), hue)
+    hue.add_(_column(6 * shift))
+    hue.sub_((hue / 6).floor_().mul_(6))
+    # each channel is a trapezoid of the hue between ``low`` and ``low + chroma``: no case distinction
+    torch.addcmul(low, chroma, (hue - 3).abs_().sub_(1).clamp_(0, 1), out=red)
+    torch.addcmul(low, chroma, (hue - 2).abs_().neg_().add_(2).clamp_(0, 1), out=green)
+    torch.addcmul(low, chroma, hue.sub_(4).abs_().neg_().add_(2).clamp_(0, 1), out=blue)
+
+
+def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
+    """Brightness, contrast, saturation and hue, in an order of its own for each image; in place.
+
+    Exact for every order without grouping images: three passes of :func:`_blend`, one hue rotation and three more
+    passes contain every order. Passes that an image does not need get coefficients that change nothing.
+
+    Args:
+        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
+        factors: ``[B, 4]`` of (brightness, contrast, saturation, hue).
+        order: ``[B, 4]``, a permutation of 0..3 per row: ``order[b, k]`` is applied ``k``-th.
+        hue: False skips the hue rotation (all ``factors[:, 3]`` must be 0).
+    """
+    colour = images.shape[1] == 3
+    keep = factors.gather(1, order)
+    rest = 1 - keep
+    idle = torch.zeros_like(rest)
+    grey = torch.where(order == SATURATION, rest, idle)
+    mean = torch.where(order == CONTRAST, rest, idle)
+    unused = order == HUE
+    if not colour:
+        unused = unused | (order == SATURATION)
+        grey = idle
+    keep = keep.masked_fill(unused, 1.0)
+
+    if not (hue and colour):
+        # three operations at most, in the same relative order: move the unused positions to the end
+        used = torch.argsort(unused.to(torch.uint8), dim=1, stable=True)[:, : 3 if colour else 2]
+        keep, grey, mean = keep.gather(1, used), grey.gather(1, used), mean.gather(1, used)
+        for k in range(used.shape[1]):
+            _blend(images, keep[:, k], grey[:, k], mean[:, k])
+        return images
+
+    position = torch.arange(4, device=order.device)
+    slot = torch.where(unused, position, 0).sum(1, keepdim=True)  # where the hue rotation stands
+    on_device = images.device.type != "cpu"  # only a CPU can look whether a pass is needed without waiting
+
+    def passes(active: Tensor, positions: range) -> None:
+        factor, to_grey, to_mean = keep.where(active, 1.0), grey.where(active, 0.0), mean.where(active, 0.0)
+        for k in positions:
+            if on_device or bool(active[:, k].any()):
+                _blend(images, factor[:, k], to_grey[:, k], to_mean[:, k])
+
+    passes(position < slot, range(3))
+    _rotate_hue(images, factors[:, HUE])
+    passes(position > slot, range(1, 4))
+    return images
+
+
+def gaussian_blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
+    """Separable Gaussian blur with reflected borders, one standard deviation per image.
+
+    Both directions are products with a banded matrix that has the reflection folded in, so the cost does not depend
+    on the kernel.
+
+    Args:
+        images: ``[B, C, H, W]``.
+        sigma: ``[B]`` in pixels; 0 leaves the image as it is.
+        kernel: odd number of taps, ``kernel // 2 < min(H, W)``.
+    """
+    count, channels, height, width = images.shape
+    taps = torch.arange(kernel // 2 + 1, device=images.device, dtype=torch.float32)
+    weights = torch.exp(-0.5 * (taps / sigma.to(torch.float32).clamp(min=1e-3)[:, None]) ** 2)
+    weights = weights / (2 * weights.sum(1, keepdim=True) - weights[:, :1])
+    with torch.autocast(images.device.type, enabled=False):
+        columns = (weights @ _bands(width, kernel // 2, images.device)).view(count, width, width)
+        rows = columns
+        if height != width:
+            rows = (weights @ _bands(height, kernel // 2, images.device)).view(count, height, height)
+        half = torch.bmm(images.reshape(count, channels * height, width), columns.transpose(1, 2)).view_as(images)
+        return torch.stack([torch.bmm(rows, half[:, channel]) for channel in range(channels)], dim=1)
+
+
+def _bands(size: int, radius: int, device: torch.device) -> Tensor:
+    """``[radius + 1, size * size]``: how often input ``i`` is met at distance ``d`` from output ``o``."""
+    index = torch.arange(size, device=device)
+    output, source = index[:, None], index[None, :]
+    distance = torch.arange(radius + 1, device=device)[:, None, None]
+    direct = (output - source).abs() == distance
+    # pixel i > 0 is seen again at -i, and pixel i < size - 1 again at 2 (size - 1) - i
+    left = (output + source == distance) & (source > 0)
+    right = (2 * (size - 1) - source - output == distance) & (source < size - 1)
+    return (direct.float() + left + right).view(radius + 1, size * size)
+
+
+# RandAugment ----------------------------------------------------------------------------------------------------------
+# As the authors of CMC use it in their later code (Cubuk et al. 2019; names and ranges are timm's). Each of n
+# operations is drawn with replacement and applied with probability 1/2, at a level from a normal distribution around
+# the full strength, 10, with deviation 0.5, cut off there. Views of a colour split are changed in their geometry only,
+# since an operation on colours would change what one view says of the other. The operations are torchvision's.
+
+Space = Literal["geometry", "all"]
+
+Operation = Callable[[Tensor, float, float], Tensor]
+"""Image ``[C, H, W]`` in [0, 1], level from 0 to 1 and sign -1 or 1 to an image."""
+
+_FILL = [124 / 255, 116 / 255, 104 / 255]  # the mean colour of ImageNet in 8 bits
+_STRENGTH, _SPREAD, _APPLIED = 10.0, 0.5, 0.5
+
+
+def _moved(
+    x: Tensor, *, degrees: float = 0.0, shift: tuple[float, float] = (0.0, 0.0),
+    slope: tuple[float, float] = (0.0, 0.0),
+) -> Tensor:  # fmt: skip
+    """Rotated about the centre, shifted by fractions of its sides, or sheared with the first corner fixed."""
+    moved: Tensor = v2.affine(
+        x, angle=degrees, translate=[shift[0] * x.shape[2], shift[1] * x.shape[1]], scale=1.0,
+        shear=[math.degrees(math.atan(s)) for s in slope], interpolation=InterpolationMode.BILINEAR,
+        fill=_FILL[: x.shape[0]], center=[0.0, 0.0] if any(slope) else None,
+    )  # fmt: skip
+    return moved
+
+
+def _factor(level: float) -> float:
+    return 0.1 + 1.8 * level
+
+
+def _in_8_bits(x: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
+    return operation((x * 255).round().to(torch.uint8)).to(x.dtype) / 255
+
+
+def _posterize(x: Tensor, bits: int) -> Tensor:
+    return _in_8_bits(x, lambda levels: v2.posterize(levels, bits)) if bits else torch.zeros_like(x)
+
+
+GEOMETRY: Mapping[str, Operation] = MappingProxyType(
+    {
+        "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
+        "Identity": lambda x, level, sign: x,
+        "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
+        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, _factor(level)),
+        "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
+        "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
+        "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),
+        "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
+    }
+)
+"""Operations for views of a colour split."""
+
+COLOURS: Mapping[str, Operation] = MappingProxyType(
+    {
+        "Equalize": lambda x, level, sign: _in_8_bits(x, v2.equalize),
+        "Invert": lambda x, level, sign: v2.invert(x),
+        "Posterize": lambda x, level, sign: _posterize(x, int(4 * level)),
+        "Solarize": lambda x, level, sign: v2.solarize(x, int(256 * level) / 255) if level < 1 else x,
+        "SolarizeAdd": lambda x, level, sign: torch.where(x < 128 / 255, (x + 110 * level / 255).clamp(max=1), x),
+        "Color": lambda x, level, sign: v2.adjust_saturation(x, _factor(level)),
+        "Contrast": lambda x, level, sign: v2.adjust_contrast(x, _factor(level)),
+        "Brightness": lambda x, level, sign: v2.adjust_brightness(x, _factor(level)),
+    }
+)
+"""Operations that change what the two views of a colour split say of each other."""
+
+SPACES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
+    {
+        "geometry": tuple(GEOMETRY.values()),
+        "all": tuple(operation for name, operation in {**GEOMETRY, **COLOURS}.items() if name != "Identity"),
+    }
+)
+"""Space to its operations."""
+
+
+def sample_operations(
+    count: int, number: int, space: Space, *, generator: torch.Generator | None, device: torch.device | str
+) -> Tensor:
+    """``[count, number, 3]`` of (operation or -1 for none, level from 0 to 1, sign), applied one after the other."""
+    unit = torch.rand(3, count, number, generator=generator, device=device)
+    level = torch.randn(count, number, generator=generator, device=device) * _SPREAD + _STRENGTH
+    which = (unit[0] * len(SPACES[space])).floor().clamp(max=len(SPACES[space]) - 1)
+    which = which.where(unit[1] < _APPLIED, -1.0)
+    return torch.stack([which, level.clamp(0, _STRENGTH) / _STRENGTH, (unit[2] < 0.5).float() * 2 - 1], -1)
+
+
+def randaugment(images: Tensor, operations: Tensor, space: Space) -> Tensor:
+    """``[B, C, H, W]`` images in [0, 1] after the ``[B, n, 3]`` operations of :func:`sample_operations`."""
+    out = []
+    for image, steps in zip(images, operations.tolist(), strict=True):
+        for which, level, sign in steps:
+            if which >= 0:
+                image = SPACES[space][int(which)](image, level, sign)
+        out.append(image)
+    return torch.stack(out) if out else images

@@ -1,1 +1,0 @@
-"""Scenes: pictures with further registered channels. NYU-Depth-V2, CamVid."""

@@ -1,1 +1,0 @@
-"""Sentences and scored pairs of them: sets, token numbers, what names load."""

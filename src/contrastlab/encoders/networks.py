@@ -1,0 +1,363 @@
+"""Convolutional networks for any number of input channels and any width, printed ones as rows; and a decoder.
+
+Local response norms of the prints are left out; each layer has batch norm instead, as CMC's networks have it
+(appendix D.2). Convolutions that a norm follows have no bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+from contrastlab.errors import reject
+
+Stem = Literal["imagenet", "cifar"]
+
+Network = Callable[[int, Stem, float], tuple[nn.Module, int]]
+"""Input channels, stem and width to a backbone and its number of features."""
+
+
+def scaled(channels: int, width: float) -> int:
+    """Channels of a layer at ``width`` times its usual number, at least one."""
+    return max(1, round(channels * width))
+
+
+def convolution(
+    inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int | None = None, groups: int = 1
+) -> nn.Sequential:
+    """A convolution, its batch norm and a ReLU; ``padding`` is half the kernel, unless said otherwise."""
+    return nn.Sequential(
+        nn.Conv2d(
+            inputs, outputs, kernel, stride, kernel // 2 if padding is None else padding, groups=groups, bias=False
+        ),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+# For minutes on a CPU -------------------------------------------------------------------------------------------------
+
+
+class _Residual(nn.Module):
+    """``relu(x + f(x))`` with two 3x3 convolutions; the width does not change."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = convolution(channels, channels)
+        self.second = nn.Sequential(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.second(self.first(x)), inplace=True)
+
+
+def tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """Four convolutions, for tests and smoke runs."""
+    c = [scaled(k, width) for k in (16, 32, 64, 64)]
+    first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 5, 4)
+    layers = [convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
+    return nn.Sequential(first, *layers), c[3]
+
+
+def small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
+
+    Chosen by training with labels on CIFAR-10 for equal processor time on one core: the best of eleven
+    layouts after 60 s, then narrowed in its first half, which is faster and scored no worse (one seed).
+    """
+    c = [scaled(k, width) for k in (24, 64, 256)]
+    first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 7, 4)
+    layers = (first, _Residual(c[0]), convolution(c[0], c[1], 3, 2), _Residual(c[1]), convolution(c[1], c[2], 3, 2))
+    return nn.Sequential(*layers), c[2]
+
+
+# ResNets --------------------------------------------------------------------------------------------------------------
+
+
+class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
+    """torchvision's ResNet without its classifier, optionally narrower behind the 64-channel stem."""
+
+    def __init__(self, block: Any, layers: Sequence[int], in_channels: int, stem: Stem, width: float) -> None:
+        self._factor = width
+        super().__init__(block, list(layers), num_classes=1)
+        if stem == "cifar":
+            self.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)
+            self.maxpool = nn.Identity()
+        elif in_channels != 3:
+            self.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+        del self.fc, self.avgpool
+
+    def _make_layer(self, block: Any, planes: int, *args: Any, **kwargs: Any) -> nn.Sequential:
+        layer: nn.Sequential = super()._make_layer(block, scaled(planes, self._factor), *args, **kwargs)
+        return layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        result: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return result
+
+
+def _resnet(block: Any, layers: Sequence[int]) -> Network:
+    """The network before its pooling, and 512 features (a bottleneck's 2,048) at width 1."""
+
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        return _ResNet(block, layers, in_channels, stem, width), block.expansion * scaled(512, width)
+
+    return build
+
+
+# Half AlexNets: one of the two networks into which CMC cuts an AlexNet ------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A convolution with batch norm and ReLU, and max pooling over 3x3 with stride 2 where ``pool`` is set."""
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int
+    pool: bool = False
+
+
+TABLE_10 = (
+    Block(48, 3, 1, 1, True), Block(96, 3, 1, 1, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
+    Block(96, 3, 1, 1, True),
+)  # fmt: skip
+"""CMC, for STL-10: views of 64 px."""
+TABLE_11 = (
+    Block(48, 11, 4, 2, True), Block(128, 5, 1, 2, True), Block(192, 3, 1, 1), Block(192, 3, 1, 1),
+    Block(128, 3, 1, 1, True),
+)  # fmt: skip
+"""CMC, for ImageNet: views of 224 px."""
+
+
+class Stages(nn.Sequential):
+    """Named blocks, one after the other."""
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        """The map of each block by name."""
+        out = {}
+        for name, block in self.named_children():
+            x = out[name] = block(x)
+        return out
+
+
+class FullyConnected(nn.Sequential):
+    """fc6 and fc7 with batch norm and ReLU, and fc8, on a map of one size.
+
+    Args:
+        channels: of the map.
+        side: of the map.
+        hidden: units of fc6 and fc7.
+        dim: units of fc8.
+        pixels: side of the views that give such a map.
+    """
+
+    def __init__(self, channels: int, side: int, hidden: int, dim: int, pixels: int) -> None:
+        super().__init__()
+        self.side, self.pixels = side, pixels
+        for name, inputs in (("fc6", channels * side * side), ("fc7", hidden)):
+            layers = nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True)
+            self.add_module(name, nn.Sequential(*layers))
+        self.add_module("fc8", nn.Linear(hidden, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, channels, side, side]`` to ``[B, dim]``."""
+        if tuple(x.shape[2:]) != (self.side, self.side):
+            raise reject(
+                "image_size", f"one with a map of {' by '.join(map(str, x.shape[2:]))} behind conv5",
+                f"{self.pixels}, with a map of {self.side} by {self.side}, for which fc6 is made",
+            )  # fmt: skip
+        result: Tensor = super().forward(x.flatten(1))
+        return result
+
+
+class HalfAlexNet(Stages):
+    """The five blocks ``conv1`` … ``conv5``; :meth:`fully_connected` is what comes behind them.
+
+    Args:
+        in_channels: of the view.
+        blocks: the layers.
+        width: factor on all channels and units.
+        side: of the map behind conv5.
+        pixels: side of the views that give such a map.
+    """
+
+    def __init__(self, in_channels: int, blocks: Sequence[Block], width: float, side: int, pixels: int) -> None:
+        super().__init__()
+        self.side, self.pixels, self.hidden = side, pixels, scaled(2048, width)
+        self.channels = in_channels
+        for number, block in enumerate(blocks, 1):
+            outputs = scaled(block.channels, width)
+            layers = convolution(self.channels, outputs, block.kernel, block.stride, block.padding)
+            self.add_module(f"conv{number}", layers.append(nn.MaxPool2d(3, 2)) if block.pool else layers)
+            self.channels = outputs
+
+    def fully_connected(self, dim: int) -> FullyConnected:
+        """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
+        return FullyConnected(self.channels, self.side, self.hidden, dim, self.pixels)
+
+
+def _half_alexnet(blocks: Sequence[Block], side: int, pixels: int, conv1_of_32_px: Block) -> Network:
+    """Views of ``pixels``, whose map behind conv5 has ``side``; with the stem ``cifar`` of 32 px, whose map has 3."""
+
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        if stem == "imagenet":
+            network = HalfAlexNet(in_channels, blocks, width, side, pixels)
+        else:
+            network = HalfAlexNet(in_channels, (conv1_of_32_px, *blocks[1:]), width, 3, 32)
+        return network, network.channels
+
+    return build
+
+
+# The network of CMC's Table 12, for one channel of a scene ------------------------------------------------------------
+
+TABLE_12 = {
+    "conv1": Block(64, 8, 2, 3), "pool1": None, "conv2": Block(128, 4, 2, 1), "conv3": Block(256, 4, 2, 1),
+    "conv4": Block(256, 3, 1, 1), "conv5": Block(512, 4, 2, 1),
+}  # fmt: skip
+"""Name to convolution, or ``None`` for max pooling over 2x2."""
+
+
+class SceneNet(Stages):
+    """Blocks conv1 to conv5 of Table 12.
+
+    Args:
+        in_channels: 1 for L, depth and labels, 2 for ab, 3 for normals.
+        width: factor on the channels, those of fc6, too.
+    """
+
+    def __init__(self, in_channels: int, width: float) -> None:
+        super().__init__()
+        self.width = width
+        self.stage_channels: dict[str, int] = {}
+        channels = in_channels
+        for name, block in TABLE_12.items():
+            if block is None:
+                self.add_module(name, nn.MaxPool2d(2, 2))
+            else:
+                outputs = scaled(block.channels, width)
+                self.add_module(name, convolution(channels, outputs, block.kernel, block.stride, block.padding))
+                channels = outputs
+            self.stage_channels[name] = channels
+
+    def fully_connected(self, dim: int) -> nn.Module:
+        """fc6 and fc7, which read the map of conv5; for other than 128 px it is brought to 4x4 first."""
+        inputs, hidden = self.stage_channels["conv5"], scaled(512, self.width)
+        out = nn.Sequential()
+        out.add_module("resize", nn.AdaptiveAvgPool2d(4))
+        out.add_module("fc6", convolution(inputs, hidden, 4, 1, 0))
+        out.add_module("fc7", nn.Conv2d(hidden, dim, 1))
+        out.add_module("flatten", nn.Flatten())
+        return out
+
+
+def scene(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """Table 12 before its fully connected layers, and 512 features at width 1; there is one stem only."""
+    net = SceneNet(in_channels, width)
+    return net, net.stage_channels["conv5"]
+
+
+# CaffeNet, for frames and for stacked flow ----------------------------------------------------------------------------
+
+
+class CaffeNet(nn.Module):
+    """Five convolutions, and fc6 as a convolution over all that pool5 leaves: features ``[B, F, 1, 1]``.
+
+    Layers, kernels, strides, groups and the pooling before the norm are those of Caffe's reference network (Jia et al.
+    2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do these, which is why 224 and 227 pixels
+    both end in 6 × 6. A larger picture gives a map of fc6.
+
+    Args:
+        in_channels: 3 of a frame, 2L of L flows.
+        stem: ``"imagenet"`` is CaffeNet's (kernel 11, stride 4); ``"cifar"`` (kernel 5, stride 1) is for 32 pixels,
+            of which pool5 leaves 4 × 4.
+        width: factor on all channels.
+
+    Attributes:
+        convolutions: conv1 to pool5.
+        fc6: with its norm, ReLU and dropout.
+    """
+
+    def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
+        super().__init__()
+        # two groups need even numbers of channels
+        c = [2 * scaled(k, width) for k in (48, 128, 192, 192, 128)]
+        first = (11, 4, 0) if stem == "imagenet" else (5, 1, 2)
+        self.convolutions = nn.Sequential(
+            *convolution(in_channels, c[0], *first), nn.MaxPool2d(3, 2, ceil_mode=True),
+            *convolution(c[0], c[1], 5, groups=2), nn.MaxPool2d(3, 2, ceil_mode=True),
+            *convolution(c[1], c[2]), *convolution(c[2], c[3], groups=2), *convolution(c[3], c[4], groups=2),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+        )  # fmt: skip
+        self.features = scaled(4096, width)
+        fc6 = convolution(c[4], self.features, 6 if stem == "imagenet" else 4, padding=0)
+        self.fc6 = nn.Sequential(*fc6, nn.Dropout(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, C, H, W]`` to ``[B, F, h, w]``, one position at 224, 227 or (``cifar``) 32 pixels."""
+        out: Tensor = self.fc6(self.convolutions(x))
+        return out
+
+
+def caffenet(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+    """CaffeNet up to fc6: 4,096 features at width 1, and 1,024 at a quarter of it, which is for minutes on a CPU."""
+    network = CaffeNet(in_channels, stem, width)
+    return network, network.features
+
+
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {
+        "tiny": tiny,
+        "small": small,
+        "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
+        "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
+        "half_alexnet": _half_alexnet(TABLE_11, 6, 224, Block(48, 5, 1, 2, True)),
+        "half_alexnet64": _half_alexnet(TABLE_10, 7, 64, TABLE_10[0]),
+        "scene": scene,
+        "caffenet": caffenet,
+    }
+)
+"""Name to convolutional network."""
+
+
+# From the maps of an encoder to an output of its input's size: the other half of a U-Net ------------------------------
+
+
+class Decoder(nn.Module):
+    """Upsampling, concatenation with the encoder's next finer map, a convolution; and so on (Ronneberger et al. 2015).
+
+    Args:
+        channels: of the encoder's maps, from the finest to the coarsest. Of maps of the same size the coarsest is read.
+        outputs: channels of the output.
+        width: channels at the finest map; they double with each coarser one, to at most eight times as many.
+        skips: read all maps; ``False`` reads the coarsest only, so that everything passes through it.
+    """
+
+    def __init__(self, channels: Mapping[str, int], outputs: int, width: int, *, skips: bool = True) -> None:
+        super().__init__()
+        self.skips = skips
+        names = list(channels)
+        self.blocks = nn.ModuleDict()
+        inputs = channels[names[-1]]
+        for name in names[-2::-1]:
+            out = width * min(8, 2 ** names.index(name))
+            self.blocks[name] = convolution(inputs + (channels[name] if skips else 0), out)
+            inputs = out
+        self.head = nn.Conv2d(inputs, outputs, 3, 1, 1)
+
+    def forward(self, maps: Mapping[str, Tensor], size: Sequence[int]) -> Tensor:
+        """Output ``[B, outputs, *size]`` from ``maps``, each ``[B, C, h, w]``, which lead to it from coarse to fine."""
+        x = list(maps.values())[-1]
+        for name, block in self.blocks.items():
+            if x.shape[2:] != maps[name].shape[2:]:
+                x = F.interpolate(x, size=maps[name].shape[2:], mode="bilinear", align_corners=False)
+            x = block(torch.cat([x, maps[name]], 1) if self.skips else x)
+        return F.interpolate(self.head(x), size=list(size), mode="bilinear", align_corners=False)

@@ -1,0 +1,131 @@
+"""What is measured: every published table against the profiles, from stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from contrastlab import escape, papers
+from contrastlab.errors import NotApplicableError
+from contrastlab.papers import Entry
+from contrastlab.report.show import Report, Reports
+from contrastlab.results import Result
+
+PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
+"""Columns of the matrix beside smoke, which proves the path and stores no evidence."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is stored of one table for one data set of pre-training and one profile.
+
+    ``rows`` have a number, ``of`` are published, ``seeds`` are the most of a row. ``printed`` says whether the paper
+    prints numbers for these data.
+    """
+
+    dataset: str
+    profile: str
+    rows: int
+    of: int
+    seeds: int
+    printed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+    @property
+    def rank(self) -> tuple[int, bool, int, int]:
+        """How much it says: the profile first, then whether the data are the paper's, then rows, then seeds."""
+        return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
+
+
+def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
+    """What is stored of a table among results of any tables, also those that were first computed for another one."""
+    if (entry.paper, entry.table) not in papers.plans():
+        return ()
+    plan = papers.plan(entry.paper, entry.table)
+    found: dict[tuple[str, str], dict[str, set[int]]] = {}
+    setups: dict[tuple[str, str, str], set[str]] = {}
+    for result in stored:
+        if result.method not in plan.rows or result.profile not in plan.profiles:
+            continue
+        key = (result.dataset, result.method, result.profile)
+        if result.table != entry.name and key not in setups:
+            setups[key] = set()
+            with suppress(NotApplicableError):  # data of a modality that the table does not speak of
+                columns = plan.select(result.dataset).values()
+                setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
+        if result.table == entry.name or result.setup in setups[key]:
+            of_rows = found.setdefault((result.dataset, result.profile), {})
+            of_rows.setdefault(result.method, set()).add(result.seed)
+    printed = {
+        column.data
+        for name, column in plan.columns.items()
+        if any(plan.published_value(name, row) is not None for row in plan.rows)
+    }
+    return tuple(
+        Evidence(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
+        for (dataset, profile), rows in sorted(found.items())
+    )
+
+
+def best_first(found: Iterable[Evidence]) -> list[Evidence]:
+    """What says most first; smoke runs are no evidence and are left out."""
+    return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
+
+
+@dataclass(frozen=True)
+class BestEvidence:
+    """The best evidence that is kept for the table ``name``, as a report, and what ``others`` there are."""
+
+    name: str
+    best: Report | Reports | None
+    others: tuple[Evidence, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The rest, or how to compute what is missing."""
+        if self.best is None:
+            return (
+                f"No result of {self.name} is kept yet. This computes some: "
+                f"contrastlab run {self.name} --profile laptop --seeds 0,1,2 --out results"
+            )
+        others = "; ".join(f"{each} ({each.profile})" for each in self.others)
+        return f"Kept as well: {others}." if others else ""
+
+    def html(self) -> str:
+        """For a page."""
+        line = f'<p class="{escape.LITERAL}">{escape.html(self.line)}</p>' if self.line else ""
+        return f"{self.best.html() if self.best else ''}{line}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self.best.text() if self.best else "", self.line)))
+
+
+def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
+    """Every published table and figure against the profiles, in HTML, each notebook linked.
+
+    Args:
+        stored: results.
+        others: name of a table to profile to a line, for what is stored as no result of an encoder.
+        root: from the page to the project.
+    """
+    results, lines = list(stored), []
+    for entry in papers.catalogue():
+        cells = {profile: [(others or {}).get(entry.name, {}).get(profile, "")] for profile in PROFILES}
+        for each in evidence(entry, results):
+            if each.profile in cells:
+                cells[each.profile].append(str(each))
+        link = escape.html(entry.name)
+        if entry.notebook:
+            link = f'<a href="{escape.html(root + entry.notebook[:-6])}.html">{link}</a>'
+        shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
+        marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
+        lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
+    kind, body = f"evidence {escape.LITERAL}", "".join(lines)
+    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -1,0 +1,151 @@
+"""Where and on what cells are computed: folders, devices, time, and the launch on them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from contrastlab import shipped
+from contrastlab.errors import DeviceError, reject
+from contrastlab.pretrain import Speed
+from contrastlab.pretrain.schedule import precision, warnings_only
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+COLLECTIVE_TIMEOUT = timedelta(days=30)
+"""How long processes wait for the first one, which scores alone; Fabric's half hour is less than a probe takes."""
+
+
+def parse_devices(devices: int | str) -> int | str:
+    """A number where the text is one, as a command line or papermill passes it; :class:`Execution` checks its range."""
+    return int(devices) if re.fullmatch("-?[0-9]{1,6}", str(devices)) else devices
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and on what cells are computed; nothing of it changes a number beyond float32 rounding.
+
+    Args:
+        data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
+        out_dir: new results go there, and runs under ``out_dir/encoders``.
+        read_also: further folders of stored results: those that are kept, here and with the package.
+        accelerator: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a device. Sums are float64, which MPS lacks.
+        devices: devices of this machine for one cell.
+        num_nodes: machines for one cell.
+        strategy: ``auto`` or ``ddp``: banks, queues and momentum need whole weights in every process.
+        resume: use stored results, encoders and checkpoints; ``False`` computes anew.
+        max_minutes: stop in good order after this time.
+        speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
+    """
+
+    data_root: str | Path | None = None
+    out_dir: str | Path = "runs"
+    read_also: Sequence[str | Path] = shipped.RESULTS
+    accelerator: str = "auto"
+    devices: int | str = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    resume: bool = True
+    max_minutes: float | None = None
+    speed: Speed | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes"):
+            value = getattr(self, name)
+            if not (value == "auto" and name == "devices") and (not isinstance(value, int) or value < 1):
+                raise reject(name, value, "a number of at least 1" + (", or 'auto'" if name == "devices" else ""))
+        if self.accelerator not in ("auto", "cpu", "cuda", "gpu"):
+            raise reject("accelerator", self.accelerator, "auto, cpu, cuda or gpu")
+        if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
+            )
+        if self.strategy not in ("auto", "ddp"):
+            raise reject("strategy", self.strategy, "auto or ddp")
+        if Path(self.out_dir).is_file():
+            raise reject("out_dir", str(self.out_dir), "a folder")
+        if self.max_minutes is not None and not self.max_minutes >= 0:
+            raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
+
+    @property
+    def one_process(self) -> bool:
+        """Whether one process computes a cell."""
+        return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
+
+    def fabric(self, wanted: str = "32-true") -> Fabric:
+        """Launched, in a precision of :class:`contrastlab.settings.Settings`.
+
+        Raises:
+            DeviceError: devices that this machine does not have, or several of them in a notebook.
+        """
+        # seconds, which what trains nothing does without
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
+        from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+        kind = "cpu" if self.accelerator == "auto" and not torch.cuda.is_available() else self.accelerator
+        options: dict[str, Any] = {
+            "accelerator": "cuda" if kind in ("auto", "gpu") else kind, "devices": self.devices,
+            "num_nodes": self.num_nodes, "precision": precision(wanted, kind),
+        }  # fmt: skip
+        try:
+            with warnings_only():
+                fabric = Fabric(strategy=self.strategy, **options)
+                launcher: Any = fabric.strategy.launcher
+                if launcher is not None and launcher.is_interactive_compatible:
+                    raise DeviceError(
+                        f"devices={self.devices!r}: several devices for one cell need processes of their own, which a"
+                        " notebook cannot start; accepted here is 1, or contrastlab run … --devices in a terminal"
+                    )
+                if isinstance(fabric.strategy, DDPStrategy):
+                    fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
+                fabric.launch()
+        except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
+            raise DeviceError(
+                f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
+                f" here: {error}"
+            ) from error
+        if fabric.world_size > 1 and fabric.local_rank > 0:
+            end_with_parent()
+        return fabric
+
+
+@cache
+def end_with_parent(every_s: float = 2.0) -> None:
+    """End this process when the one that started it has ended.
+
+    The first process scores alone while the others wait in a collective, where they see neither its end nor a signal.
+    """
+    parent = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(every_s)
+
+    end_after(wait)
+
+
+def end_after(wait: Callable[[], object], grace_s: float = 0.0) -> None:
+    """End this process when ``wait`` returns: ``grace_s`` seconds before, it is asked to end in good order."""
+
+    def end() -> None:
+        wait()
+        if grace_s:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace_s)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=end, daemon=True).start()

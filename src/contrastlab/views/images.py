@@ -1,0 +1,362 @@
+"""Views of one picture: augmented, split by colour, cut into patches, or equal but for the network's dropout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from contrastlab import colour, errors
+from contrastlab.views.base import Augmentation, Views, random_views
+
+GRID = 3
+"""Cells of a jigsaw along a side."""
+
+PUZZLE_SCALE = (0.6, 1.0)
+"""Area of the crop that a jigsaw is cut from, as a fraction of the picture's."""
+
+
+@dataclass(frozen=True)
+class Augmented(Views):
+    """Independent views of an item, all seen by one encoder.
+
+    Attributes:
+        count: views per item: 1 where the other view is in a memory bank (IR, LA), 2 or more where
+            views are compared with each other (SimCLR, MoCo) or averaged (JCL).
+    """
+
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """``count`` random views of each item, normalised.
+
+        A batch of images is uint8 ``[B, C, H, W]``, ``C`` 1 or 3, or ready crops ``[B, count, C, size, size]``.
+        """
+        return tuple(augmentation.normalise(view) for view in random_views(batch, augmentation, rng, self.count))
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        """The evaluation's view of each item: one tensor, without randomness."""
+        return (augmentation.normalise(augmentation.plain(batch)),)
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        if self.count == 1:
+            return r"v = t(x),\quad t \sim \mathcal{T}"
+        return rf"v_m = t_m(x),\quad t_1, \dots, t_{{{self.count}}} \overset{{\text{{iid}}}}{{\sim}} \mathcal{{T}}"
+
+
+@dataclass(frozen=True)
+class Dropout(Augmented):
+    """One view of an item, embedded ``count`` times: its dropout masks are what differs (SimCSE, Gao et al. 2021).
+
+    An encoder without dropout gives equal embeddings, and there is nothing to learn from the positives.
+    """
+
+    count: int = 2
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """One random view of each item, ``count`` times the same."""
+        view = augmentation.normalise(augmentation.random(batch, rng))
+        return (view,) * self.count
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        return rf"v_1=\dots=v_{{{self.count}}}=x,\quad \text{{each with dropout masks of its own}}"
+
+
+@dataclass(frozen=True)
+class Split(Views):
+    """One channel and the two others of one augmented image, each part seen by an encoder of its own (CMC, §4.1, §4.4).
+
+    Crop, flip and jitter happen in RGB; the float image is then converted (the released code rounds to
+    8 bits in between) and every channel is scaled to about [-1, 1] by its mid- and half-range.
+
+    Attributes:
+        space: a name in :data:`contrastlab.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, ``"rgb"``
+            R and GB, …
+        count: augmentations that are split: 1 compares the parts of one view; more give further keys.
+        scaling: ``"range"``, or ``"released"``: by the means that the authors' later code has for YDbDr and YCbCr.
+    """
+
+    space: str = "lab"
+    count: int = 1
+    scaling: Literal["range", "released"] = "range"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.space, str) or self.space not in colour.SPACES:
+            raise errors.unknown("space", self.space, colour.SPACES)
+        _check_count(self.count)
+        if self.scaling not in ("range", "released"):
+            raise errors.reject("scaling", self.scaling, "'range' or 'released'")
+        if self.scaling == "released" and self._space.released is None:
+            raise errors.reject("scaling", self.scaling, f"'range' for {self.space!r}: no constants were released")
+
+    @property
+    def _space(self) -> colour.Space:
+        return colour.SPACES[self.space]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the encoders."""
+        return self._space.first, self._space.others
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Each part against the other's keys."""
+        return ((0, 1), (1, 0))
+
+    def single(self) -> Split:
+        """The parts of one view, as probes see them."""
+        return replace(self, count=1)
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder: ``(1, 2)``; grey images are refused."""
+        if image_channels == 1:
+            raise errors.NotApplicableError(
+                f"Split({self.space!r}) needs colour: grey images (1 channel) have no chrominance to compare with. "
+                "Use Augmented views, or a data set with 3 channels."
+            )
+        if image_channels != 3:
+            raise errors.reject("image_channels", image_channels, "3")
+        return (1, 2)
+
+    def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The two parts of RGB images ``[B, 3, H, W]`` in [0, 1]: ``[B, 1, H, W]`` and ``[B, 2, H, W]``."""
+        self.channels(images.shape[-3])
+        middle, half = self._space.middle, self._space.half
+        if self.scaling == "released" and self._space.released is not None:
+            middle, half = self._space.released
+        values = colour.standardise(self._space.convert(images), middle, half)
+        return values[:, :1].contiguous(), values[:, 1:].contiguous()
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """The two parts of ``count`` random views; the augmentation's mean and std are not used.
+
+        Returns:
+            The first channel ``[B, 1, size, size]`` and the others ``[B, 2, size, size]`` of the first view, then those
+            of the further views; float32, about [-1, 1].
+        """
+        made = random_views(batch, augmentation, rng, self.count)
+        return tuple(part for view in made for part in self.parts(view))
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        """The evaluation's two parts, without randomness; see :meth:`make`."""
+        return self.parts(augmentation.plain(batch))
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        first, second = self._space.formula
+        several = "" if self.count == 1 else rf"\ \text{{({self.count} times)}}"
+        return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}{several}"
+
+
+@dataclass(frozen=True)
+class Offset(Views):
+    """Patches at (x, y) and (x + d, y + d) of a picture, both seen by one encoder (CMC, §4.4, Figure 5).
+
+    (x, y) is uniform. The patches are as large as a view. They are cut from the picture as it is: neither resized,
+    flipped nor coloured.
+    CMC does not say whether the two are seen by one encoder; both are patches of RGB, so here they are.
+
+    Attributes:
+        distance: d in pixels, along both axes; from the side of a patch on the two do not overlap (CMC: 64 … 384).
+    """
+
+    distance: int = 64
+
+    count = 2
+
+    def __post_init__(self) -> None:
+        if not errors.is_integer(self.distance, least=0):
+            raise errors.reject("distance", self.distance, "a number of pixels, at least 0")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the encoders."""
+        return ("patch",)
+
+    def single(self) -> Augmented:
+        """One augmented view of each item, as probes see it."""
+        return Augmented(1)
+
+    def window(self, size: int) -> int:
+        """Side of the square that holds both patches of ``size`` pixels."""
+        return size + self.distance
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """The two patches ``[B, C, size, size]`` of each item, normalised.
+
+        A batch is uint8 ``[B, C, H, W]``, or ready windows ``[B, 1, C, side, side]`` with ``side`` that of
+        :meth:`window`; pictures too small for two patches so far apart are refused.
+        """
+        size: int = augmentation.size  # type: ignore[attr-defined]
+        images = batch[:, 0] if batch.dim() == 5 else batch
+        height, width = images.shape[2:]
+        room = torch.tensor((height, width)) - self.window(size) + 1
+        if int(room.min()) < 1:
+            raise errors.NotApplicableError(
+                f"{self!r} cuts two patches of {size} px from each picture, which needs {self.window(size)} px along"
+                f" both sides; these have {height} by {width}"
+            )
+        room = room.to(images.device)
+        corner = (torch.rand(len(images), 2, generator=rng, device=images.device) * room).long()
+        corner = torch.minimum(corner, room - 1)
+        made = (patches(images, (corner + shift)[:, None], size)[:, 0] for shift in (0, self.distance))
+        return tuple(augmentation.normalise(patch.float() / 255) for patch in made)
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        """The evaluation's view of each item: one tensor, without randomness."""
+        return self.single().plain(batch, augmentation)
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        d = self.distance
+        return rf"(v_1, v_2) = \text{{patches of }}x\text{{ at }}(i, j)\text{{ and }}(i+{d}, j+{d})"
+
+
+@dataclass(frozen=True)
+class Jigsaw(Views):
+    """Views, and beside them nine patches of the item in a random order, which ask a second time (PIRL).
+
+    A further crop of the item, without changes of colour, is cut into 3x3 cells; a patch is cut at random from each.
+    The encoder sees the patches one by one, and a head of its own turns their concatenation into one embedding, a
+    second query against the keys of whole views. The loss is ``(1 - weight) * L + weight * J``: L of the views, J of
+    the patches. Sizes are those of the released code at 224 px (cells of 85, patches of 64), in proportion to the view.
+
+    Sources: Misra and van der Maaten 2020; CMC, appendix D.4, and its authors' later code.
+
+    Attributes:
+        space: colour space of a :class:`Split` into two streams; ``None`` is one stream of RGB.
+        count: views of each item beside the patches.
+        weight: β of the patches, between 0 and 1.
+        against: which keys the patches of a stream are contrasted with: those of their ``"own"`` stream, as the
+            released code has it, or those of the ``"other"`` one, as its argument names say. With one stream they are
+            the same.
+        scaling: see :class:`Split`.
+    """
+
+    space: str | None = None
+    count: int = 1
+    weight: float = 0.5
+    against: Literal["own", "other"] = "own"
+    scaling: Literal["range", "released"] = "range"
+
+    pieces = GRID * GRID
+    further_scales = (PUZZLE_SCALE,)
+
+    def __post_init__(self) -> None:
+        _ = self._base
+        if not (errors.is_number(self.weight) and 0 < self.weight < 1):
+            raise errors.reject("weight", self.weight, "a number between 0 and 1")
+        if self.against not in ("own", "other"):
+            raise errors.reject("against", self.against, "'own' or 'other'")
+
+    @property
+    def _base(self) -> Augmented | Split:
+        return Augmented(self.count) if self.space is None else Split(self.space, self.count, self.scaling)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the encoders."""
+        return self._base.streams
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Those of the views."""
+        return self._base.pairs
+
+    @property
+    def query_weights(self) -> tuple[float, float]:
+        """What the loss of the views and that of the patches are multiplied with."""
+        return 1 - self.weight, self.weight
+
+    def key_stream(self, query: int, key: int) -> int:
+        """The stream whose patches are contrasted with the keys of stream ``key``, where ``query`` has that pair."""
+        return key if self.against == "own" else query
+
+    def single(self) -> Views:
+        """One view of each item, without patches, as probes see it."""
+        return self._base.single()
+
+    def channels(self, image_channels: int) -> tuple[int, ...]:
+        """Input channels of each stream's encoder; see :meth:`Split.channels`."""
+        return self._base.channels(image_channels)
+
+    def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """The views ``[B, C, size, size]``, and behind them the patches ``[B, 9, C, patch, patch]`` of each stream.
+
+        A batch is as for :meth:`Augmented.make`; ready crops have one more, which the patches are cut from.
+        """
+        if not hasattr(augmentation, "puzzle"):
+            raise errors.NotApplicableError("Jigsaw cuts images into patches; these items are none")
+        cropped = isinstance(batch, Tensor) and batch.dim() == 5
+        whole, picture = (batch[:, :-1], batch[:, -1]) if cropped else (batch, batch)
+        base = self._base
+        views = base.make(whole, augmentation, rng)
+        cell, patch = cell_and_patch(augmentation.size)  # type: ignore[attr-defined]
+        cuts = cut(augmentation.puzzle(GRID * cell, whole=cropped).random(picture, rng), cell, patch, rng)
+        flat = cuts.flatten(0, 1)
+        parts = (augmentation.normalise(flat),) if isinstance(base, Augmented) else base.parts(flat)
+        return (*views, *(part.unflatten(0, (len(cuts), self.pieces)) for part in parts))
+
+    def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
+        """The evaluation's view of each item, without patches and without randomness."""
+        return self._base.plain(batch, augmentation)
+
+    @property
+    def latex(self) -> str:
+        """The part as a formula."""
+        return rf"{self._base.latex};\ \text{{9 shuffled patches ask, too, with weight }}{self.weight:g}"
+
+
+def _check_count(count: int) -> None:
+    if not errors.is_integer(count):
+        raise errors.reject("count", count, "an integer >= 1")
+
+
+def cell_and_patch(size: int) -> tuple[int, int]:
+    """Sides in pixels of a cell of the puzzle and of the patch that is cut from it, for views of ``size`` pixels."""
+    cell, patch = round(85 * size / 224), round(64 * size / 224)
+    if patch < 2:
+        raise errors.reject("size", size, "at least 6 pixels, so that a patch has two")
+    return cell, patch
+
+
+def cut(pictures: Tensor, cell: int, patch: int, rng: torch.Generator | None = None) -> Tensor:
+    """A patch at a random place of each of 3x3 cells, the nine in a random order, drawn anew for each picture.
+
+    Args:
+        pictures: ``[B, C, 3 cell, 3 cell]``.
+        cell: side of a cell in pixels.
+        patch: side of a patch, at most ``cell``.
+        rng: source of the draws, on the device of the pictures.
+
+    Returns:
+        ``[B, 9, C, patch, patch]``.
+    """
+    count, device = len(pictures), pictures.device
+    room = cell - patch + 1
+    # a draw each for the place within the cell, then one whose ranks are the order
+    place = (torch.rand(count, GRID * GRID, 2, generator=rng, device=device) * room).long().clamp_(max=room - 1)
+    order = torch.rand(count, GRID * GRID, generator=rng, device=device).argsort(1)
+    edge = torch.arange(GRID, device=device) * cell
+    corner = torch.cartesian_prod(edge, edge)
+    return patches(pictures, (corner + place).gather(1, order[..., None].expand(-1, -1, 2)), patch)
+
+
+def patches(images: Tensor, corner: Tensor, size: int) -> Tensor:
+    """Squares of ``size`` pixels at the corners ``[B, n, 2]`` (top, left) of images: ``[B, n, C, size, size]``."""
+    line = torch.arange(size, device=images.device)
+    rows, columns = corner[..., :1] + line, corner[..., 1:] + line  # [B, n, size]
+    item = torch.arange(len(images), device=images.device)[:, None, None, None]
+    # indices around a slice put the channels last
+    return images[item, :, rows[..., :, None], columns[..., None, :]].movedim(-1, 2).contiguous()
