@@ -211,7 +211,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, *, alpha: float | None = None) -> Divergence:
-    """The divergence of this name; ``alpha`` is the order of the Tsallis divergence (3 if not given) and of no other."""
+    """The divergence of this name; ``alpha`` is the order of Tsallis (3 if not given), and of no other divergence."""
     if not isinstance(name, str) or name not in _ALL:
         raise unknown("divergence", name, _ALL)
     if alpha is None:

@@ -147,8 +147,7 @@ class Conditional:
     Args:
         value: nats.
         holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
-            candidates, the own and banned keys left out: the hypothesis under which the theorem says that ``value`` is
-            a bound.
+            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
         negatives: ``[B, K]`` their scores.
     """
 

@@ -157,7 +157,7 @@ def normalised_similarity(
     joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
     positive_in_denominator: bool = True,
 ) -> tuple[Table, Table]:  # fmt: skip
-    """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, for every fixed pair.
+    """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, each ``[n, m]`` by pair.
 
     Args:
         joint: gives p(y), the distribution of the negatives unless ``negatives`` is given.
@@ -167,9 +167,6 @@ def normalised_similarity(
             last axis sums to 1. :func:`restrict` makes it.
         positive_in_denominator: whether the mean is over the positive and the negatives (ring Eq. 1; K = draws + 1)
             or over the negatives only (ring Theorem 3.1).
-
-    Returns:
-        ``[n, m]`` means and ``[n, m]`` variances.
     """
     values = joint.critic(critic)
     _check_count("draws", draws, 1, "an integer of at least 1")
