@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ from torch.nn import functional as F
 from contrastlab import encoders, tasks
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
@@ -323,6 +325,36 @@ def test_a_task_is_known_by_its_fields_that_are_not_at_their_default() -> None:
     assert tasks.get("neighbours", settings).identity() == {"train_images": 5, "test_images": 9}
     with pytest.raises(UnknownNameError, match="did you mean linear"):
         tasks.get("liner", settings)
+
+
+def test_a_task_says_which_kinds_of_data_it_scores() -> None:
+    kinds = {"annotated image", "clip", "image", "scene", "sentence", "waveform"}
+    some = coloured(6, 0)
+    for name, task in tasks.TASKS.items():
+        assert set(task.modalities) <= kinds, name
+        made = tasks.get(name, Settings())
+        for kind in kinds:  # annotated pictures have no labels: what is asked of them would be an AttributeError
+            part = SimpleNamespace(modality=kind, **({"labels": some.labels} if kind != "annotated image" else {}))
+            splits = SimpleNamespace(name="some", train=part, test=part)
+            if kind in task.modalities:
+                made.check(splits)
+                continue
+            with pytest.raises(NotApplicableError, match=f"{name} is a task for .*s; some has {kind}s$"):
+                made.check(splits)
+            with pytest.raises(NotApplicableError, match=f"some has {kind}s$"):
+                made.score(nn.ModuleList(), tasks.Setting(Augmented(1), VIEW, splits))
+
+
+def test_tasks_and_metrics_are_known_without_torch() -> None:
+    code = (
+        "import sys; from contrastlab import settings, tasks\n"
+        "assert all(tasks.get(name, settings.Settings()).identity() == {} for name in tasks.TASKS)\n"
+        "assert tasks.task_of('linear_L') == 'one_view' and {'encode', 'knn'} < set(dir(tasks))\n"
+        "assert not {'torch', 'torchvision', 'scipy', 'sklearn', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'encoder'"):
+        tasks.encoder  # noqa: B018
 
 
 def test_every_metric_has_one_task_and_a_range() -> None:
