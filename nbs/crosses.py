@@ -28,7 +28,7 @@ out_dir: str = "runs"  # new results, from the project's root
 import pandas as pd
 
 from contrastbook.figures import tables as draw
-from contrastbook.studies import children, crosses
+from contrastbook.studies import crosses
 from contrastlab.reproduce import notebook
 
 nb = notebook.study("crosses", globals())
@@ -48,7 +48,7 @@ pd.Series({part: ", ".join(kinds) for part, kinds in crosses.CHOICES.items()}, n
 # A recipe refuses what cannot be computed and says why. So the grid is simply tried:
 
 # %%
-grid = children.grid_frame()
+grid = crosses.grid()
 total, exist, published = len(grid), grid["exists"].sum(), grid["published"].sum()
 print(f"{total} combinations, {exist} exist ({100 * exist / total:.0f} %),", end=" ")
 print(f"{published} are published ({100 * published / exist:.0f} % of those that exist).")
@@ -59,7 +59,7 @@ print(f"{published} are published ({100 * published / exist:.0f} % of those that
 # The first objection of each combination; some have several.
 
 # %%
-children.objections(grid)
+crosses.objections(grid)
 
 # %% [markdown]
 # The two deep cuts: **clusters** belong to a memory bank, which alone has one row per image; **several keys** of one
@@ -67,7 +67,7 @@ children.objections(grid)
 # of any loss: with another objective, take the same keys as *many*.
 
 # %% tags=["nbval-ignore-output"]
-draw.crosses_grid(children.states(grid))
+draw.crosses_grid(crosses.states(grid))
 
 # %% [markdown]
 # *Published* means printed in a table of the five papers or of their appendices, as far as this project has them. Rows
@@ -78,7 +78,7 @@ draw.crosses_grid(children.states(grid))
 # Each takes every choice from one of its parents.
 
 # %%
-chosen = children.chosen(rows)
+chosen = crosses.chosen(rows)
 asks = {cross.recipe.label: (", ".join(cross.parents), cross.asks) for cross in chosen.values()}
 pd.DataFrame.from_dict(asks, orient="index", columns=["parents", "asks"])
 
@@ -93,11 +93,11 @@ next(iter(chosen.values())).recipe
 
 # %% tags=["nbval-ignore-output"]
 where = {"out_dir": nb.out_dir, "read_also": nb.read_also, "data_root": nb.data_root}
-measured, missing = children.measured(chosen, dataset, nb.profile, nb.seeds, **where)
+measured, missing = crosses.measured(chosen, dataset, nb.profile, nb.seeds, **where)
 print(f"{len(measured)} runs, profile {nb.profile}, {dataset};", "; ".join(missing.values()) or "all exist here")
 
 # %% tags=["nbval-ignore-output"]
-family = children.family(measured, chosen)
+family = crosses.family(measured, chosen)
 family
 
 # %% [markdown]
@@ -113,7 +113,7 @@ draw.families(family)
 # seed, above what two test samples of this size may differ by. Anything less is no difference that was measured.
 
 # %% tags=["nbval-ignore-output"]
-print(*children.verdicts(measured, chosen), sep="\n")
+print(*crosses.verdicts(measured, chosen), sep="\n")
 print(f"Profile {nb.profile}, seeds {', '.join(map(str, nb.seeds))}.", end=" ")
 print("Plumbing only: a few steps show that every child trains." if nb.profile == "smoke" else "")
 

@@ -29,7 +29,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import torch
 
-from contrastbook.figures import scenes
+from contrastbook.figures import pictures
 from contrastbook.studies import scene_pictures
 from contrastlab import data, methods
 from contrastlab.reproduce import notebook
@@ -51,7 +51,7 @@ splits = data.load(dataset, nb.data_root)
 test = splits.test.subset(torch.arange(4))
 whole = torch.stack([test[k] for k in range(4)]).float()
 whole[:, :3] /= 255
-scenes.channels(whole, test.pixel_classes)
+pictures.channels(whole, test.pixel_classes)
 
 # %% [markdown]
 # Each encoder's last layer is told its own room's places on the other encoder's map from those of other rooms. One
@@ -74,7 +74,7 @@ table
 
 # %% tags=["nbval-ignore-output"]
 seen = scene_pictures.study(dataset, nb.profile, data_root=nb.data_root, out_dir=nb.out_dir, read_also=nb.read_also)
-scenes.segmentations(whole, scene_pictures.predictions(seen, (4, *whole.shape[2:])), test.pixel_classes)
+pictures.segmentations(whole, scene_pictures.predictions(seen, (4, *whole.shape[2:])), test.pixel_classes)
 
 # %% tags=["check"]
 nb.check()

@@ -31,7 +31,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 # %% tags=["hide-cell"]
 import pandas as pd
 
-from contrastbook.figures import view_information as draw
+from contrastbook.figures import tables as draw
 from contrastbook.studies import shared_information
 from contrastlab import methods
 from contrastlab.reproduce import notebook

@@ -28,7 +28,7 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastbook.figures import clips as draw
+from contrastbook.figures import pictures as draw
 from contrastbook.made import actions
 from contrastlab import data
 from contrastlab.data import flow

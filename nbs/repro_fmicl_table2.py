@@ -33,7 +33,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
 from contrastbook.figures import tables as draw
-from contrastbook.studies import collapse, rankings
+from contrastbook.studies import collapse, fmicl_tables
 from contrastlab import methods
 from contrastlab.reproduce import notebook
 
@@ -49,7 +49,7 @@ display(nb.kept(), nb.kept(10))
 # The best of each row, and its lead over the second in printed standard deviations; below 2, new runs could undo it.
 
 # %%
-rankings.leads().round(2)
+fmicl_tables.leads().round(2)
 
 # %% [markdown]
 # Equal numbers share the first place; the order between them is that of the columns. The text of the paper speaks of
@@ -57,7 +57,7 @@ rankings.leads().round(2)
 # the linear numbers. One of them is another number there:
 
 # %%
-rankings.contradictions()
+fmicl_tables.contradictions()
 
 # %% [markdown]
 # ## One method, as five choices
@@ -91,13 +91,13 @@ neighbours
 # A rank correlation of 1 is the same order, 0 is none. First the published numbers:
 
 # %%
-rankings.published_agreement().round(2)
+fmicl_tables.published_agreement().round(2)
 
 # %% [markdown]
 # Now ours. Few rows with one seed each say little.
 
 # %% tags=["nbval-ignore-output"]
-value, count = rankings.agreement(table, neighbours)
+value, count = fmicl_tables.agreement(table, neighbours)
 print(f"{dataset}, {nb.profile}: {'too few rows' if value is None else f'{value:.2f}'} over {count} rows")
 
 # %% [markdown]

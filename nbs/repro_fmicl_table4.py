@@ -31,7 +31,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
 from contrastbook.figures import tables as draw
-from contrastbook.studies import score_domains
+from contrastbook.studies import fmicl_tables
 from contrastlab import methods
 from contrastlab.reproduce import notebook
 
@@ -55,13 +55,13 @@ nb.kept()
 # straight line, $f^*$ ends at the slope of that line. A cosine lies between −1 and 1 (grey). Thin lines are ends.
 
 # %%
-draw.conjugates(score_domains.SIX)
+draw.conjugates(fmicl_tables.SIX)
 
 # %% [markdown]
 # The slope of $f^*$ at a score is how hard the negatives' term pushes there.
 
 # %%
-conjugates = score_domains.conjugates()
+conjugates = fmicl_tables.conjugates()
 conjugates.map(lambda v: v if isinstance(v, str) else f"{v:.3g}").replace("nan", "–")
 
 # %% [markdown]
@@ -74,7 +74,7 @@ conjugates.map(lambda v: v if isinstance(v, str) else f"{v:.3g}").replace("nan",
 # The left column is the positives' score, the right one what the negatives pay.
 
 # %%
-draw.similarities(score_domains.SIX, methods.get("fmicl/kl").temperature)
+draw.similarities(fmicl_tables.SIX, methods.get("fmicl/kl").temperature)
 
 # %% [markdown]
 # Above, every curve is finite and smooth from −1 to 1: $f'(u)$ cannot leave the domain, because $u$ is never above μ.
@@ -85,9 +85,9 @@ draw.similarities(score_domains.SIX, methods.get("fmicl/kl").temperature)
 # They start there. Take an encoder as it is initialised, and the cosines of pairs of *different* test images.
 
 # %% tags=["nbval-ignore-output"]
-pairs = score_domains.untrained_cosines()
+pairs = fmicl_tables.untrained_cosines()
 print(f"cosines of different images: mean {pairs.mean():.3f}, largest 1 − {1 - pairs.max():.1e}")
-outside = score_domains.outside(pairs)
+outside = fmicl_tables.outside(pairs)
 outside.map("{:.3g}".format).replace("nan", "–")
 
 # %% [markdown]
@@ -97,7 +97,7 @@ outside.map("{:.3g}".format).replace("nan", "–")
 # Training here therefore rejects a cosine that can leave the domain, before the first step:
 
 # %%
-for (name, temperature), reason in score_domains.refusals().items():
+for (name, temperature), reason in fmicl_tables.refusals().items():
     print(f"{name}, τ = {temperature:g}: {reason or 'accepted'}")
 
 # %% [markdown]
@@ -134,4 +134,4 @@ nb.check()
 share = outside["pairs outside of the domain (%)"]
 assert share["Jensen–Shannon"] > 50 > share["Kullback–Leibler"]
 # three of six conjugates cannot take every cosine
-assert [f.name for f in score_domains.SIX if f.highest <= 1] == ["js", "hellinger", "vincze_le_cam"]
+assert [f.name for f in fmicl_tables.SIX if f.highest <= 1] == ["js", "hellinger", "vincze_le_cam"]

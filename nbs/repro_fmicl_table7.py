@@ -21,14 +21,14 @@ profile: str = "auto"  # auto (paper with a GPU, laptop without) | smoke | lapto
 # %% tags=["hide-cell"]
 import pandas as pd
 
-from contrastbook.studies import printed_settings
+from contrastbook.studies import fmicl_tables
 from contrastlab.reproduce import notebook
 
 nb = notebook.study("fmicl_table7", globals())
 pd.options.display.max_colwidth = None
 
 # %%
-cells = printed_settings.table()
+cells = fmicl_tables.table()
 printed = cells.pivot_table(index=["data", "encoder"], columns="setting", values="printed")
 printed.map("{:g}".format).replace("nan", "–")
 

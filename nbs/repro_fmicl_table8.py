@@ -32,7 +32,7 @@ out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
 from contrastbook.figures import tables as draw
-from contrastbook.studies import negative_weight
+from contrastbook.studies import fmicl_tables
 from contrastlab import methods
 from contrastlab.reproduce import notebook
 
@@ -64,7 +64,7 @@ nb.kept()
 
 # %%
 for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
-    kl, js = (negative_weight.knob_gap(name, mu, alpha) for name in ("kl", "js"))
+    kl, js = (fmicl_tables.knob_gap(name, mu, alpha) for name in ("kl", "js"))
     print(f"μ = {mu:g}, α = {alpha:g}: KL by at most {kl.abs().max():.9f}, JS by {js.min():.2f} to {js.max():.2f}")
 
 # %% [markdown]
@@ -79,7 +79,7 @@ for mu, alpha in ((2.0, 20.0), (0.25, 4.0), (40.0, 1.0)):
 # right angles, and $e^{2c}$ remains.
 
 # %%
-settings = negative_weight.table7()
+settings = fmicl_tables.table7()
 natural = settings.pop("natural").map("{:.3g}".format)
 settings.map("{:g}".format).join(natural)
 
@@ -93,8 +93,8 @@ settings.map("{:g}".format).join(natural)
 
 # %%
 dim, tau = nb.plan().settings("cifar10", "kl").dim, methods.get("fmicl/kl").temperature
-natural = negative_weight.natural(dim, 1 / (2 * tau))
-draw.weights(negative_weight.accuracy(nb.stored("cifar10", "paper")), natural, "CIFAR-10", measured=False)
+natural = fmicl_tables.natural(dim, 1 / (2 * tau))
+draw.weights(fmicl_tables.accuracy(nb.stored("cifar10", "paper")), natural, "CIFAR-10", measured=False)
 
 # %% [markdown]
 # ## One method, as five choices, and the table
@@ -111,7 +111,7 @@ table
 # the 95 % interval over seeds.
 
 # %% tags=["nbval-ignore-output"]
-measured = negative_weight.accuracy(table)
+measured = fmicl_tables.accuracy(table)
 (floor,) = (row.measured.mean for row in table.rows if row.method == "ours/random")
 draw.weights(measured, natural, f"{dataset}, profile {nb.profile}", measured=True, floor=floor)
 
@@ -125,5 +125,5 @@ table.summary
 # %% tags=["check"]
 nb.check()
 # α and μ are one knob for KL (float64) and two for JS
-assert negative_weight.knob_gap("kl", 2.0, 20.0).abs().max() < 1e-11
-assert negative_weight.knob_gap("js", 2.0, 20.0).std() > 1e-3
+assert fmicl_tables.knob_gap("kl", 2.0, 20.0).abs().max() < 1e-11
+assert fmicl_tables.knob_gap("js", 2.0, 20.0).std() > 1e-3

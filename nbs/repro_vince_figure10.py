@@ -27,8 +27,8 @@ data_root: str = ""  # folder of data sets; empty: CONTRASTLAB_DATA, or your cac
 out_dir: str = "runs"  # new results and encoders, from the project's root
 
 # %% tags=["hide-cell"]
-from contrastbook.figures import turned as draw
-from contrastbook.studies import turned
+from contrastbook.figures import tables as draw
+from contrastbook.studies import sweep
 from contrastlab.reproduce import notebook
 
 nb = notebook.open("vince", "figure10", globals())
@@ -41,7 +41,7 @@ nb.kept()
 
 # %% tags=["nbval-ignore-output"]
 table = nb.run(references_too=False)
-lines = turned.frame(table.plan, nb.results(), nb.dataset, nb.profile, columns)
+lines = sweep.frame(table.plan, nb.results(), nb.dataset, nb.profile, columns)
 lines.pivot_table(index="column", columns="label", values="accuracy", sort=False).round(1)
 
 # %% tags=["nbval-ignore-output"]

@@ -35,7 +35,7 @@ import torch
 from IPython.display import Markdown, display
 
 from contrastbook.figures import panels
-from contrastbook.studies import peaks, vince_figure6
+from contrastbook.studies import vince_figure6
 from contrastlab.reproduce import notebook
 
 torch.set_num_threads(1)
@@ -99,7 +99,7 @@ panels.bounds_by_noise(curves[[*curves][-1]], vince_figure6.PROFILES[[*curves][-
 
 # %% tags=["nbval-ignore-output"]
 for name, found in curves.items():
-    closest = peaks.closest([peaks.peak(curve.rows) for curve in found]).reading
+    closest = vince_figure6.closest([vince_figure6.peak(curve.rows) for curve in found]).reading
     own = places[0] if name == profile else None  # of the other profile only what is stored
     drawn = vince_figure6.representations(name, closest, out_dir=own, read_also=places)
     if drawn is not None:
@@ -114,10 +114,10 @@ for name, found in curves.items():
 
 # %% tags=["nbval-ignore-output"]
 for name, found in curves.items():
-    display(peaks.table([peaks.peak(curve.rows) for curve in found]).style.format(precision=1))
+    display(vince_figure6.table([vince_figure6.peak(curve.rows) for curve in found]).style.format(precision=1))
     size = vince_figure6.PROFILES[name]
     about = f"{len(found)} readings, seeds {', '.join(map(str, size.seeds))}, {size.iterations} iterations"
-    display(Markdown(f"**Profile {name}** ({about}). {peaks.sentence(found)}"))
+    display(Markdown(f"**Profile {name}** ({about}). {vince_figure6.sentence(found)}"))
 
 # %% [markdown]
 # Look at the learned plane again. InfoNCE asks that the views of a point stay together and that all points spread

@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 
 from contrastbook.figures.panels import by_percent
-from contrastbook.studies import looseness, verdicts, vince_table3
+from contrastbook.studies import looseness, vince_table3
 from contrastbook.theory import gaussians
 from contrastlab import papers
 from contrastlab.reproduce import notebook
@@ -52,7 +52,7 @@ pd.options.display.float_format = "{:.3g}".format
 papers.published("vince", "3").set_index("row")[["value", "std", "note"]]
 
 # %%
-published, exact, truth = verdicts.published(), verdicts.exact(), gaussians.information()
+published, exact, truth = vince_table3.published(), vince_table3.exact(), gaussians.information()
 exact.insert(0, "published", published["value"])
 exact.assign(**{"published / best critic": published["value"] / exact["best critic"]})
 
@@ -80,7 +80,7 @@ measured = {profile: vince_table3.study(profile, where[0], where[1:], log=print)
 if profile == "laptop":  # the readings at full length, as far as they are stored with the project
     measured["paper"] = vince_table3.stored("paper", where)
 full = measured.get("paper") or measured[profile]
-text = {f"{reading.name} [{name}, {vince_table3.PROFILES[name].epochs} epochs]": verdicts.described(rows)
+text = {f"{reading.name} [{name}, {vince_table3.PROFILES[name].epochs} epochs]": vince_table3.described(rows)
         for name, found in measured.items() for reading, rows in found.items()}  # fmt: skip
 exact[["published", "at f*", "best scale", "best critic"]].join(pd.DataFrame(text), how="inner").T
 
@@ -129,8 +129,8 @@ pd.Series(deviation | {"by simulation": gaussians.plug_in_simulated().std()}).to
 # truth*: the estimate on fresh points. The others: within a factor of 1.5 of the table.
 
 # %% tags=["nbval-ignore-output"]
-verdict = pd.DataFrame({reading.name: verdicts.verdict(found) for reading, found in full.items()}).T
-name, number = verdicts.closest(verdict)
+verdict = pd.DataFrame({reading.name: vince_table3.verdict(found) for reading, found in full.items()}).T
+name, number = vince_table3.closest(verdict)
 print(f"The closest: {name}, {number}: like the table at {verdict.loc[name, number]} %.")
 verdict
 

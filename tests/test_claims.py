@@ -261,8 +261,8 @@ def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
     )
     found = line(frame, "ring/iring", "ring/ir")
     assert found["discordant"] == pytest.approx(100 * float((bits[0] ^ bits[1]).double().mean()))
-    wobble = math.sqrt(sum(inference.wobble(b) ** 2 for b in bits) / 2)
-    assert found["sd_wobble"] == pytest.approx(wobble)
+    wobble = math.sqrt(sum(inference.item_flip_sd(b) ** 2 for b in bits) / 2)
+    assert found["item_flip_sd"] == pytest.approx(wobble)
     assert found["sd"] == pytest.approx(math.sqrt(sum(np.var(a, ddof=1) for a in arms) / 2))
     tests = [inference.mcnemar(a, b).p for a, b in zip(*bits, strict=True)]
     assert found["mcnemar"] == pytest.approx(np.mean([p <= 0.05 for p in tests]))
@@ -296,7 +296,7 @@ def test_others_load_the_same_lines(tmp_path: Path, suffix: str, every, monkeypa
         command.main(["claims", "--results", str(ROOT / "results"), "--out", str(tmp_path / f"claims.{suffix}")]) == 0
     )
     printed = capsys.readouterr().out
-    assert "ring 1, cifar10, laptop: IRing − IR" in printed
+    assert "ring 1, cifar10: IRing − IR" in printed
     assert "cmc Figure 4, " in printed
     path = tmp_path / f"claims.{suffix}"
     loaded = pd.read_csv(path, keep_default_na=False, na_values=[""]) if suffix == "csv" else pd.read_parquet(path)

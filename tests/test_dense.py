@@ -383,7 +383,7 @@ def test_a_score_is_the_same_for_the_same_seed(corners, tmp_path) -> None:
 def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
     """Two pictures, two classes; squares of 40 pixels."""
     objects = [(1, 1, [10, 10, 40, 40]), (1, 2, [60, 60, 40, 40]), (2, 1, [20, 20, 40, 40])]
-    return coco.parse(
+    known = coco.parse(
         {
             "images": [{"id": i, "file_name": f"{i}.png", "width": 120, "height": 120, **of_image.get(f"i{i}", {})}
                        for i in (1, 2)],
@@ -394,8 +394,9 @@ def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
                 for n, (i, c, b) in enumerate(objects, 1)
             ],
         },
-        "made", rule=rule,
+        "made",
     )  # fmt: skip
+    return replace(known, rule=rule)
 
 
 def found(annotations: coco.Annotations, shift: float = 0, score: float = 0.9) -> list[dict]:

@@ -60,9 +60,9 @@ def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
     chance = torch.rand(300, generator=draw)
     right = torch.rand(5, 300, generator=draw) < chance
     pairs = [(right[i] ^ right[j]).double().mean().item() for i in range(5) for j in range(i)]
-    assert inference.wobble(right) == pytest.approx(100 * math.sqrt(np.mean(pairs) / 2 / 300))
+    assert inference.item_flip_sd(right) == pytest.approx(100 * math.sqrt(np.mean(pairs) / 2 / 300))
     with pytest.raises(ArgumentError, match="two seeds"):
-        inference.wobble(right[:1])
+        inference.item_flip_sd(right[:1])
 
 
 def test_wobble_is_the_spread_of_independent_flips() -> None:
@@ -70,7 +70,7 @@ def test_wobble_is_the_spread_of_independent_flips() -> None:
     chance = torch.rand(1000, generator=draw)
     many = torch.rand(2000, 1000, generator=draw) < chance
     spread = 100 * float(many.double().mean(1).std())
-    assert inference.wobble(many[:40]) == pytest.approx(spread, rel=0.06)
+    assert inference.item_flip_sd(many[:40]) == pytest.approx(spread, rel=0.06)
 
 
 @pytest.mark.parametrize(("looks", "printed"), [(1, 1.960), (2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contrastbook.figures import COLOURS, panels
-from contrastbook.studies import fmicl_figure1, read, verdicts, vince_figure6, vince_table3
+from contrastbook.studies import fmicl_figure1, read, vince_figure6, vince_table3
 from contrastlab.errors import UnknownNameError
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -25,7 +25,7 @@ def test_bounds_against_hardness_have_a_step_for_each_row() -> None:
     (axes,) = figure.axes
     drawn = lines(axes)
     at_rows = drawn["exact, best critic"].get_ydata()[::10]
-    np.testing.assert_allclose(at_rows, verdicts.exact()["best critic"])
+    np.testing.assert_allclose(at_rows, vince_table3.exact()["best critic"])
     assert len(drawn["near y₁"].get_ydata()) == len(found.rows)
     assert drawn["near y₁"].get_ydata().tolist() == [row["train"] for row in found.rows]
     assert drawn["near y₁"].get_color() == COLOURS["negative"]

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from contrastbook import figures
 from contrastbook.figures import playground
 from contrastbook.figures.playground import CHOICES, PRESETS, STOPS, State
+from contrastbook.figures.playground_data import source
 from contrastlab import divergences, errors, keys, methods, negatives, objectives, positives, schedules, views
 from contrastlab.candidates import Candidates
 from contrastlab.negatives import BatchRandom
@@ -386,7 +387,7 @@ def test_source_makes_the_part() -> None:
         keys.InBatch("within", symmetric=False), negatives.Ring(2, schedules.Linear(100, 15, 0.7, 0.2), k=None),
         objectives.InfoNCE(False), objectives.FMICL("tsallis", 1.5, 3.0), positives.Joint(3, 0.5), views.Augmented(4),
     ):  # fmt: skip
-        assert eval(playground.source(part), dict(MODULES)) == part
+        assert eval(source(part), dict(MODULES)) == part
 
 
 # ----------------------------------------------------------------------------------------------- what there is to see

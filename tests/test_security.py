@@ -24,7 +24,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from PIL import Image
 
 from contrastbook import evidence
-from contrastbook.figures import atlas, found, scenes, senses, thumbnails, widgets
+from contrastbook.figures import atlas, pictures, senses, thumbnails, widgets
 from contrastbook.studies import Study
 from contrastlab import __main__, data, doctor, encoders, escape, report, results
 from contrastlab.data import limits, videos
@@ -228,7 +228,7 @@ def stamp() -> go.Figure:
 def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pages = [thumbnails.cards([(f"{each}.html", each, each, each, stamp())]) for each in (name, PLAIN)]
     same_page(*pages, name)
-    drawn = scenes.segmentations(torch.zeros(1, 4, 8, 8), {name: torch.zeros(1, 8, 8)}, ("a", "b"))
+    drawn = pictures.segmentations(torch.zeros(1, 4, 8, 8), {name: torch.zeros(1, 8, 8)}, ("a", "b"))
     drawn.savefig(tmp_path / "scenes.png")
     assert not any(is_math_text(axes.get_title()) for axes in drawn.axes)
     shown = senses.spectrograms([torch.zeros(1, 4, 4)], [name]).layout.annotations[0].text
@@ -237,7 +237,7 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
     rows = [{"method": name, "picture": 0, "score": 0.1, "found": "{}"}]
     config = {"rows": {name: ""}}
     study = Study.model_construct(study="found", profile="smoke", config=config, rows=rows, provenance={})
-    assert Tags(found.objects(study, own, pictures=1).layout.annotations[1].text).tags == []
+    assert Tags(pictures.objects(study, own, pictures=1).layout.annotations[1].text).tags == []
 
     said = []
     monkeypatch.setattr(widgets, "display", said.append)

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from contrastbook.figures import tables
-from contrastbook.studies import children, collapse, crosses, epoch_time, joint_keys, negative_weight, score_domains
+from contrastbook.studies import collapse, crosses, epoch_time, fmicl_tables, joint_keys
 from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import papers, report, results
 from contrastlab.report import Estimate
@@ -120,20 +120,20 @@ def test_spreads_have_a_panel_each() -> None:
 
 
 def test_conjugates_stop_where_they_end() -> None:
-    (axes,) = tables.conjugates(score_domains.SIX).axes
-    for f in score_domains.SIX:
+    (axes,) = tables.conjugates(fmicl_tables.SIX).axes
+    for f in fmicl_tables.SIX:
         end = max(lines(axes)[f.title].get_xdata())
         assert end == pytest.approx(min(1.25, f.highest), abs=2e-3)
-    panels = tables.similarities(score_domains.SIX, 0.5).axes
-    assert all(max(lines(panels[1])[f.title].get_xdata()) == 1 for f in score_domains.SIX)
-    assert [max(lines(panels[3])[f.title].get_xdata()) < 1 - 1e-9 for f in score_domains.SIX] == [
-        f.highest <= 1 and not f.attained for f in score_domains.SIX
+    panels = tables.similarities(fmicl_tables.SIX, 0.5).axes
+    assert all(max(lines(panels[1])[f.title].get_xdata()) == 1 for f in fmicl_tables.SIX)
+    assert [max(lines(panels[3])[f.title].get_xdata()) < 1 - 1e-9 for f in fmicl_tables.SIX] == [
+        f.highest <= 1 and not f.attained for f in fmicl_tables.SIX
     ]
 
 
 def test_published_and_measured_weights_do_not_mix() -> None:
     table = with_numbers("fmicl", "8", {"fmicl/kl": Estimate(50.0, None, 1, 2.0)})
-    frame = negative_weight.accuracy(table)
+    frame = fmicl_tables.accuracy(table)
     (published,) = tables.weights(frame, 7.0, "t", measured=False).axes
     (measured,) = tables.weights(frame, 7.0, "t", measured=True, floor=20.0).axes
     assert len(bars(published)["JS"].get_xdata()) == 7
@@ -145,7 +145,7 @@ def test_published_and_measured_weights_do_not_mix() -> None:
 
 
 def test_the_grid_has_a_dot_for_each_published_combination() -> None:
-    states = children.states(children.grid_frame())
+    states = crosses.states(crosses.grid())
     (axes,) = tables.crosses_grid(states).axes
     (dots,) = axes.get_lines()
     assert len(dots.get_xdata()) == (states.to_numpy() == 2).sum()
@@ -159,7 +159,7 @@ def test_families_show_child_parents_and_floor() -> None:
     rows = [
         {"name": n, "seed": 0, "linear": k, "knn200": 2.0 * k, "test_images": 9} for k, n in enumerate(sorted(names))
     ]
-    family = children.family(pd.DataFrame(rows).set_index(["name", "seed"]), chosen)
+    family = crosses.family(pd.DataFrame(rows).set_index(["name", "seed"]), chosen)
     for axes, metric in zip(tables.families(family).axes, ("linear", "knn200"), strict=True):
         drawn = [float(line.get_xdata()[0]) for line in axes.get_lines()]
         order = ["parent", "parent", "random", "child"]

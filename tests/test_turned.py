@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contrastbook.figures import turned as draw
-from contrastbook.studies import turned
+from contrastbook.figures import tables as draw
+from contrastbook.studies import sweep
 from contrastlab import methods as recipes
 from contrastlab import papers, results, tasks
 from contrastlab.data.augmentations import augmentation
@@ -34,10 +34,10 @@ def test_a_column_turns_its_knob_in_every_profile(profile: str) -> None:
     for name, column in RATES.columns.items():
         recipe = recipes.get("vince/ir_nce")
         settings = RATES.settings("cifar10", "vince/ir_nce", profile, column)
-        assert recipe.override(settings.overrides).keys.rate == turned.value(name)
+        assert recipe.override(settings.overrides).keys.rate == sweep.value(name)
     for name, column in HEAT.columns.items():
         settings = HEAT.settings("cifar10", "vince/ball_anneal", profile, column)
-        assert recipes.get("vince/ball_anneal").override(settings.overrides).temperature == turned.value(name)
+        assert recipes.get("vince/ball_anneal").override(settings.overrides).temperature == sweep.value(name)
     for name, column in VIEWS.columns.items():
         assert VIEWS.settings("cifar10", "vince/cmc_nce", profile, column).augmentation == name
 
@@ -55,7 +55,7 @@ def test_a_view_set_changes_one_thing_alone() -> None:
     for name in VIEWS.columns:
         if name.startswith("jitter"):
             assert changed[name] == {"jitter"}
-            assert augmentation(name, 32).jitter[:3] == (turned.value(name),) * 3
+            assert augmentation(name, 32).jitter[:3] == (sweep.value(name),) * 3
         if name.startswith("crop"):
             assert changed[name] == {"scale", "ratio"}
     assert augmentation("crop0.2", 32).scale == (0.2, 1.0)
@@ -67,7 +67,7 @@ def test_a_line_for_each_run_with_its_last_bound() -> None:
         run(RATES, "alpha0", "vince/ir_nce", 0, 30.0, 2.0), run(RATES, "alpha0", "vince/ir_nce", 1, 34.0, 2.5),
         run(RATES, "alpha0.9", "vince/ir_nce", 0, 40.0, 1.5), run(RATES, "alpha0.9", "ours/random", 0, 25.0),
     ]  # fmt: skip
-    lines = turned.frame(RATES, made, "cifar10", "laptop")
+    lines = sweep.frame(RATES, made, "cifar10", "laptop")
     trained = lines[lines["method"] == "vince/ir_nce"]
     assert trained[["column", "seed", "accuracy", "bound"]].to_numpy().tolist() == [
         ["alpha0", 0, 30.0, 2.0], ["alpha0", 1, 34.0, 2.5], ["alpha0.9", 0, 40.0, 1.5],
@@ -77,7 +77,7 @@ def test_a_line_for_each_run_with_its_last_bound() -> None:
     assert random["column"].tolist() == list(RATES.columns)
     assert random["bound"].isna().all()
     # no column takes the runs of another
-    other = turned.frame(RATES, made, "cifar10", "laptop", "alpha0.25")
+    other = sweep.frame(RATES, made, "cifar10", "laptop", "alpha0.25")
     assert other["method"].tolist() == ["ours/random"]
 
     drawn = draw.by_value(lines, "α", "cifar10, laptop")
@@ -94,6 +94,6 @@ def test_a_line_for_each_run_with_its_last_bound() -> None:
 
 
 def test_nothing_run_is_an_empty_picture() -> None:
-    lines = turned.frame(HEAT, [], "cifar10", "laptop")
+    lines = sweep.frame(HEAT, [], "cifar10", "laptop")
     assert draw.by_value(lines, "τ", "cifar10, laptop", logarithmic=True).get_label().endswith("Nothing run.")
     draw.against_bound(lines, "cifar10, laptop").canvas.draw()

@@ -26,11 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contrastlab import errors
 
-__all__ = [
-    "METHODS", "VERDICTS", "Search", "Statement", "counts", "markdown", "numbers", "searched", "searches", "statement",
-    "statements", "summary",
-]  # fmt: skip
-
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {
     "holds": "holds",
@@ -144,11 +139,7 @@ def _numbers() -> Mapping[str, Mapping[str, float | int | str]]:
 
 
 def numbers(name: str) -> dict[str, float | int | str]:
-    """The numbers that the text of a statement shows, as its tests computed them.
-
-    Args:
-        name: of the statement, such as ``fmicl/theorem-6``.
-    """
+    """The numbers that the text of a statement, such as ``fmicl/theorem-6``, shows, as its tests computed them."""
     return dict(_numbers().get(name, {}))
 
 
@@ -177,11 +168,7 @@ def _read(paper: str) -> tuple[Statement, ...]:
 
 
 def statements(paper: str | None = None) -> tuple[Statement, ...]:
-    """The statements of ``paper``, or of all five, in the order of the paper.
-
-    Raises:
-        UnknownNameError: no such paper.
-    """
+    """The statements of ``paper``, or of all five, in the order of the paper."""
     known = sorted(p.name.removesuffix(".toml") for p in _HERE.iterdir() if p.name.endswith(".toml"))
     if paper is not None and paper not in known:
         raise errors.unknown("paper", paper, known)
@@ -189,11 +176,7 @@ def statements(paper: str | None = None) -> tuple[Statement, ...]:
 
 
 def statement(name: str) -> Statement:
-    """The statement of this name, such as ``ring/theorem-3-2-bias``.
-
-    Raises:
-        UnknownNameError: no such statement.
-    """
+    """The statement of this name, such as ``ring/theorem-3-2-bias``."""
     known = {entry.name: entry for entry in statements()}
     if name not in known:
         raise errors.unknown("statement", name, known)

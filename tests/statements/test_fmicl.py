@@ -413,11 +413,7 @@ def test_the_conditionals_are_von_mises_fisher(kappa):
 def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
     """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
     at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
-    return (
-        lambda x: alpha * on(divergence.f, x / alpha) - at,
-        lambda t: alpha * on(divergence.conjugate, t) + at,
-        at,
-    )
+    return (lambda x: alpha * on(divergence.f, x / alpha) - at, lambda t: alpha * on(divergence.conjugate, t) + at, at)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 7.0, 40.0])

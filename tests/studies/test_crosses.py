@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from contrastbook import studies
 from contrastbook.studies import crosses
 from contrastbook.studies.crosses import CHOICES, CROSSES, floor, grid, protocol, recipe_of
-from contrastlab import methods, papers
+from contrastlab import methods, papers, report, tasks
 from contrastlab.errors import NotApplicableError, UnknownNameError
 
 CHANGES = {"keys.size": 32, "keys.shuffle_groups": 1, "negatives.k": 8, "negatives.inner": 5, "negatives.outer": 60}
 
 
 def test_a_cross_is_a_recipe_that_no_paper_has() -> None:
-    published = {cell.choices for cell in grid() if cell.tried}
+    cells = grid()
+    published = set(cells[cells["published"]][list(CHOICES)].itertuples(index=False, name=None))
     for name, cross in CROSSES.items():
         assert cross.recipe.name == name
         assert name not in methods.names()
@@ -41,34 +44,48 @@ def test_names() -> None:
     assert recipe_of("jcl_ring") is recipe_of("crosses/jcl_ring")
     assert recipe_of("ring/simclr") is methods.get("ring/simclr")
     assert (floor("jcl_ring"), floor("cmc_jcl")) == crosses.REFERENCES
-    with pytest.raises(UnknownNameError, match="crosses/jcl_ring"):
-        recipe_of("crosses/jcl_rings")
+    assert list(crosses.chosen("all")) == list(CROSSES)
+    assert list(crosses.chosen("cmc_jcl, jcl_ring")) == ["crosses/cmc_jcl", "crosses/jcl_ring"]
+    for wrong in (recipe_of, crosses.chosen):
+        with pytest.raises(UnknownNameError, match="crosses/jcl_ring"):
+            wrong("crosses/jcl_rings" if wrong is recipe_of else "jcl_rings")
 
 
 def test_the_grid_is_whole_and_holds_every_method_of_a_table() -> None:
     cells = grid()
-    assert len(cells) == math.prod(len(kinds) for kinds in CHOICES.values())
-    assert all((cell.recipe is None) == bool(cell.reason) for cell in cells)
-    assert all(cell.recipe is not None for cell in cells if cell.tried)
-    tried = {name for cell in cells for name in cell.tried}
+    assert len(cells) == math.prod(map(len, CHOICES.values()))
+    assert (cells["recipe"].notna() == cells["exists"]).all()
+    assert cells[cells["published"]]["exists"].all()
+    tried = {name for names in cells["tried"] for name in names}
     printed = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
     assert tried == {name for name in printed if crosses._kinds(methods.get(name))}
     # rows that this project adds to a table are no publication
     assert not tried & {"cmc/cmc_moco_nce", "fmicl/spectral", "jcl/vanilla"}
-
-
-def test_reasons_are_of_kinds_and_not_of_values() -> None:
-    reasons = {cell.reason for cell in grid() if cell.reason}
+    reasons = set(cells["reason"]) - {""}  # of kinds and not of values
     assert not [reason for reason in reasons if "(" in reason or "x:" in reason or "given" in reason]
     assert len(reasons) < 15
 
 
+def test_the_picture_of_the_grid_counts_as_the_grid_does() -> None:
+    cells = grid()
+    states = crosses.states(cells)
+    assert states.size == len(cells)
+    assert (states.to_numpy() == 2).sum() == cells["published"].sum()
+    assert (states.to_numpy() >= 1).sum() == cells["exists"].sum()
+    why = crosses.objections(cells)
+    assert why["combinations"].sum() == (~cells["exists"]).sum()
+    assert why["combinations"].is_monotonic_decreasing
+    for reason, line in why.iterrows():
+        mine = cells[cells["reason"] == reason]
+        assert line["for example"] in set(mine[list(CHOICES)].agg(" × ".join, axis=1))
+
+
 def test_what_is_in_the_grid_trains(pictures, tiny) -> None:
     # one of each objective and kind of key; all of them take a few seconds more
-    cells = [cell for cell in grid() if cell.recipe is not None]
-    one = {(cell.choices[1], cell.choices[4]): cell.recipe for cell in cells}
+    cells = grid()
+    one = cells[cells["exists"]].groupby(["keys", "objective"])["recipe"].last()
     changes = CHANGES | {"negatives.clusters": 4, "positives.clusters": 4, "positives.runs": 2, "negatives.runs": 2}
-    for recipe in one.values():
+    for recipe in one:
         done = crosses.pretrain(recipe.override(changes), tiny.override(epochs=1), pictures(48), log=lambda line: None)
         assert math.isfinite(done.history[-1]["loss"]), recipe
 
@@ -94,3 +111,70 @@ def test_a_cross_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path) -> 
 def test_two_colour_streams_need_colour() -> None:
     with pytest.raises(NotApplicableError, match="colour|channel"):
         crosses.run("cmc_jcl", "digits", "smoke", 0)
+
+
+CHILD = "crosses/jcl_ring"
+PARENTS = CROSSES[CHILD].parents
+
+
+def runs(values: dict[str, list[float]]) -> pd.DataFrame:
+    rows = [
+        {"name": name, "seed": seed, "linear": value, "knn200": value / 2, "loss": 1.0, "test_images": 1000}
+        for name, each in values.items() for seed, value in enumerate(each)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index()
+
+
+def test_a_child_is_above_a_parent_by_more_than_chance_or_not() -> None:
+    own_floor = floor(CHILD)
+    one = runs({CHILD: [40.0], PARENTS[0]: [30.0], PARENTS[1]: [39.0], own_floor: [41.0]})
+    width = tasks.metric("linear").half_width
+    error = np.hypot(width(40.0, 1000), width(39.0, 1000))
+    assert 1 < error < 10
+    assert crosses.compare(one, CHILD, PARENTS[0]) == ("above", 10.0)
+    assert crosses.compare(one, CHILD, PARENTS[1]) == ("level with", 1.0)
+    assert crosses.compare(one, PARENTS[0], CHILD)[0] == "below"
+    assert crosses.compare(one, CHILD, "ring/ir")[0] == "not run"
+    # over seeds the differences are paired
+    many = runs({CHILD: [40.0, 50.0, 60.0], PARENTS[0]: [39.0, 48.9, 59.1], PARENTS[1]: [30.0, 60.0, 60.0]})
+    gap, half = report.interval([1.0, 1.1, 0.9])
+    assert half < gap
+    word, value = crosses.compare(many, CHILD, PARENTS[0])
+    assert (word, value) == ("above", pytest.approx(gap))
+    assert crosses.compare(many, CHILD, PARENTS[1])[0] == "level with"
+    chosen = {CHILD: CROSSES[CHILD]}
+    said = crosses.verdicts(one, chosen)
+    assert "level with" in said[0]
+    assert said[1] == "Above both parents: none."
+    assert said[2].endswith("anything: none.")
+
+
+def test_a_family_has_parents_and_the_floor() -> None:
+    own_floor = floor(CHILD)
+    frame = crosses.family(
+        runs({CHILD: [40.0, 42.0], PARENTS[0]: [30.0], PARENTS[1]: [39.0], own_floor: [20.0]}), {CHILD: CROSSES[CHILD]}
+    )
+    assert list(frame.index.get_level_values("role")) == ["child", "parent", "parent", "random"]
+    assert frame["linear"].iloc[0] == 41
+    assert frame["linear − random"].iloc[0] == 21
+    assert frame["knn200 − random"].iloc[-1] == 0
+    assert math.isnan(crosses.mean(runs({CHILD: [1.0]}), "ring/ir", "linear"))
+
+
+def test_what_cannot_exist_is_said_and_the_rest_is_measured(monkeypatch) -> None:
+    asked = []
+
+    def study(name: str, dataset: str, profile: str, seed: int, **where: object) -> object:
+        asked.append((name, seed, where))
+        if name == "crosses/cmc_jcl":
+            raise NotApplicableError("grey")
+        rows = [{"name": name, "seed": seed, "linear": 1.0, "knn200": 1.0, "loss": None, "test_images": 10}]
+        return type("Stored", (), {"rows": rows})()
+
+    monkeypatch.setattr(crosses, "study", study)
+    found, missing = crosses.measured(crosses.chosen("cmc_jcl"), "digits", "smoke", (0, 1), out_dir="x")
+    assert missing == {"crosses/cmc_jcl": "grey"}
+    names = {*CROSSES["crosses/cmc_jcl"].parents, *map(crosses.floor, CROSSES["crosses/cmc_jcl"].parents)}
+    assert set(found.index.get_level_values("name")) == {*names, "ours/random_lab"}
+    assert len(asked) == 2 * len({name for name, *_ in asked})
+    assert all(where == {"out_dir": "x"} for *_, where in asked)

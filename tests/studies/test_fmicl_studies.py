@@ -11,7 +11,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
-from contrastbook.studies import collapse, negative_weight, rankings, score_domains
+from contrastbook.studies import collapse, fmicl_tables
 from contrastlab import papers, report
 from contrastlab.errors import ArgumentError
 from contrastlab.report import Estimate
@@ -65,16 +65,16 @@ def test_every_encoder_of_the_study_is_trained_once(monkeypatch, pictures, tmp_p
 
 
 def test_leads_and_contradictions_are_those_of_the_printed_tables() -> None:
-    leads = rankings.leads()
+    leads = fmicl_tables.leads()
     printed = papers.published("fmicl", "2")
     for name, row in leads.iterrows():
         values = printed[printed["row"] == name]["value"].sort_values(ascending=False).tolist()
         assert row["lead (points)"] == pytest.approx(values[0] - values[1])
     assert (leads["best"] == "KL").sum() == 2
-    differ = rankings.contradictions()
+    differ = fmicl_tables.contradictions()
     assert len(differ) == 1
     assert differ["value in table 2"].item() != differ["value in table 10"].item()
-    assert rankings.published_agreement().between(-1, 1).all()
+    assert fmicl_tables.published_agreement().between(-1, 1).all()
 
 
 def test_agreement_is_a_rank_correlation_over_shared_rows() -> None:
@@ -88,64 +88,64 @@ def test_agreement_is_a_rank_correlation_over_shared_rows() -> None:
 
     one = {"fmicl/kl": 3.0, "fmicl/js": 2.0, "fmicl/au": 1.0, "fmicl/simclr": 5.0, "ours/random": 0.0}
     other = {"fmicl/kl": 9.0, "fmicl/js": 4.0, "fmicl/au": 6.0, "fmicl/moco": 1.0, "ours/random": 0.0}
-    value, count = rankings.agreement(made("2", one), made("10", other))
+    value, count = fmicl_tables.agreement(made("2", one), made("10", other))
     assert count == 3
     assert value == pytest.approx(stats.spearmanr([3, 2, 1], [9, 4, 6]).statistic)
-    assert rankings.agreement(made("2", one), made("10", {"fmicl/kl": 1.0})) == (None, 1)
+    assert fmicl_tables.agreement(made("2", one), made("10", {"fmicl/kl": 1.0})) == (None, 1)
 
 
 def test_conjugates_end_where_the_table_says() -> None:
-    frame = score_domains.conjugates()
-    assert [f.name for f in score_domains.SIX if f.highest <= 1] == ["js", "hellinger", "vincze_le_cam"]
+    frame = fmicl_tables.conjugates()
+    assert [f.name for f in fmicl_tables.SIX if f.highest <= 1] == ["js", "hellinger", "vincze_le_cam"]
     assert math.isnan(frame.loc["Jensen–Shannon", "slope of f* just below 1"])
     assert frame.loc["Vincze–Le Cam", "slope of f* just below 1"] > 1000
-    h, kl = 1e-6, score_domains.SIX[0]
+    h, kl = 1e-6, fmicl_tables.SIX[0]
     at = torch.tensor([0.3], dtype=torch.float64)
     by_hand = (kl.conjugate(at + h) - kl.conjugate(at - h)) / (2 * h)
-    assert score_domains.slope(kl, at) == pytest.approx(float(by_hand), rel=1e-6)
+    assert fmicl_tables.slope(kl, at) == pytest.approx(float(by_hand), rel=1e-6)
 
 
 def test_the_gaussian_score_stays_inside_every_domain() -> None:
     cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
     log_u = (cosine - 1) / 0.5
-    for f in score_domains.SIX:
+    for f in fmicl_tables.SIX:
         u, s = log_u.exp(), f.derivative(log_u)
         assert f.contains(s).all()
         assert torch.allclose(f.composition(log_u), u * s - f.f(u), atol=1e-12), f.title
 
 
 def test_real_scores_begin_outside_of_the_domain() -> None:
-    pairs = score_domains.untrained_cosines(40)
+    pairs = fmicl_tables.untrained_cosines(40)
     assert pairs.shape == (40 * 39 // 2,)
-    frame = score_domains.outside(pairs)
+    frame = fmicl_tables.outside(pairs)
     share = frame["pairs outside of the domain (%)"]
     assert share["Jensen–Shannon"] > 50 > share["Kullback–Leibler"]
-    inside = pairs[score_domains.SIX[1].contains(pairs)]
+    inside = pairs[fmicl_tables.SIX[1].contains(pairs)]
     assert share["Jensen–Shannon"] == pytest.approx(100 * (1 - len(inside) / len(pairs)))
 
 
 def test_a_cosine_that_can_leave_the_domain_is_refused() -> None:
-    said = score_domains.refusals()
+    said = fmicl_tables.refusals()
     assert "temperature above 1" in said["vincze_le_cam", 1.0]
     assert not any(said[key] for key in said if key != ("vincze_le_cam", 1.0))
 
 
 @pytest.mark.parametrize(("mu", "alpha"), [(2.0, 20.0), (0.25, 4.0), (40.0, 1.0)])
 def test_alpha_and_mu_are_one_knob_for_kl_and_two_for_js(mu, alpha) -> None:
-    assert negative_weight.knob_gap("kl", mu, alpha).abs().max() < 1e-11
-    assert negative_weight.knob_gap("js", mu, alpha).std() > 1e-3
+    assert fmicl_tables.knob_gap("kl", mu, alpha).abs().max() < 1e-11
+    assert fmicl_tables.knob_gap("js", mu, alpha).std() > 1e-3
 
 
 def test_the_natural_weight() -> None:
     # in three dimensions the cosine of two uniform points is uniform: E exp(2c·cos) = sinh(2c) / 2c
-    assert negative_weight.natural(3, 1.0) == pytest.approx(math.exp(2) / (math.sinh(2) / 2), rel=1e-12)
-    assert negative_weight.natural(1e9, 1.0) == pytest.approx(math.exp(2), rel=1e-6)
-    frame = negative_weight.table7()
+    assert fmicl_tables.natural(3, 1.0) == pytest.approx(math.exp(2) / (math.sinh(2) / 2), rel=1e-12)
+    assert fmicl_tables.natural(1e9, 1.0) == pytest.approx(math.exp(2), rel=1e-6)
+    frame = fmicl_tables.table7()
     for _, row in frame.iterrows():
-        assert row["natural"] == pytest.approx(negative_weight.natural(row["d"], row["1/(2 sigma^2)"]))
+        assert row["natural"] == pytest.approx(fmicl_tables.natural(row["d"], row["1/(2 sigma^2)"]))
     for wrong in ((1, 1.0), (3, 0.0)):
         with pytest.raises(ArgumentError, match="dimension=|c="):
-            negative_weight.natural(*wrong)
+            fmicl_tables.natural(*wrong)
 
 
 def test_accuracy_by_weight_is_the_reports() -> None:
@@ -153,7 +153,7 @@ def test_accuracy_by_weight_is_the_reports() -> None:
     rows = tuple(
         replace(row, measured=Estimate(50.0, None, 1, 2.0)) if row.method == "fmicl/js" else row for row in table.rows
     )
-    frame = negative_weight.accuracy(replace(table, rows=rows))
+    frame = fmicl_tables.accuracy(replace(table, rows=rows))
     assert len(frame) == len(table.plan.rows)
     assert frame["alpha"].is_monotonic_increasing
     (line,) = frame[frame["measured"].notna()].to_dict("records")

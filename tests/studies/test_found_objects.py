@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from contrastbook.figures import found, sliding
+from contrastbook.figures import pictures, sliding
 from contrastbook.studies import Study, found_objects
 from contrastlab import data
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
@@ -67,7 +67,7 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     test = data.load("silhouettes").test
     scores = [row["score"] for row in study.rows if row["picture"] == 0]
     for threshold in (0.0, scores[0], min(scores[0] + 1e-6, 1.0)):
-        figure = found.objects(study, test, threshold=threshold, pictures=1)
+        figure = pictures.objects(study, test, threshold=threshold, pictures=1)
         outlines = figure.data[4]  # picture, outlines and points of the truth, then of the first encoder
         boxes = sum(value is None for value in outlines.x)
         assert boxes == sum(score >= threshold for score in scores)
@@ -79,9 +79,9 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     assert (pixels[~mask] == test[0].permute(1, 2, 0).numpy()[~mask]).all()
     assert (pixels[mask] != test[0].permute(1, 2, 0).numpy()[mask]).any(1).mean() > 0.9
     with pytest.raises(ArgumentError, match="threshold"):
-        found.objects(study, test, threshold=2)
-    empty = found.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
+        pictures.objects(study, test, threshold=2)
+    empty = pictures.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
     assert [each.text for each in empty.layout.annotations] == ["truth", *ROWS]
     assert all(value is None for value in empty.data[4].x)
-    slider = sliding(found.objects, "threshold", [0.1, 0.5], found=study, test=test)
+    slider = sliding(pictures.objects, "threshold", [0.1, 0.5], found=study, test=test)
     assert len(slider.frames) == 2

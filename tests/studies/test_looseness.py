@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from contrastbook.studies import Study, looseness, vince_table3
 from contrastbook.studies.looseness import Reading
-from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Profile
+from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Sizes
 from contrastbook.theory import gaussians
 from contrastlab.errors import ArgumentError, UnknownNameError
 
@@ -180,7 +180,7 @@ def test_a_constant_critic_is_reported_as_collapsed() -> None:
 
 
 def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = {"tiny": Profile((WRITTEN, PATIENT), percents=(100.0,), seeds=(0,), epochs=1, points=200)}
+    tiny = {"tiny": Sizes((WRITTEN, PATIENT), percents=(100.0,), seeds=(0,), epochs=1, points=200)}
     monkeypatch.setattr(vince_table3, "PROFILES", tiny)
     lines: list[str] = []
     assert vince_table3.stored("tiny", [tmp_path]) == {}

@@ -18,14 +18,14 @@ def test_wobble_is_half_the_share_on_which_two_seeds_differ() -> None:
     right = torch.rand(7, 300, generator=torch.Generator().manual_seed(0)) < 0.6
     pairs = [(a, b) for a in range(7) for b in range(a)]
     differ = np.mean([float((right[a] != right[b]).double().mean()) for a, b in pairs])
-    assert inference.wobble(right) == pytest.approx(100 * math.sqrt(differ / 2 / 300))
+    assert inference.item_flip_sd(right) == pytest.approx(100 * math.sqrt(differ / 2 / 300))
 
 
 def test_few_features_have_a_spread_of_their_own_and_many_only_wobble() -> None:
     narrow, wide = (measurement.replicas(width, range(24)) for width in (8, 512))
     assert measurement.accuracies(narrow).std(ddof=1) > 3
     assert measurement.accuracies(wide).std(ddof=1) < 0.5
-    assert measurement.accuracies(narrow).std(ddof=1) > 3 * inference.wobble(narrow)
+    assert measurement.accuracies(narrow).std(ddof=1) > 3 * inference.item_flip_sd(narrow)
     assert torch.equal(narrow, measurement.replicas(8, range(24)))
 
 

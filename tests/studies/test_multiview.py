@@ -120,9 +120,7 @@ def test_untrained_views_get_better_side_by_side() -> None:
 def test_prediction_follows_scale_and_contrast_does_not() -> None:
     turning = 0.95 / 0.6
     for times, expected in ((0.95 * turning, 0), (1.05 * turning, 1)):
-        assert multiview.chosen_by("predict", (0.95, 0.6), (1, times)) == expected
         assert (multiview.sign_accuracy("predict", (0.95, 0.6), (1, times)) > 0.9) == (expected == 0)
-        assert multiview.chosen_by("contrast", (0.95, 0.6), (1, times)) == 0
         assert multiview.sign_accuracy("contrast", (0.95, 0.6), (1, times)) > 0.95
     with pytest.raises(ArgumentError, match="objective='guess'"):
-        multiview.chosen_by("guess", (1,), (1,))
+        multiview.sign_accuracy("guess", (1,), (1,))

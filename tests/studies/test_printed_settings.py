@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from contrastbook.studies import printed_settings
+from contrastbook.studies import fmicl_tables
 from contrastlab import papers
 
 NUMBERS = papers.published("fmicl", 7)
 
 
 def test_every_printed_cell_is_looked_up() -> None:
-    made = printed_settings.table()
+    made = fmicl_tables.table()
     assert len(made) == len(NUMBERS)
-    assert set(NUMBERS["row"]) == set(printed_settings.PLACES)
-    assert set(NUMBERS["column"]) == set(printed_settings.COLUMNS)
+    assert set(NUMBERS["row"]) == set(fmicl_tables.PLACES)
+    assert set(NUMBERS["column"]) == set(fmicl_tables.COLUMNS)
 
 
 @pytest.mark.parametrize(
-    "cell", list(printed_settings.table().itertuples(index=False)), ids=lambda c: f"{c.data}, {c.setting}"
+    "cell", list(fmicl_tables.table().itertuples(index=False)), ids=lambda c: f"{c.data}, {c.setting}"
 )
 def test_a_protocol_has_what_is_printed_or_a_reason(cell) -> None:
     assert cell.equal == (cell.why == ""), f"{cell.printed} is printed, {cell.protocol} is here"
@@ -27,4 +27,4 @@ def test_a_protocol_has_what_is_printed_or_a_reason(cell) -> None:
 def test_protocols_have_the_printed_encoders() -> None:
     for data, note in NUMBERS[["row", "note"]].drop_duplicates().itertuples(index=False):
         printed = note.removeprefix("arch ")
-        assert printed_settings.encoder(data) in printed_settings.ARCHITECTURES[printed], data
+        assert fmicl_tables.encoder(data) in fmicl_tables.ARCHITECTURES[printed], data

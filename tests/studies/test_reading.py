@@ -11,7 +11,7 @@ import torch
 from scipy.stats import spearmanr
 
 from contrastbook.figures import senses
-from contrastbook.studies import reading
+from contrastbook.studies import dropout_sentences
 from contrastlab import data
 from contrastlab.data.modalities import modality
 from contrastlab.data.sentences import Texts
@@ -26,11 +26,11 @@ SPEECH = {"rate": 8000, "window": 512, "hop": 128, "mean": -58.5, "std": 18.3, "
 
 @needs_text
 def test_training_from_scratch_makes_similarity_worse_and_nearest_sentences_are_those_of_loops() -> None:
-    made = reading.study(reading.settings(640))
+    made = dropout_sentences.study(dropout_sentences.settings(640))
     assert made.similarity[1] < made.similarity[0]
     assert made.similarity[0] > 30
     others = ["The cook finds a cup.", "A ship.", "The cook finds a rug.", "By the sea."]
-    shown = reading.nearest(made, "The cook finds a mug.", others, count=2)
+    shown = dropout_sentences.nearest(made, "The cook finds a mug.", others, count=2)
     view = modality(data.load("grammar").pretrain).augmentation(made.settings)
     for name, nets in (("before", made.before), ("after", made.after)):
         with torch.no_grad():
@@ -48,13 +48,16 @@ def test_training_from_scratch_makes_similarity_worse_and_nearest_sentences_are_
 
 @needs_text
 def test_the_order_of_shared_words_is_that_of_counted_words() -> None:
-    how, lines = reading.settings(640), ["A ship.", "The cook finds a cup.", "The cook finds the rug.", "By the sea."]
+    how, lines = (
+        dropout_sentences.settings(640),
+        ["A ship.", "The cook finds a cup.", "The cook finds the rug.", "By the sea."],
+    )
     words = [{"a", "ship"}, {"the", "cook", "finds", "a", "cup"}, {"the", "cook", "finds", "rug"}, {"by", "the", "sea"}]
     source, kind = data.load("grammar").pretrain, modality(data.load("grammar").pretrain)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         one, two = kind.encoders(Dropout(2), source, how).eval(), kind.encoders(Dropout(2), source, how).eval()
-    got = reading.shared_words(reading.Reading(how, one, two, (0.0, 0.0)), lines)
+    got = dropout_sentences.shared_words(dropout_sentences.BeforeAfter(how, one, two, (0.0, 0.0)), lines)
     for nets, value in zip((one, two), got, strict=True):
         with torch.no_grad():
             rows = [nets[0].features(kind.augmentation(how).plain(Texts([t])))[0].double() for t in lines]
@@ -71,8 +74,8 @@ def test_the_order_of_shared_words_is_that_of_counted_words() -> None:
 def test_the_gap_of_dropout_is_nothing_without_it() -> None:
     lines = Texts(["A ship.", "The cook finds a cup."])
     state = torch.random.get_rng_state()
-    assert reading.dropout_gap(0.0, lines) < 1e-6 < reading.dropout_gap(0.2, lines)
-    first, again, other = (reading.dropout_gap(0.2, lines, seed) for seed in (4, 4, 5))
+    assert dropout_sentences.dropout_gap(0.0, lines) < 1e-6 < dropout_sentences.dropout_gap(0.2, lines)
+    first, again, other = (dropout_sentences.dropout_gap(0.2, lines, seed) for seed in (4, 4, 5))
     assert first == again != other
     assert torch.equal(state, torch.random.get_rng_state())
 

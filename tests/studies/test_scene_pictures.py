@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contrastbook.figures import scenes
+from contrastbook.figures import pictures
 from contrastbook.studies import scene_pictures
 from contrastlab import data, papers
 from contrastlab.errors import CorruptFileError
@@ -36,10 +36,10 @@ def test_pictures_are_those_of_the_tables_rows_and_are_made_once(tmp_path) -> No
     assert not torch.equal(seen["random"], seen["supervised"])
     again = scene_pictures.study("rooms", "smoke", out_dir=tmp_path, read_also=())
     assert again == made
-    figure = scenes.segmentations(whole, seen, test.pixel_classes)
+    figure = pictures.segmentations(whole, seen, test.pixel_classes)
     assert len(figure.axes) == 4 * 5
     assert figure.get_label().count("right in") == 3
-    shown = scenes.channels(whole, test.pixel_classes)
+    shown = pictures.channels(whole, test.pixel_classes)
     assert [axis.get_title() for axis in shown.axes[:6]] == ["picture", "L", "ab", "depth", "normal", "labels"]
-    street = scenes.channels(whole[:1, :4], test.pixel_classes)
+    street = pictures.channels(whole[:1, :4], test.pixel_classes)
     assert [axis.get_title() for axis in street.axes] == ["picture", "L", "ab", "labels"]

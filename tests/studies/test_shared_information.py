@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from contrastbook.figures import view_information as draw
+from contrastbook.figures import tables as draw
 from contrastbook.studies import shared_information as shared
 from contrastlab import data
 from contrastlab.data import Splits

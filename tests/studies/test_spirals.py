@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contrastbook.studies import Study, location, peaks, vince_figure6, vince_table3
+from contrastbook.studies import Study, location, vince_figure6, vince_table3
 from contrastbook.studies import spirals as module
-from contrastbook.studies.peaks import peak
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
-from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Profile, accuracy_curve, representations, study
+from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
 from contrastlab.errors import ArgumentError, UnknownNameError
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
@@ -201,7 +200,7 @@ def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="reading"):
         representations("smoke", "same", out_dir=tmp_path)
     with pytest.raises(UnknownNameError, match="reading"):
-        Profile(readings=("same",))
+        Sizes(readings=("same",))
 
 
 def test_names_are_one_to_a_reading() -> None:
@@ -277,7 +276,7 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
 
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = Profile(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
+    tiny = Sizes(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
     monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": tiny})
     lines: list[str] = []
     first, *rest = READINGS
@@ -300,10 +299,13 @@ def test_the_closest_lacks_least_and_the_table_says_what() -> None:
     good, low = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0))), peak(curve((0.0, 50.0), (0.4, 70.0), (5.0, 51.0)))
     higher = peak(curve((0.0, 50.0), (0.4, 73.0), (5.0, 51.0)))
     far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
-    assert peaks.closest([far, low, higher, good]) is good
-    assert peaks.closest([far, low, higher]) is higher
-    assert peaks.closest([far, low]) is low
-    assert peaks.table([good, low])["what is missing"].tolist() == ["nothing", "at most 71 % there, no separation"]
+    assert vince_figure6.closest([far, low, higher, good]) is good
+    assert vince_figure6.closest([far, low, higher]) is higher
+    assert vince_figure6.closest([far, low]) is low
+    assert vince_figure6.table([good, low])["what is missing"].tolist() == [
+        "nothing",
+        "at most 71 % there, no separation",
+    ]
 
 
 def test_a_frame_has_the_trained_rows_with_numbers() -> None:

@@ -1,5 +1,12 @@
 """What stored results say of the papers' claims: differences with verdicts, searches, curves, bounds."""
 
-from contrastbook.evidence import bound, claims, curves, inference, searches
+from importlib import import_module
+from types import ModuleType
 
 __all__ = ["bound", "claims", "curves", "inference", "searches"]
+
+
+def __getattr__(name: str) -> ModuleType:  # claims are read without the libraries that draw
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

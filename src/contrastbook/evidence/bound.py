@@ -8,30 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
+from contrastbook.figures.base import subplots_each
 from contrastlab import methods
 from contrastlab.report.numbers import signed
 from contrastlab.results import Result
 
-__all__ = ["correlation", "frame", "scatter"]
-
 METRIC = "linear"
-_COLUMNS = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"]
 
 
 def frame(results: Iterable[Result]) -> pd.DataFrame:
     """A line for each run with a bound and a linear probe on the data it was trained on.
 
-    Args:
-        results: stored results of any table.
-
-    Returns:
-        Data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
+    Returns data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
     """
     lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
     for r in results:
@@ -39,23 +32,18 @@ def frame(results: Iterable[Result]) -> pd.DataFrame:
         if METRIC not in r.metrics or not bounds or r.on or r.method not in methods.names():
             continue  # a recipe of one's own is known in its own process only
         recipe = methods.get(r.method)
-        if recipe.bounds_information:  # older runs have it for rings and caves, too, where it hangs on the scores
+        if recipe.bounds_information:  # older runs have it for rings and caves, too, where it depends on the scores
             key = (r.dataset, r.profile, r.method, r.seed, r.setup)
             lines.setdefault(key, (*key[:3], recipe.label, r.seed, bounds[-1], r.metrics[METRIC]))
-    return pd.DataFrame(list(lines.values()), columns=_COLUMNS)
+    columns = ["dataset", "profile", "method", "label", "seed", "bound", "accuracy"]
+    return pd.DataFrame(list(lines.values()), columns=columns)
 
 
 def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, float]:
     """Spearman's rank correlation of bound and accuracy over methods, with a 95 % bootstrap interval over methods.
 
-    Seeds of a method are averaged first: they are no further methods.
-
-    Args:
-        lines: of :func:`frame`, one data set and profile.
-        draws: of the bootstrap, with a generator of its own.
-
-    Returns:
-        The correlation, and the ends of its interval; NaN for fewer than four methods.
+    ``lines``: of :func:`frame`, one data set and profile. Seeds of a method are averaged first: they are no further
+    methods. Returns the correlation, and the ends of its interval; NaN for fewer than four methods.
     """
     means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
     if len(means) < 4:
@@ -71,33 +59,23 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
 
 
 def scatter(lines: pd.DataFrame) -> Figure:
-    """Accuracy against the bound, a panel for each data set and profile, a dot for each run.
-
-    Args:
-        lines: of :func:`frame`.
-    """
+    """Accuracy against the bound, a panel for each data set and profile, a dot for each run; lines of :func:`frame`."""
     groups = list(lines.groupby(["dataset", "profile"], sort=True))
-    wide = max(min(len(groups), 2), 1)
-    deep = max(-(-len(groups) // wide), 1)
-    figure, panels = plt.subplots(deep, wide, figsize=(4.6 * wide, 4.0 * deep), layout="constrained", squeeze=False)
-    plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+    figure, panels = subplots_each(len(groups), 2, (4.6, 4.0))
     words = []
-    for axes, ((dataset, profile), mine) in zip(panels.flat, groups, strict=False):
+    for axes, ((dataset, profile), mine) in zip(panels, groups, strict=False):
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
             marker = "osD^v<>PX*hdp8"[k % 14]
             axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
-        rho, low, high = correlation(mine)
-        said = "too few methods for a correlation"
-        if not np.isnan(rho):
-            ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
-            said = f"rank correlation over methods {signed(rho, sign=True)} ({ends})"
-        axes.set_title(f"{dataset}, {profile}\n{said}", fontsize="small", loc="left")
+        rho, *ends = correlation(mine)
+        low, high = (signed(end, sign=True) for end in ends)
+        known = f"rank correlation over methods {signed(rho, sign=True)} ({low} to {high})"
+        text = "too few methods for a correlation" if np.isnan(rho) else known
+        axes.set_title(f"{dataset}, {profile}\n{text}", fontsize="small", loc="left")
         axes.set_xlabel("bound on the information, last epoch (nats)")
         axes.set_ylabel("linear accuracy (% of test images)")
         axes.legend(fontsize="x-small", ncols=2)
         axes.spines[["top", "right"]].set_visible(False)
-        words.append(f"{dataset}, {profile}: {len(mine)} runs, {said}")
-    for axes in panels.flat[max(len(groups), 1) :]:
-        axes.set_visible(False)
+        words.append(f"{dataset}, {profile}: {len(mine)} runs, {text}")
     figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
     return figure

@@ -9,34 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from contrastbook.figures.base import BLUE, ORANGE, subplots_each
 from contrastlab import escape
 from contrastlab import methods as recipes
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.rows import scores
 from contrastlab.results import Result
 
-__all__ = ["MEASURES", "figure", "frame"]
-
 MEASURES = {"nn1": "1-NN accuracy (%)", "loss": "loss (nats)"}
 """What a curve may show, most telling first."""
-_COLUMNS = ["method", "label", "seed", "epoch", "measure", "value"]
 
 
 def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> pd.DataFrame:
-    """A line for each method, seed, epoch and measure of the runs that a table shows.
+    """A line for each method, seed, epoch and measure of the runs that a table shows in a column of ``plan.select``.
 
-    Args:
-        plan: of the table.
-        column: of ``plan.select``.
-        results: stored results of any table.
-        profile: one of ``plan.profiles``.
-
-    Returns:
-        Method, label, seed, epoch (from 1), measure (a key of :data:`MEASURES`), value.
+    Returns method, label, seed, epoch (from 1), measure (a key of :data:`MEASURES`), value.
     """
     lines = []
     for method in plan.methods:
@@ -45,35 +35,24 @@ def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: s
             for point in curve:
                 at = (method, plan.label(method), seed, int(point["epoch"]))
                 lines += [(*at, name, point[name]) for name in MEASURES if name in point]
-    return pd.DataFrame(lines, columns=_COLUMNS)
+    return pd.DataFrame(lines, columns=["method", "label", "seed", "epoch", "measure", "value"])
 
 
 def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
     """A panel for each pair of the table with at least two seeds a row: mean over seeds, and a band from least to most.
 
-    Args:
-        plan: of the table.
-        lines: of :func:`frame`.
-
-    Returns:
-        ``None`` where no pair has the seeds, or anything in common that may be drawn.
+    ``lines``: of :func:`frame`. ``None`` where no pair has the seeds, or anything in common that may be drawn.
     """
     seeds = lines.groupby("method")["seed"].nunique()
-    many = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]
-    pairs = {pair: measure for pair in many if (measure := _measure(lines, pair))}
+    repeated = [pair for pair in plan.pairs.items() if all(seeds.get(method, 0) > 1 for method in pair)]
+    pairs = {pair: measure for pair in repeated if (measure := _measure(lines, pair))}
     if not pairs:
         return None
-    wide = min(len(pairs), 3)
-    deep = -(-len(pairs) // wide)
-    drawn, panels = plt.subplots(
-        deep, wide, figsize=(max(3.4 * wide, 5.0), 3.0 * deep), layout="constrained", squeeze=False
-    )
-    plt.close(drawn)  # out of pyplot's hands: shown once, by whoever asked for it
+    drawn, panels = subplots_each(len(pairs), 3, (3.4, 3.0), least=5.0)
     words = []
-    for axes, (pair, measure) in zip(panels.flat, pairs.items(), strict=False):
-        here = lines[lines["method"].isin(pair)]
-        for method, line, colour in zip(pair, ("-", "--"), ("#0072B2", "#D55E00"), strict=True):
-            mine = here[(here["method"] == method) & (here["measure"] == measure)]
+    for axes, (pair, measure) in zip(panels, pairs.items(), strict=True):
+        for method, line, colour in zip(pair, ("-", "--"), (BLUE, ORANGE), strict=True):
+            mine = lines[(lines["method"] == method) & (lines["measure"] == measure)]
             by_epoch = mine.groupby("epoch")["value"].agg(["mean", "min", "max"])
             name = f"{escape.mathtext(plan.label(method))} ({seeds[method]} seeds)"
             axes.plot(by_epoch.index, by_epoch["mean"], line, color=colour, linewidth=1.5, label=name)
@@ -83,8 +62,6 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
         axes.set_ylabel(MEASURES[measure])
         axes.legend(fontsize="small")
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels.flat[len(pairs) :]:
-        axes.set_visible(False)
     drawn.set_label(f"Learning curves, mean and range over seeds. {'; '.join(words)}.")
     return drawn
 

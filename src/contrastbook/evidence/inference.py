@@ -24,15 +24,9 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from scipy import interpolate, optimize, special, stats
-from torch import Tensor
+from scipy import interpolate, optimize, special
 
 from contrastlab.errors import reject
-
-__all__ = [
-    "LOOKS", "MARGIN", "Decision", "Difference", "McNemar", "Verdict", "crossing", "decide", "holm", "mcnemar",
-    "paired", "pocock", "unpaired", "verdict", "wobble",
-]  # fmt: skip
 
 LOOKS = (8, 12, 16)
 """Seeds after which a claim is looked at."""
@@ -48,10 +42,7 @@ class Difference:
     """A mean difference with a Student t interval.
 
     Args:
-        mean: in the metric's unit.
         half_width: of the interval; infinite where there are too few values.
-        p: two-sided, of no difference.
-        df: degrees of freedom.
     """
 
     mean: float
@@ -86,15 +77,7 @@ def _values(name: str, values: Sequence[float]) -> np.ndarray:
 
 
 def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
-    """Mean of differences taken seed by seed.
-
-    Args:
-        differences: one for each seed.
-        level: 0.05 for a 95 % interval.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
-    """
+    """Mean of differences taken seed by seed. ``level``: 0.05 for a 95 % interval."""
     array = _values("differences", differences)
     n = len(array)
     se = float(array.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
@@ -102,16 +85,7 @@ def paired(differences: Sequence[float], level: float = LEVEL) -> Difference:
 
 
 def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVEL) -> Difference:
-    """Difference of two means whose seeds have nothing in common (Welch 1947).
-
-    Args:
-        values: of the method, one for each seed.
-        base: of the base.
-        level: 0.05 for a 95 % interval.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
-    """
+    """Difference of two means whose seeds have nothing in common (Welch 1947). ``level``: 0.05 for a 95 % interval."""
     a, b = _values("values", values), _values("base", base)
     mean = math.fsum(a) / len(a) - math.fsum(b) / len(b)
     if min(len(a), len(b)) < 2:
@@ -134,7 +108,6 @@ class McNemar:
         gain: difference in percent of the items.
         half_width: 95 %, of the items drawn.
         discordant: percent of the items that exactly one of them has right.
-        p: exact and two-sided, of no difference.
     """
 
     gain: float
@@ -143,16 +116,8 @@ class McNemar:
     p: float
 
 
-def mcnemar(right: Tensor, base: Tensor) -> McNemar:
-    """What two networks differ in on the same items.
-
-    Args:
-        right: which items the one has right, boolean ``[N]``.
-        base: the same for the other.
-
-    Raises:
-        ArgumentError: not the same number of items, or none.
-    """
+def mcnemar(right: np.ndarray, base: np.ndarray) -> McNemar:
+    """What two networks differ in on the same items. ``right``: which items the one has right, boolean ``[N]``."""
     if right.shape != base.shape or right.ndim != 1 or not len(right):
         raise reject(
             "right", tuple(right.shape), f"booleans for the same items as base, {tuple(base.shape)}, at least 1"
@@ -160,28 +125,27 @@ def mcnemar(right: Tensor, base: Tensor) -> McNemar:
     n, gained, lost = len(right), int((right & ~base).sum()), int((base & ~right).sum())
     gain, share = (gained - lost) / n, (gained + lost) / n
     half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(max(share - gain**2, 0.0) / n)
-    p = float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    p = min(1.0, 2 * float(special.bdtr(min(gained, lost), gained + lost, 0.5)))
     return McNemar(100 * gain, 100 * half, 100 * share, p)
 
 
-def wobble(right: Tensor) -> float:
+def item_flip_sd(right: np.ndarray) -> float:
     """Standard deviation over seeds, in percent, if each test item were right by a coin of its own.
 
     Two seeds of one method differ in a share *d* of the items; independent flips then give the accuracy a standard
     deviation of ``100·sqrt(d / 2n)``. What a measured standard deviation has beyond it is of the whole network.
 
-    Args:
-        right: which items each of R seeds has right, boolean ``[R, N]``.
-
-    Raises:
-        ArgumentError: fewer than two seeds, or no item.
+    ``right``: which items each of R seeds has right, boolean ``[R, N]``.
     """
     if right.ndim != 2 or len(right) < 2 or not right.shape[1]:
         raise reject("right", tuple(right.shape), "booleans [R, N] of at least two seeds and one item")
     seeds, items = right.shape
-    share = right.double().mean(0)
+    share = np.asarray(right).sum(0) / seeds
     flips = float((share * (1 - share)).mean()) * seeds / (seeds - 1)
     return 100 * math.sqrt(flips / items)
+
+
+_RULES = {count: np.polynomial.legendre.leggauss(count) for count in (16, 64)}
 
 
 @cache
@@ -192,12 +156,8 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
     *t*, and *m* further ones take it to √(nw/(n+m)) u + √(m(1−w)/(n+m)) v, where *w* has the beta distribution of
     (n/2, m/2) and *v* is the cosine of a random direction in *m* dimensions: an integral over both for each look.
 
-    Args:
-        level: two-sided, of the t test at every look, above 0 and below 1.
-        looks: numbers of seeds, rising, the first at least 2 and each at least 2 more than the last.
-
-    Raises:
-        ArgumentError: another level, or looks that do not rise so.
+    ``level``: two-sided, of the t test at every look, above 0 and below 1. ``looks``: numbers of seeds, rising, the
+    first at least 2 and each at least 2 more than the last.
     """
     steps = np.diff(looks)
     if not looks or looks[0] < 2 or (steps < 2).any():
@@ -206,7 +166,7 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
         raise reject("level", level, "a number above 0 and below 1")
     t = [-float(special.stdtrit(n - 1, level / 2)) for n in looks]
     edges = [value / math.sqrt(n - 1 + value * value) for value, n in zip(t, looks, strict=True)]
-    nodes, weights = np.polynomial.legendre.leggauss(16)
+    nodes, weights = _RULES[16]
     places = -np.cos(np.pi * np.arange(33) / 32)
     later: Callable[[np.ndarray], np.ndarray] = np.ones_like  # of u: how likely no further look finds a difference
     for n, m, inner, outer in reversed(list(zip(looks, steps.tolist(), edges, edges[1:], strict=False))):
@@ -220,7 +180,7 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
         new = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
         inside = (later(new) * _cosines(angle, m) * weights).sum(2) * (high - low)[..., 0] / 2
         later = interpolate.CubicSpline(inner * places, inside @ mass / mass.sum())
-    nodes, weights = np.polynomial.legendre.leggauss(64)
+    nodes, weights = _RULES[64]
     first = math.asin(edges[0])
     never = first * float((later(np.sin(first * nodes)) * _cosines(first * nodes, looks[0])) @ weights)
     return min(1.0, max(level, 1 - never))  # what the integral leaves out is far below any level that matters
@@ -237,13 +197,6 @@ def pocock(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> float:
     """Level of a t test that finds a difference at one of the looks with probability ``level`` where there is none.
 
     The same at every look (Pocock 1977), but for a variance that is not known.
-
-    Args:
-        looks: numbers of seeds, rising.
-        level: two-sided, of all looks together.
-
-    Raises:
-        ArgumentError: as for :func:`crossing`.
     """
     return float(optimize.brentq(lambda one: crossing(one, looks) - level, level / (2 * len(looks)), level, xtol=1e-12))
 
@@ -256,8 +209,6 @@ class Decision:
         seeds: that the interval is of; those beyond the look that ended it are not in it.
         difference: with an interval that pays for all looks, or before the first look with a plain 95 % interval.
         p: of no difference, for all looks together; 1 before the first.
-        looked: whether the first look was reached.
-        ended: whether no more seeds are asked for.
     """
 
     seeds: int
@@ -270,13 +221,8 @@ class Decision:
 def decide(differences: Sequence[float], published: float, looks: tuple[int, ...] = LOOKS) -> Decision:
     """Look at differences after 8, 12 and 16 seeds; see the rule above.
 
-    Args:
-        differences: seed by seed, in the order of the seeds.
-        published: the gain that is claimed; NaN where only its sign is, which nothing but 0 can exclude.
-        looks: numbers of seeds, rising.
-
-    Raises:
-        ArgumentError: no value, or one that is not finite.
+    ``differences``: seed by seed, in the order of the seeds. ``published``: the gain that is claimed; NaN where only
+    its sign is, which nothing but 0 can exclude.
     """
     array = _values("differences", differences)
     reached = [n for n in looks if n <= len(array)]
@@ -312,14 +258,9 @@ def verdict(
     claimed sign is 0, the adjusted p-value at most 0.05, and the interval not within :data:`MARGIN`. *Open*: anything
     else, and whatever has not reached the first look.
 
-    Args:
-        decision: of the looks.
-        adjusted: its p-value after :func:`holm`.
-        published: the gain that is claimed; NaN where only its sign is, and then no x is far enough from it.
-        sign: that is claimed: positive, negative or 0; by default that of ``published``.
-
-    Returns:
-        The verdict, and x where it has one.
+    ``adjusted``: its p-value after :func:`holm`. ``published``: the gain that is claimed; NaN where only its sign is,
+    and then no x is far enough from it. ``sign``: that is claimed: positive, negative or 0; by default that of
+    ``published``. Returns the verdict, and x where it has one.
     """
     sign = published if sign is None else sign
     if not decision.looked:

@@ -23,14 +23,12 @@ from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.results import Result
 from contrastlab.settings import Settings
 
-__all__ = ["LONGER", "read", "section", "sentence", "strangers", "table", "winner"]
-
 LONGER = 3
 """Epochs of a run in the profile for each epoch of a run in the search, where the search does not say otherwise."""
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """A stored search.
+    """A stored search; whatever reads one raises what this does.
 
     Raises:
         MissingDataError: there is no such file.
@@ -53,25 +51,14 @@ def read(path: Path | str) -> dict[str, Any]:
 
 def _frame(stored: dict[str, Any]) -> pd.DataFrame:
     """Accuracy by trial (rows) and method (columns), mean over seeds; NaN where a run is missing or diverged."""
-    runs = pd.DataFrame(
-        [{"trial": r["trial"], "method": r["method"], "accuracy": r["accuracy"]} for r in stored["runs"]]
-    )
-    runs["accuracy"] = runs["accuracy"].astype(float)
+    runs = pd.DataFrame(stored["runs"])[["trial", "method", "accuracy"]].astype({"accuracy": float})
     return runs.pivot_table(index="trial", columns="method", values="accuracy", sort=False, dropna=False)
 
 
 def table(path: Path | str) -> pd.DataFrame:
     """By trial: what differs between trials, the validation score of each row, and the standard error of an accuracy.
 
-    Args:
-        path: of the stored search.
-
-    Returns:
-        Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
-
-    Raises:
-        MissingDataError: there is no such file.
-        CorruptFileError: it is not a search.
+    Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
     """
     stored = read(path)
     wide = _frame(stored).round(1)
@@ -103,17 +90,8 @@ def _value(whole: dict[str, Any], name: str) -> Any:
 def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
     """Trial that won and its settings, as stored: those that are not at their default.
 
-    Args:
-        path: of a stored random search.
-        printed: among the trials that leave alone what the paper prints.
-
-    Returns:
-        Name of the trial, and ``Settings.model_dump(exclude_defaults=True)`` of it.
-
-    Raises:
-        MissingDataError: there is no such file.
-        CorruptFileError: it is not a search.
-        ArgumentError: no trial has all its rows, or the search is a list by hand.
+    ``printed``: among the trials that leave alone what the paper prints. Returns name of the trial, and
+    ``Settings.model_dump(exclude_defaults=True)`` of it.
     """
     stored = read(path)
     if "rows" not in stored:
@@ -121,8 +99,8 @@ def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, A
     frame = _frame(stored).reindex(columns=stored["rows"])
     by_trial = {run["trial"]: run["settings"] for run in stored["runs"]}
     if printed:
-        kept = [t for t in frame.index if not set(stored["free"]) & set(_changes(by_trial[t]))]
-        frame = frame.loc[kept]
+        changes = {trial: {*own, *own.get("overrides", {})} for trial, own in by_trial.items()}
+        frame = frame.loc[[trial for trial in frame.index if changes[trial].isdisjoint(stored["free"])]]
     means = frame.mean(axis=1, skipna=False).dropna()
     if means.empty:
         raise reject("path", str(path), "a search with a trial that all of its rows have finished")
@@ -131,17 +109,7 @@ def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, A
 
 
 def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
-    """What the winner of a search changes in a profile: all that was drawn, at the length of the profile.
-
-    Args:
-        path: of a stored random search.
-        printed: among the trials that leave alone what the paper prints.
-
-    Raises:
-        MissingDataError: there is no such file.
-        CorruptFileError: it is not a search.
-        ArgumentError: no trial has all its rows, or the search is a list by hand.
-    """
+    """What the winner changes in a profile, at its length; ``printed``: see :func:`winner`."""
     stored = read(path)
     _, won = winner(path, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}
@@ -158,13 +126,11 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
 
 
-def strangers(stored: Iterable[Result], folder: Path | str) -> list[str]:
+def off_profile(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
-    Args:
-        stored: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
-            row was made on.
-        folder: of the searches.
+    ``stored``: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
+    row was made on.
 
     Raises:
         MissingDataError: a search that a profile names is not stored.
@@ -209,12 +175,7 @@ def _differing(chosen: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
 
 
 def sentence(path: Path | str) -> str:
-    """How much a random search ran and what won, in words.
-
-    Raises:
-        MissingDataError: there is no such file.
-        CorruptFileError: it is not a search.
-    """
+    """How much a random search ran and what won, in words."""
     runs = read(path)["runs"]
     minutes = math.fsum(run.get("train_cpu_s", 0.0) + run.get("probe_cpu_s", 0.0) for run in runs) / 60
     won = []
@@ -224,7 +185,3 @@ def sentence(path: Path | str) -> str:
         except ArgumentError:
             won.append(f"{profile}: no trial has finished")
     return f"{len(runs)} runs, {minutes:.0f} core-minutes; highest mean so far, {', '.join(won)}."
-
-
-def _changes(settings: dict[str, Any]) -> set[str]:
-    return set(settings) | set(settings.get("overrides", {}))

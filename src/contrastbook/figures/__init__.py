@@ -9,11 +9,18 @@ nothing is clamped.
 """
 
 from contrastbook.figures.base import COLOURS, sliding
-from contrastbook.figures.geometry import composition, simplex
-from contrastbook.figures.information import GRAPHS, ceiling, collisions, looseness, view_table
-from contrastbook.figures.losses import joint, ring, temperature
-from contrastbook.figures.measurement import power
-from contrastbook.figures.multiview import kept_bits, more_views, shared_information
+from contrastbook.figures.information import (
+    GRAPHS,
+    ceiling,
+    collisions,
+    kept_bits,
+    looseness,
+    more_views,
+    power,
+    shared_information,
+    view_table,
+)  # fmt: skip
+from contrastbook.figures.losses import composition, joint, ring, simplex, temperature
 
 __all__ = [
     "COLOURS", "GRAPHS", "ceiling", "collisions", "composition", "joint", "kept_bits", "looseness", "more_views",

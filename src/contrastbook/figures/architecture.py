@@ -22,12 +22,8 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     encoder's children are those of its backbone and its head. A pooling within a block, say ``conv1``, is ``pool1``; a
     linear map is a convolution as large as the map that it reads.
 
-    Args:
-        module: the network, or an :class:`contrastlab.encoders.Encoder`.
-        x: views ``[B, C, H, W]`` to send through.
-
-    Returns:
-        The columns :data:`COLUMNS`, a row for each layer.
+    ``module``: the network, or an :class:`contrastlab.encoders.Encoder`. ``x``: views ``[B, C, H, W]`` to send through.
+    Returns the columns :data:`COLUMNS`, a row for each layer.
     """
     parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
@@ -71,10 +67,7 @@ def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.Dat
 
     Where there is none stands a dash.
 
-    Args:
-        paper: short name.
-        table: number of an architecture table.
-        made: as :func:`rows` gives it.
+    ``made``: as :func:`rows` gives it.
     """
     printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
     columns = [column for column in COLUMNS if column in printed]

@@ -9,19 +9,13 @@ import pandas as pd
 from contrastlab import data, escape, methods, papers, report, results
 from contrastlab.results import Result
 
-__all__ = ["anchor", "card", "commands", "grid", "modalities", "neighbours", "numbers", "table"]
-
 
 def _part(part: object) -> str:
     return "–" if part is None else type(part).__name__
 
 
 def modalities(method: str) -> str:
-    """What the tables that have a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it.
-
-    Raises:
-        UnknownNameError: no such method.
-    """
+    """What the tables with a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it."""
     name = methods.get(method).name
     if name in papers.REFERENCES:
         return "any"
@@ -32,14 +26,7 @@ def modalities(method: str) -> str:
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
-    """One row per method: its label, what it is trained on, and the names of its five parts.
-
-    Args:
-        paper: short name; ``None`` is all.
-
-    Raises:
-        UnknownNameError: no such paper.
-    """
+    """One row per method (of one paper, or all): its label, what it is trained on, and the names of its five parts."""
     recipes = [methods.get(name) for name in methods.names(paper)]
     rows = [
         {
@@ -73,11 +60,7 @@ def table() -> str:
 
 
 def neighbours(method: str) -> dict[str, tuple[str, ...]]:
-    """The methods that differ from ``method`` in one choice only, or in the temperature, by what differs.
-
-    Raises:
-        UnknownNameError: no such method.
-    """
+    """The methods that differ from ``method`` in one choice only, or in the temperature, by what differs."""
 
     def choices(name: str) -> dict[str, object]:
         recipe = methods.get(name)
@@ -94,11 +77,7 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
 
 
 def commands(method: str) -> tuple[str, ...]:
-    """What to type for the cell of ``method`` in each table that has it.
-
-    Raises:
-        UnknownNameError: no such method.
-    """
+    """What to type for the cell of ``method`` in each table that has it."""
     name = methods.get(method).name
     made = []
     for paper, number in papers.plans():
@@ -111,15 +90,7 @@ def commands(method: str) -> tuple[str, ...]:
 
 
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
-    """Published and measured numbers of one method: a row per table, data set and profile.
-
-    Args:
-        method: full name.
-        stored: results of any methods; those of others are left aside.
-
-    Raises:
-        UnknownNameError: no such method.
-    """
+    """Published and measured numbers of one method among stored results: a row per table, data set and profile."""
     recipe = methods.get(method)
     rows = []
     for paper, table in papers.plans():
@@ -152,15 +123,7 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
 
 
 def card(method: str, stored: Sequence[Result] = ()) -> str:
-    """MyST text about one method: equation, five choices, numbers, note and command.
-
-    Args:
-        method: full name.
-        stored: results to show beside the published numbers.
-
-    Raises:
-        UnknownNameError: no such method.
-    """
+    """MyST text about one method: equation, five choices, numbers, note and command."""
     recipe = methods.get(method)
     lines = [f"$$ {recipe.equation} $$", "", "| choice | part |", "| --- | --- |"]
     lines += [f"| {name} | `{_code(part)}` |" for name, part in recipe.choices().items()]

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
+import matplotlib.pyplot as plt
 import plotly.graph_objects as go
+from matplotlib.figure import Figure
 
 from contrastlab.errors import reject
 
-COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        "query": "#000000",
-        "positive": "#009E73",
-        "negative": "#D55E00",
-        "ignored": "#BBBBBB",
-        "truth": "#0072B2",
-        "published": "#CC79A7",
-        "other": "#E69F00",
-    }
-)
+COLOURS: Mapping[str, str] = {
+    "query": "#000000",
+    "positive": "#009E73",
+    "negative": "#D55E00",
+    "ignored": "#BBBBBB",
+    "truth": "#0072B2",
+    "published": "#CC79A7",
+    "other": "#E69F00",
+}
 """What a colour means, on every page."""
 
-
-def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
-    """Raise an ``ArgumentError`` unless ``low ≤ value ≤ high`` (``low < value`` with ``open_low``)."""
-    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
-    if not inside:
-        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
-            f" and at most {high:g}" if math.isfinite(high) else ""
-        )
-        raise reject(name, value, span)
+BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
+CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["query"], "#56B4E9")
+STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
 
 
-def require_integer(name: str, value: int, low: int) -> None:
-    """Raise an ``ArgumentError`` unless ``value`` is an integer of at least ``low``."""
-    if isinstance(value, bool) or int(value) != value or value < low:
-        raise reject(name, value, f"an integer of at least {low}")
+def subplots(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any
+) -> tuple[Figure, Any]:
+    """A matplotlib figure and its axes, out of pyplot's hands: shown once, by whoever asked for it."""
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **more)
+    plt.close(figure)
+    return figure, axes
+
+
+def subplots_each(
+    count: int, wide: int, size: tuple[float, float], least: float = 0.0, **more: Any
+) -> tuple[Figure, list[Any]]:
+    """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
+    columns = max(min(count, wide), 1)
+    rows = max(-(-count // columns), 1)
+    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
+    for blank in axes.flat[max(count, 1) :]:
+        blank.set_visible(False)
+    return figure, list(axes.flat[: max(count, 1)])
 
 
 def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
@@ -54,6 +61,23 @@ def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
     return figure
 
 
+def add_line(
+    figure: go.Figure,
+    name: str,
+    x: Any,
+    y: Any,
+    colour: str,
+    dash: str | None = None,
+    *,
+    marker: Any = None,
+    **line: Any,
+) -> None:
+    """Draw a line in one of :data:`COLOURS`, with markers where their look is given."""
+    look = {"color": COLOURS[colour], **line} | ({"dash": dash} if dash else {})
+    extra = {} if marker is None else {"marker": marker}
+    figure.add_scatter(x=x, y=y, name=name, mode="lines" if marker is None else "lines+markers", line=look, **extra)
+
+
 def sliding(
     draw: Callable[..., go.Figure],
     knob: str,
@@ -65,17 +89,9 @@ def sliding(
 ) -> go.Figure:
     """``draw`` at every value of one knob, as a figure with a slider.
 
-    Args:
-        draw: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the
-            same traces for all values.
-        knob: name of its parameter.
-        values: the stops.
-        start: the first one shown; by default the middle.
-        label: written before the value; by default the knob's name.
-        fixed: its other parameters.
-
-    Raises:
-        ArgumentError: no value, a start that is no stop, or figures whose traces do not correspond.
+    ``draw``: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the same
+    traces for all values. ``start``: the first one shown; by default the middle. ``label``: written before the value;
+    by default the knob's name.
     """
     if not len(values):
         raise reject("values", list(values), "at least one stop")

@@ -1,4 +1,4 @@
-"""Figures of what a loss does to its negatives and positives: temperature, ring, JCL's closed form."""
+"""Figures of what losses and divergences do: temperature, ring, JCL's closed form, and where points are pushed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import math
 
 import numpy as np
 import plotly.graph_objects as go
+import torch
+from numpy.typing import NDArray
+from scipy import optimize
 from scipy.special import logsumexp
+from torch.nn import functional
 
-from contrastbook.figures.base import COLOURS, canvas, require, require_integer
+from contrastbook.checks import require, require_integer, require_positive
+from contrastbook.figures.base import COLOURS, add_line, canvas
 from contrastbook.theory import joint as exact
+from contrastlab import divergences
 from contrastlab.errors import reject
 
 
 def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed: int = 0) -> go.Figure:
     """How much of the gradient goes to the hardest negatives: share of the softmax weight against rank.
 
-    Args:
-        tau: τ, above 0.
-        queries: averaged over so many.
-        keys: negatives of each, uniform on a sphere of 128 dimensions.
-        seed: of them.
+    ``tau``: τ, above 0. ``keys``: negatives of each, uniform on a sphere of 128 dimensions.
     """
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require_integer("queries", queries, 1)
     require_integer("keys", keys, 2)
     cosines = np.sort(np.random.default_rng(seed).standard_normal((queries, keys)) / math.sqrt(128), axis=1)[:, ::-1]
@@ -34,10 +36,8 @@ def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed:
         f"At τ = {tau:g} the closest 10 % of the negatives get {tenth:.0f} % of the push",
         "negatives, most similar first (%)", "share of the weight (%)", yaxis_range=[0, 101], xaxis_range=[0, 100],
     )  # fmt: skip
-    figure.add_scatter(x=rank, y=share, mode="lines", name="softmax weight", line={"color": COLOURS["negative"]})
-    figure.add_scatter(
-        x=[0, 100], y=[0, 100], mode="lines", name="all alike", line={"color": COLOURS["ignored"], "dash": "dot"}
-    )
+    add_line(figure, "softmax weight", rank, share, "negative")
+    add_line(figure, "all alike", [0, 100], [0, 100], "ignored", "dot")
     return figure
 
 
@@ -47,16 +47,11 @@ def ring(
 ) -> go.Figure:  # fmt: skip
     """Similarities of one query to a bank, the ring from ``inner`` to ``outer`` %, and the level c it should exceed.
 
-    Args:
-        outer: u, percent from the closest key.
-        inner: ℓ, percent that is skipped.
-        tau: τ.
-        classes: equally many keys of each class; the query belongs to one.
-        within: mean cosine with keys of the own class; with others it is 0.
-        keys: in the bank.
-        seed: of the cosines, normal with the spread of random directions in 128 dimensions.
+    ``outer``: u, percent from the closest key. ``inner``: ℓ, percent that is skipped. ``classes``: equally many keys of
+    each class; the query belongs to one. ``within``: mean cosine with keys of the own class; with others it is 0.
+    ``seed``: of the cosines, normal with the spread of random directions in 128 dimensions.
     """
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require("inner", inner, 0, 100)
     require("outer", outer, 0, 100, open_low=True)
     if outer <= inner:
@@ -84,10 +79,9 @@ def ring(
             x=(bins[:-1] + bins[1:]) / 2, y=np.where(height, height, np.nan), name=name, width=bins[1] - bins[0],
             marker={"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}},
         )  # fmt: skip
-    figure.add_scatter(
-        x=[log_c * tau] * 2, y=[1, keys / 4], mode="lines", name="τ log c, the mean of exp(s) as a cosine",
-        line={"color": COLOURS["truth"], "dash": "dash", "width": 3},
-    )  # fmt: skip
+    add_line(
+        figure, "τ log c, the mean of exp(s) as a cosine", [log_c * tau] * 2, [1, keys / 4], "truth", "dash", width=3
+    )
     return figure
 
 
@@ -96,15 +90,11 @@ def joint(
 ) -> go.Figure:
     """JCL's closed form beside the exact loss of infinitely many Gaussian keys, against the variance along the query.
 
-    Args:
-        strength: λ of at least 0.
-        tau: τ.
-        mean: mean of ``q·k⁺``.
-        negatives: K of random direction, in 128 dimensions.
-        most: largest variance of ``q·k⁺`` drawn.
+    ``strength``: λ of at least 0. ``mean``: mean of ``q·k⁺``. ``negatives``: K of random direction, in 128 dimensions.
+    ``most``: largest variance of ``q·k⁺`` drawn.
     """
     require("strength", strength, 0)
-    require("tau", tau, 0, open_low=True)
+    require_positive(tau=tau)
     require("mean", mean, -1, 1)
     require_integer("negatives", negatives, 1)
     rest = exact.log_sum_on_sphere(negatives, 128, tau)
@@ -118,11 +108,102 @@ def joint(
         f" at the right edge the positive holds {100 * share:.0f} % of the denominator",
         "variance of q·k⁺ over the keys", "loss (nats)", xaxis_range=[0, most],
     )  # fmt: skip
-    figure.add_scatter(
-        x=v, y=limit, name="infinitely many keys, exact", mode="lines",
-        line={"color": COLOURS["truth"], "dash": "longdash"},
-    )  # fmt: skip
-    figure.add_scatter(x=v, y=bound, name="JCL", mode="lines", line={"color": COLOURS["positive"]})
+    add_line(figure, "infinitely many keys, exact", v, limit, "truth", "longdash")
+    add_line(figure, "JCL", v, bound, "positive")
     top = max(float(limit.max()), float(exact.closed_form(mean, v, rest, tau, 4).max()))
     figure.update_yaxes(range=[0, 1.05 * top])
+    return figure
+
+
+Array = NDArray[np.float64]
+
+
+def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0) -> go.Figure:
+    """How a divergence pushes a pair apart: ``h(t) = f*(f′(μ e^{−t/2σ²}))`` over all squared distances on the sphere.
+
+    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4).
+
+    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
+    """
+    f = divergences.get(divergence)
+    require_positive(mu=mu, precision=precision)
+    t = torch.linspace(0, 4, 401, dtype=torch.float64)
+    h = f.composition(math.log(mu) - precision * t).numpy()
+    kind = (
+        "convex: equal distances are best" if f.spreads(mu)
+        else "straight: any centred set is as good" if np.abs(np.diff(h, 2)).max() <= 1e-9 * (h[0] - h[-1])
+        else "not convex everywhere: unequal distances can be better"
+    )  # fmt: skip
+    figure = canvas(f"{f.title}, μ = {mu:g}: {kind}", "squared distance t", "h(t), scaled to 1 … 0", xaxis_range=[0, 4])
+    scaled = (h - h[-1]) / (h[0] - h[-1])
+    add_line(figure, "h", t.numpy(), scaled, "negative")
+    add_line(figure, "straight line", [0, 4], [1, 0], "ignored", "dot")
+    return figure
+
+
+def _push_apart(
+    f: divergences.Divergence, mu: float, precision: float, points: int, dimension: int, seed: int
+) -> tuple[Array, Array]:
+    """Unit vectors before and after minimising the mean of h over all pairs."""
+    others = ~torch.eye(points, dtype=torch.bool)
+    nodes, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(64))
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        # h may fall by 20 powers of ten to a constant, so this is the mean of h − h(5), an integral of slopes
+        free = torch.tensor(flat.reshape(points, dimension), requires_grad=True)
+        x = functional.normalize(free, dim=1)
+        t = (2 - 2 * x @ x.T)[others]
+        half = (5 - t.detach()) / 2
+        at = torch.cat([t.detach()[:, None], t.detach()[:, None] + half[:, None] * (1 + nodes)], 1).requires_grad_()
+        (slopes,) = torch.autograd.grad(f.composition(math.log(mu) - precision * at).sum(), at)
+        total = -(half * (slopes[:, 1:] @ weights)).sum()
+        (slope,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
+        return total.item(), slope.numpy().ravel()
+
+    start = end = np.random.default_rng(seed).standard_normal(points * dimension)
+    for _ in range(4):  # each time in units of where it begins, so that the tolerance is one of the loss at hand
+        unit = loss(end)[0]
+        if not unit > 0:  # h is flat as far as numbers can tell
+            break
+        end = optimize.minimize(
+            lambda x, unit=unit: tuple(part / unit for part in loss(x)), end, jac=True, method="L-BFGS-B",
+            options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10},
+        ).x  # fmt: skip
+    both = np.stack([start, end]).reshape(2, points, dimension)
+    both /= np.linalg.norm(both, axis=2, keepdims=True)
+    return both[0], both[1]
+
+
+def simplex(
+    divergence: str = "kl", mu: float = 1.0, precision: float = 1.0, points: int = 8, dimension: int = 8,
+    *, seed: int = 0,
+) -> go.Figure:  # fmt: skip
+    """Where free points on a sphere go if a divergence does nothing but push them apart: all squared distances, sorted.
+
+    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
+    ``points``: N; a regular simplex needs N ≤ ``dimension`` + 1.
+    """
+    f = divergences.get(divergence)
+    require_positive(mu=mu, precision=precision)
+    require_integer("points", points, 2)
+    require_integer("dimension", dimension, 2)
+    start, end = _push_apart(f, mu, precision, points, dimension, seed)
+    upper = np.triu_indices(points, 1)
+    before, after = (np.sort(np.maximum(2 - 2 * (x @ x.T)[upper], 0.0)) for x in (start, end))
+    share = np.maximum(np.linalg.eigvalsh(end @ end.T), 1e-300) / points
+    rank = math.exp(-float((share * np.log(share)).sum()))
+    regular = 2 * points / (points - 1)
+    kind = (
+        "all distances are equal" if np.ptp(after) < 1e-3
+        else "two opposite clusters" if rank < 1.001
+        else "distances stay unequal"
+    )  # fmt: skip
+    figure = canvas(
+        f"{f.title}, μ = {mu:g}: {kind}; {points} points fill {rank:.1f} dimensions",
+        "pairs of points, closest first", "squared distance t", yaxis_range=[-0.1, 4.1],
+    )  # fmt: skip
+    pairs = np.arange(1, len(after) + 1)
+    add_line(figure, "random start", pairs, before, "ignored", "dot", marker={"symbol": "x", "size": 6})
+    add_line(figure, "regular simplex, 2N/(N − 1)", pairs, [regular] * len(pairs), "truth", "longdash")
+    add_line(figure, "after minimising", pairs, after, "negative", marker={"symbol": "circle", "size": 7})
     return figure

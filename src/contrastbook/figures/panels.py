@@ -17,14 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
-from contrastbook.figures.base import COLOURS
-from contrastbook.studies import Study, fmicl_figure1, verdicts, vince_figure6
+from contrastbook.figures.base import COLOURS, subplots
+from contrastbook.studies import Study, fmicl_figure1, vince_figure6, vince_table3
 from contrastbook.studies.spirals import Reading, points_of
 from contrastbook.theory import gaussians
 from contrastlab.errors import unknown
 from contrastlab.theory.toys import Handedness, shifted
-
-__all__ = ["EXACT", "bounds_by_noise", "by_distance", "by_noise", "by_percent", "planes", "views_of_spirals"]
 
 MARKERS = "s^vDo<>pP*Xh"
 CYCLE = ("negative", "published", "truth", "other", "positive", "query")
@@ -50,18 +48,12 @@ def by_percent(
 ) -> Figure:
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
 
-    Args:
-        exact: names of :data:`EXACT`.
-        marks: label to rows of a reading and the column to draw, a marker for each row.
-        title: of the panel.
-        scale: ``symlog`` is logarithmic in both directions with 0 in the middle.
-
-    Raises:
-        UnknownNameError: no such curve.
+    ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw, a marker for each
+    row. ``scale``: ``symlog`` is logarithmic in both directions with 0 in the middle.
     """
     percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
     steps = np.linspace(0, len(order) - 1, 61)
-    figure, axes = plt.subplots(figsize=(7.5, 5.4), layout="constrained")
+    figure, axes = subplots(size=(7.5, 5.4))
     for name in exact:
         if name not in EXACT:
             raise unknown("curve", name, EXACT)
@@ -75,7 +67,7 @@ def by_percent(
         label += f" ({below.sum()} below the axis)" * bool(below.any())
         values, colour = rows[column].mask(below), COLOURS[CYCLE[number]]
         axes.plot(place, values, MARKERS[number], color=colour, ms=6, alpha=0.65, mec="none", label=label)
-    printed = verdicts.published()
+    printed = vince_table3.published()
     place = np.interp(-printed.index.to_numpy(), -percents, order)
     look: dict[str, Any] = {"color": COLOURS["query"], "mfc": "none", "ms": 9, "capsize": 3}
     axes.errorbar(place, printed["value"], printed["std"], fmt="o", label="published", **look)
@@ -91,7 +83,6 @@ def by_percent(
     axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel="bound on I(X; Y) (nats)", title=title)
     axes.set_xlabel("negatives: the p % of the sample closest to the positive (%); harder →")
     figure.legend(loc="outside lower center", ncols=2)
-    plt.close(figure)  # or a notebook shows it twice
     return figure
 
 
@@ -105,16 +96,13 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw
     coordinates and an encoder that was never trained. The grey bar is where the published curve has its peak.
 
-    Args:
-        curves: profile to stored curves; two at most are told apart.
+    ``curves``: profile to stored curves; two at most are told apart.
     """
     readings = list(dict.fromkeys(str(found.rows[0]["reading"]) for each in curves.values() for found in each))
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
     etas = sorted({eta for each in curves.values() for f in each for eta in vince_figure6.frame(f)["eta"]})
     lines = math.ceil(len(readings) / 3)
-    figure, panels = plt.subplots(
-        lines, 3, figsize=(10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(lines, 3, (10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False)
     for panel, reading in zip(panels.flat, readings, strict=False):
         for number, (name, found) in enumerate(frames.items()):
             if reading not in found:
@@ -141,19 +129,13 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
         panel.set_xlabel("η, width of the noise")
     named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
-    plt.close(figure)
     return figure
 
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
-    """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling.
-
-    Args:
-        curves: of one profile.
-        negatives: K.
-    """
+    """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling."""
     etas = sorted({eta for found in curves for eta in vince_figure6.frame(found)["eta"]})
-    figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    figure, panel = subplots(size=(8, 3.8))
     for number, found in enumerate(curves):
         name, trained = str(found.rows[0]["reading"]), vince_figure6.frame(found)
         mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
@@ -163,7 +145,6 @@ def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     panel.set(xlabel="η, width of the noise", ylabel="bound log K − loss [nats]")
     _frame(panel, etas)
     figure.legend(loc="outside right center", fontsize=8)
-    plt.close(figure)
     return figure
 
 
@@ -174,16 +155,9 @@ def _two_spirals(panel: Axes, points: np.ndarray, labels: np.ndarray) -> None:
 
 
 def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) -> Figure:
-    """One view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise.
-
-    Args:
-        etas: η.
-        count: points.
-    """
+    """A view of each point of two spirals of one turn, for both ways in which they may lie and some widths of noise."""
     hands: tuple[Handedness, ...] = ("same", "opposite")
-    figure, panels = plt.subplots(
-        2, len(etas), figsize=(3 * len(etas), 6), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(2, len(etas), (3 * len(etas), 6), sharex=True, sharey=True, squeeze=False)
     for line, hand in zip(panels, hands, strict=True):
         points, labels = points_of(Reading(handedness=hand, turns=1.0), count, seed=0)
         for panel, eta in zip(line, etas, strict=True):
@@ -193,22 +167,14 @@ def views_of_spirals(etas: Sequence[float] = (0.0, 0.4, 1.6), count: int = 500) 
             panel.set(xlabel="first coordinate", ylabel="second coordinate")
             panel.label_outer()
     panels[0, 0].legend(loc="upper right")
-    plt.close(figure)
     return figure
 
 
 def planes(drawn: Study, title: str) -> Figure:
-    """Representations of held-out points, a row for each seed, and the line that logistic regression draws.
-
-    Args:
-        drawn: of :func:`contrastbook.studies.vince_figure6.representations`.
-        title: above all.
-    """
+    """Representations of ``representations``, a row a seed, and the line that logistic regression draws."""
     rows = pd.DataFrame(drawn.rows).dropna()
     seeds, etas = rows["seed"].unique(), rows["eta"].unique()
-    figure, panels = plt.subplots(
-        len(seeds), len(etas), figsize=(3.3 * len(etas), 3.3 * len(seeds)), squeeze=False, layout="constrained"
-    )
+    figure, panels = subplots(len(seeds), len(etas), (3.3 * len(etas), 3.3 * len(seeds)), squeeze=False)
     for (seed, eta), own in rows.groupby(["seed", "eta"]):
         panel = panels[list(seeds).index(seed), list(etas).index(eta)]
         points, labels = own[["x", "y"]].to_numpy(), own["label"].to_numpy()
@@ -228,17 +194,15 @@ def planes(drawn: Study, title: str) -> Figure:
         panel.set_xlabel("first output")
     panels[0, 0].legend(fontsize=8)
     figure.suptitle(title)
-    plt.close(figure)
     return figure
 
 
 def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Averages of log p against the squared distance of pairs, a panel each, with the line through them and its R².
 
-    Args:
-        curves: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
+    ``curves``: title to label to :func:`contrastbook.studies.fmicl_figure1.averages`; bars are half of the pairs.
     """
-    figure, panels = plt.subplots(1, len(curves), figsize=(3.9 * len(curves), 3.8), squeeze=False, layout="constrained")
+    figure, panels = subplots(1, len(curves), (3.9 * len(curves), 3.8), squeeze=False)
     for panel, (title, each) in zip(panels[0], curves.items(), strict=True):
         for number, (label, means) in enumerate(each.items()):
             slope, offset, r2 = fmicl_figure1.straight(means)
@@ -249,5 +213,4 @@ def by_distance(curves: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         panel.set(title=title, xlabel="squared distance ‖x − y‖²")
         panel.legend(loc="lower left", fontsize=9)
     panels[0, 0].set_ylabel("log p (nats)")
-    plt.close(figure)
     return figure

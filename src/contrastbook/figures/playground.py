@@ -21,25 +21,26 @@ from importlib.resources import files
 from typing import Any
 
 from contrastbook.figures import COLOURS
-from contrastbook.figures.playground_data import GROUPS, LABELS, NEEDS, bounded, pieces, reasons, refusals, source
-from contrastbook.figures.playground_state import (
+from contrastbook.figures.playground_data import (
     CHOICES,
+    GROUPS,
     LABEL,
+    LABELS,
     MODULES,
     MOST_VIEWS,
     NAME,
+    NEEDS,
     STOPS,
     WHOLE,
     State,
-)
+    bounded,
+    pieces,
+    reasons,
+    refusals,
+)  # fmt: skip
 from contrastlab import divergences
 from contrastlab.errors import unknown
 from contrastlab.methods import Recipe
-
-__all__ = [
-    "CHOICES", "MOST_VIEWS", "PRESETS", "STOPS", "Preset", "State", "data", "html", "module", "preset", "source",
-    "widget",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,7 @@ class Preset:
 
     Args:
         slug: its name in links: the label of its place on the page is ``play:slug``.
-        title: in a few words.
-        sentence: what a reader can verify by eye.
         knob: the field of the state that is offered beside the sphere.
-        state: the choices.
     """
 
     slug: str
@@ -164,11 +162,7 @@ def data() -> dict[str, Any]:
 
 
 def preset(slug: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The preset of that name."""
     known = {p.slug: p for p in PRESETS}
     if slug not in known:
         raise unknown("preset", slug, known)
@@ -199,12 +193,8 @@ def html(slug: str = "circles", *, compact: bool = False) -> str:
 
     Chromium refuses module files from ``file://``, so the module is inlined.
 
-    Args:
-        slug: the preset that is shown, unless the address says otherwise.
-        compact: the sphere, its sentence and its knob alone; the address is neither read nor written.
-
-    Raises:
-        UnknownNameError: no such preset.
+    ``slug``: the preset that is shown, unless the address says otherwise. ``compact``: the sphere, its sentence and its
+    knob alone; the address is neither read nor written.
     """
     options = json.dumps({"preset": preset(slug).slug, "compact": compact})
     values = _data().replace("</", "<\\/")
@@ -255,15 +245,10 @@ def _checked(changes: Mapping[str, Any], base: State | None = None) -> State:
 def widget(slug: str = "circles", **changes: Any) -> Any:
     """The playground in JupyterLab, live.
 
-    Args:
-        slug: the preset to begin with.
-        changes: fields of :class:`State` that differ from it.
-
-    Returns:
-        An anywidget whose trait ``state`` is what the knobs say, and whose ``recipe`` is the method they make.
+    ``changes``: fields of :class:`State` that differ from it. Returns an anywidget whose trait ``state`` is what the
+    knobs say, and whose ``recipe`` is the method they make.
 
     Raises:
-        UnknownNameError: no such preset or field.
         ContrastLabError: a combination that the library refuses.
         ImportError: anywidget is not installed.
     """

@@ -9,25 +9,18 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from torch import Tensor
 
+from contrastbook.checks import require_positive
 from contrastbook.figures.base import canvas
 from contrastlab import divergences, escape
 from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
 
-__all__ = ["audible_view", "push", "spectrograms"]
-
 
 def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tensor, NDArray[np.float64]]:
     """One random view of a sound, and the sound that is left of it.
 
-    Args:
-        wave: int16 ``[T]``.
-        view: the distribution; its noise is heard, too.
-        rng: source of the draws.
-
-    Returns:
-        Decibels ``[M, F]``, masked places at the mean; and samples ``[T]`` in [−1, 1], silent where time is masked and
-        without the frequencies whose strongest band is masked.
+    ``wave``: int16 ``[T]``. Returns decibels ``[M, F]``, masked places at the mean; and samples ``[T]`` in [−1, 1],
+    silent where time is masked and without the frequencies whose strongest band is masked.
     """
     s, plain = view.speech, view.plain(wave[None])[0, 0]
     bands = draw_mask(1, plain.shape[0], s.frequency_mask, rng, wave.device)[0]
@@ -69,18 +62,10 @@ def crossing(weight: float, spread: float) -> float:
 def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl") -> go.Figure:
     """Slope of f-MICL's two terms in the cosine of a pair: pull of a positive, push of a negative.
 
-    Args:
-        weight: α of the negatives' term.
-        spread: ``c = 1/2σ²``.
-        divergence: name in :mod:`contrastlab.divergences`.
-
-    Raises:
-        ArgumentError: ``weight`` or ``spread`` not positive.
-        UnknownNameError: no such divergence.
+    ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``. ``divergence``: name in
+    :mod:`contrastlab.divergences`.
     """
-    for name, value in (("weight", weight), ("spread", spread)):
-        if not value > 0:
-            raise reject(name, value, "a positive number")
+    require_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
-from contrastbook.figures.base import COLOURS
+from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, subplots
+from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
 from contrastlab import escape
@@ -25,27 +27,15 @@ from contrastlab.papers import TablePlan
 from contrastlab.report import Report
 from contrastlab.results import Result
 
-BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
-CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["query"], "#56B4E9")
-STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
-
-
-def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.5, 3.6), **more: Any) -> tuple[Figure, Any]:
-    """A figure and its axes, out of pyplot's hands: shown once, by whoever asked for it."""
-    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **more)
-    plt.close(figure)
-    return figure, axes
-
 
 def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
     """Ring Table 5a: the epoch of a ring in epochs of its base, published and measured, a panel for each data set.
 
     Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". Bars: 95 % t intervals over seeds.
 
-    Args:
-        costs: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
+    ``costs``: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
     """
-    figure, axes = panels(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
+    figure, axes = subplots(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
     for panel, (dataset, profile, cost) in zip(axes[0], costs, strict=True):
         rings = cost.loc[["IRing", "MoCoRing"]]
         kinds = (
@@ -68,12 +58,8 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 
 
 def averages(of: Averages) -> Figure:
-    """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys.
-
-    Args:
-        of: see :func:`contrastbook.studies.joint_keys.averages`.
-    """
-    figure, axes = panels(size=(9, 3.6))
+    """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys."""
+    figure, axes = subplots(size=(9, 3.6))
     frame = of.frame
     axes.fill_between(
         frame.index, frame["low"], frame["high"], color="#56B4E9", alpha=0.4, label="mean of M losses, 90 % of draws"
@@ -89,12 +75,8 @@ def averages(of: Averages) -> Figure:
 
 
 def covariance(**sweeps: pd.DataFrame) -> Figure:
-    """JCL's loss above that of the mean key against the variance of ``q·k⁺``; a panel for each set of negatives.
-
-    Args:
-        sweeps: title, with spaces as underscores, to a frame of :func:`contrastbook.studies.joint_keys.sweep`.
-    """
-    figure, axes = panels(1, len(sweeps), (10, 3.8), squeeze=False)
+    """JCL's loss above that of the mean key against the variance of ``q·k⁺``; title (``_`` for blanks) to a sweep."""
+    figure, axes = subplots(1, len(sweeps), (10, 3.8), squeeze=False)
     draw = [("0", "-", 2.5), (GREEN, "-.", 1.5), (ORANGE, ":", 1.5), (ORANGE, "-", 1.5), (ORANGE, "--", 1.5)]
     for panel, (title, frame) in zip(axes[0], sweeps.items(), strict=True):
         for name, (colour, style, width) in zip(frame, draw, strict=True):
@@ -109,12 +91,10 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
 
     Bars: the 95 % t interval over seeds, or for one seed the test set's sampling error.
 
-    Args:
-        table: of jcl Figure 2.
-        said_good: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
+    ``table``: of jcl Figure 2. ``said_good``: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
     """
     measured = {row.method: row.measured for row in table.rows if row.measured is not None}
-    figure, axes = panels(1, len(said_good), (10, 3.4), sharey=True)
+    figure, axes = subplots(1, len(said_good), (10, 3.4), sharey=True)
     for panel, (name, (values, good)) in zip(axes, said_good.items(), strict=True):
         panel.axvspan(*good, color="0.9", label="good, says the paper")
         shown = [(x, measured[method]) for method, x in values.items() if method in measured]
@@ -131,14 +111,9 @@ def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], 
 
 
 def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -> Figure:
-    """JCL Figure 3: histograms over images of (a) the mean cosine of two views, (b) the mean variance of a coordinate.
-
-    Args:
-        numbers: label of a row to its :func:`contrastbook.studies.joint_keys.view_statistics`.
-        title: data, profile and counts.
-    """
+    """JCL Figure 3, over images: mean cosine of two views, mean variance of a coordinate; label to statistics."""
     kinds = list(next(iter(numbers.values())))
-    figure, axes = panels(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
+    figure, axes = subplots(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
     for line, kind in zip(axes, kinds, strict=True):
         names = {"cosine": "mean cosine of two views", "variance": "mean variance of a coordinate"}
         for panel, (field, name) in zip(line, names.items(), strict=True):
@@ -153,15 +128,8 @@ def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -
 
 
 def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str], title: str) -> Figure:
-    """Losses by epoch, each on a scale of its own: 1 at the first epoch, 0 at its lowest (fmicl Figure 6, in small).
-
-    Args:
-        results: of any rows; the first with a curve of each row is drawn.
-        plan: of the table.
-        rows: full names.
-        title: data and profile.
-    """
-    figure, axes = panels(size=(7, 3.4))
+    """Losses by epoch, 1 at the first epoch, 0 at the lowest (fmicl Figure 6, in small); first curve of each row."""
+    figure, axes = subplots(size=(7, 3.4))
     curves = {r.method: r.curve for r in reversed(results) if len(r.curve) > 1}
     for k, method in enumerate(name for name in rows if name in curves):
         loss = np.array([epoch["loss"] for epoch in curves[method]])
@@ -182,10 +150,9 @@ def spreads(of: Mapping[str, Spread]) -> Figure:
     A flat line at 2 (dotted) is the ideal of fmicl Theorem 4; a step from 0 to 4 is two opposite heaps; a line at 0 is
     one constant.
 
-    Args:
-        of: label to what :func:`contrastbook.studies.collapse.spread` measured.
+    ``of``: label to what :func:`contrastbook.studies.collapse.spread` measured.
     """
-    figure, axes = panels(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
+    figure, axes = subplots(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
         for values, colour, style, name in (
             (each.apart, ORANGE, "-", "different images"), (each.same, BLUE, "--", "views of one image"),
@@ -200,13 +167,9 @@ def spreads(of: Mapping[str, Spread]) -> Figure:
 
 
 def conjugates(divergences: Sequence[Divergence]) -> Figure:
-    """The conjugate of each divergence as far as it is finite; thin lines are ends, cosines lie in the grey.
-
-    Args:
-        divergences: at most seven.
-    """
+    """The conjugate of each divergence as far as it is finite; thin lines are ends, cosines lie in the grey."""
     t = torch.linspace(-1.25, 1.25, 2001, dtype=torch.float64)
-    figure, axes = panels(size=(7.5, 4.2))
+    figure, axes = subplots(size=(7.5, 4.2))
     axes.axvspan(-1, 1, color="0.93", label="where cosines lie")
     for f, colour, style in zip(divergences, CYCLE, STYLES, strict=False):
         inside = f.contains(t)
@@ -219,15 +182,10 @@ def conjugates(divergences: Sequence[Divergence]) -> Figure:
 
 
 def similarities(divergences: Sequence[Divergence], temperature: float) -> Figure:
-    """What a pair contributes against its cosine: Gaussian similarity above, plain cosine below.
-
-    Args:
-        divergences: at most seven.
-        temperature: σ², of the Gaussian similarity.
-    """
+    """What a pair contributes against its cosine: Gaussian similarity (σ² = ``temperature``) above, cosine below."""
     cosine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
     log_u = (cosine - 1) / temperature
-    figure, axes = panels(2, 2, (8, 6), sharex=True)
+    figure, axes = subplots(2, 2, (8, 6), sharex=True)
     for f, colour, style in zip(divergences, CYCLE, STYLES, strict=False):
         draw = {"color": colour, "linestyle": style, "lw": 1.8, "label": f.title}
         axes[0, 0].plot(cosine, f.derivative(log_u), **draw)
@@ -248,14 +206,11 @@ def similarities(divergences: Sequence[Divergence], temperature: float) -> Figur
 def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, floor: float | None = None) -> Figure:
     """Accuracy against α, published or measured, KL and JS.
 
-    Args:
-        frame: of :func:`contrastbook.studies.negative_weight.accuracy`.
-        natural: α that makes αu a density ratio for uniform features.
-        title: of the axes.
-        measured: the measured numbers with their bars, else the published ones.
-        floor: accuracy of the untrained encoder in percent.
+    ``frame``: of :func:`contrastbook.studies.fmicl_tables.accuracy`. ``natural``: α that makes αu a density ratio
+    for uniform features. ``measured``: the measured numbers with their bars, else the published ones. ``floor``:
+    accuracy of the untrained encoder in percent.
     """
-    figure, axes = panels(size=(7.5, 3.4))
+    figure, axes = subplots(size=(7.5, 3.4))
     column = "measured" if measured else "published"
     for kind, colour, style, shift in (("KL", BLUE, "o-", 0.98), ("JS", ORANGE, "s--", 1.02)):
         part = frame[(frame["divergence"] == kind) & frame[column].notna()]
@@ -270,12 +225,8 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 
 
 def crosses_grid(states: pd.DataFrame) -> Figure:
-    """The grid of choices: what cannot exist, what exists, and what is published.
-
-    Args:
-        states: of :func:`contrastbook.studies.children.states`.
-    """
-    figure, axes = panels(size=(8.2, 8.2))
+    """The grid of choices of ``crosses.states``: what cannot exist, what exists, and what is published."""
+    figure, axes = subplots(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
     axes.pcolormesh(states, cmap=ListedColormap(colours), vmin=0, vmax=2, edgecolors="white", lw=0.8)
     y, x = np.nonzero(states.to_numpy() == 2)
@@ -290,14 +241,10 @@ def crosses_grid(states: pd.DataFrame) -> Figure:
 
 
 def families(frame: pd.DataFrame) -> Figure:
-    """Crosses as dots between their parents and their random encoder, by both probes.
-
-    Args:
-        frame: of :func:`contrastbook.studies.children.family`.
-    """
+    """Crosses as dots between their parents and their random encoder, by both probes; of ``crosses.family``."""
     lines = frame.reset_index()
     names = list(dict.fromkeys(lines["cross"]))
-    figure, axes = panels(1, 2, (9, 1.2 + 1.05 * len(names)), sharey=True)
+    figure, axes = subplots(1, 2, (9, 1.2 + 1.05 * len(names)), sharey=True)
     for panel, (metric, title) in zip(axes, (("linear", "linear probe"), ("knn200", "200-NN")), strict=True):
         for place, name in enumerate(names):
             mine = lines[lines["cross"] == name]
@@ -313,4 +260,124 @@ def families(frame: pd.DataFrame) -> Figure:
         panel.margins(x=0.18)
     axes[0].set_yticks(range(len(names)), names)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+_MARKERS = "osD^vP"
+
+
+def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
+    """Accuracy against the number at the end of a column's name, a line a method; bars from least to greatest seed."""
+    figure, axes = subplots(size=(6.5, 3.8))
+    words = []
+    for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
+        seeds = mine.assign(value=mine["column"].map(sweep.value)).groupby("value")["accuracy"]
+        mean, low, high = seeds.mean(), seeds.min(), seeds.max()
+        axes.errorbar(
+            mean.index, mean, [mean - low, high - mean], color=CYCLE[k % 7], marker=_MARKERS[k % 6],
+            linestyle=STYLES[k % 7], label=escape.mathtext(label), capsize=3,
+        )  # fmt: skip
+        words.append(f"{label} is highest at {mean.idxmax():g}")
+    if logarithmic:
+        axes.set_xscale("log")
+    axes.set_title(escape.mathtext(where), fontsize="small", loc="left")
+    axes.set_xlabel(knob)
+    axes.set_ylabel("1-NN accuracy (%)")
+    if words:
+        axes.legend(fontsize="small")
+    axes.grid(axis="y", color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.set_label(f"Accuracy against {knob}. {'; '.join(words) or 'Nothing run'}.")
+    return figure
+
+
+def against_bound(lines: pd.DataFrame, where: str) -> Figure:
+    """Accuracy against the bound, a point for each column and method: mean over seeds, named by its column.
+
+    A row without a bound, such as the untrained encoder, is a dashed line at its mean.
+
+    ``lines``: of :func:`contrastbook.studies.sweep.frame`.
+    """
+    figure, axes = subplots(size=(7.5, 4.6))
+    means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()
+    for k, (label, mine) in enumerate(means.groupby("label", sort=False)):
+        if mine["bound"].isna().all():
+            axes.axhline(
+                mine["accuracy"].mean(), color="0.4", linestyle="--", linewidth=1, label=escape.mathtext(label)
+            )
+            continue
+        axes.plot(
+            mine["bound"], mine["accuracy"], _MARKERS[k % 6], color=CYCLE[k % 7], label=escape.mathtext(label),
+            markersize=7,
+        )  # fmt: skip
+        for column, bound, accuracy in mine.dropna().droplevel("label").itertuples():
+            axes.annotate(column, (bound, accuracy), xytext=(5, 4), textcoords="offset points", fontsize="small")
+    axes.set_title(escape.mathtext(where), fontsize="small", loc="left")
+    axes.margins(x=0.15, y=0.12)
+    axes.set_xlabel("bound on the information between two views, last epoch (nats)")
+    axes.set_ylabel("1-NN accuracy (%)")
+    if len(means):
+        axes.legend(fontsize="small")
+    axes.grid(color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    said = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
+    figure.set_label(f"Accuracy against the bound. {'; '.join(said) or 'Nothing run'}.")
+    return figure
+
+
+def accuracy_against_information(found: Study, accuracy: Mapping[str, float], *, floor: float | None = None) -> Figure:
+    """Two panels, colour spaces and patches: information on the horizontal axis, accuracy on the vertical one.
+
+    ``found``: rows of :func:`contrastbook.studies.shared_information.study`. ``accuracy``: row to percent; rows without
+    one are left out. ``floor``: accuracy of random encoders of two parts, a dashed line.
+    """
+    rows = pd.DataFrame(found.rows)
+    rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))].astype({"nats": float, "half_width": float})
+    figure, panels = subplots(1, 2, (10, 4), sharey=True)
+    for axes, (kind, marker, colour) in zip(
+        panels, (("colours", "o", "query"), ("patches", "s", "positive")), strict=True
+    ):
+        mine = rows[rows["kind"] == kind]
+        means = mine.groupby("row", sort=False).agg({"nats": "mean", "half_width": "mean", "label": "first"})
+        heights = [accuracy[name] for name in means.index]
+        axes.errorbar(means["nats"], heights, xerr=means["half_width"], fmt=marker, color=COLOURS[colour], capsize=2)
+        axes.margins(x=0.15)
+        for x, y, label in zip(means["nats"], heights, means["label"], strict=True):
+            axes.annotate(str(label), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        if kind == "patches":
+            axes.plot(means["nats"], heights, ":", color=COLOURS[colour])
+        elif floor is not None:
+            axes.axhline(floor, color=COLOURS["other"], linestyle="--", label="random encoders of L and ab")
+            axes.legend(frameon=False)
+        axes.set_xlabel("MINE's bound on I(v₁; v₂) (nats)")
+        axes.set_title({"colours": "parts of a colour space", "patches": "patches at a distance"}[kind])
+    panels[0].set_ylabel("linear accuracy (%)")
+    for axes in panels:
+        _set_apart(figure, [text for text in axes.texts if isinstance(text, Annotation)])
+    return figure
+
+
+def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
+    """Moves labels down, the highest first, until none lies on another."""
+    figure.draw_without_rendering()
+    placed: list[Bbox] = []
+    for label in sorted(labels, key=lambda label: -label.xy[1]):
+        while any(label.get_window_extent().overlaps(box) for box in placed):
+            x, y = label.xyann
+            label.xyann = (x, y - 2)
+        placed.append(label.get_window_extent())
+
+
+def estimate_against_truth(found: Study) -> Figure:
+    """The estimate on textures, of ``control``, with its sampling error, beside the exact information."""
+    rows = pd.DataFrame(found.rows).groupby("distance").mean(numeric_only=True)
+    figure, axes = subplots(size=(6, 3.6))
+    axes.plot(rows.index, rows["exact"], "-", color=COLOURS["truth"], label="exact")
+    axes.errorbar(
+        rows.index, rows["nats"], yerr=rows["half_width"], fmt="o", color=COLOURS["query"], capsize=2, label="MINE"
+    )
+    axes.set_xlabel("distance of the patches (pixels)")
+    axes.set_ylabel("I(v₁; v₂) (nats)")
+    axes.set_ylim(bottom=min(0.0, float(np.min(rows["nats"] - rows["half_width"]))))
+    axes.legend(frameon=False)
     return figure

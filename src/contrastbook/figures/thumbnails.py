@@ -25,15 +25,8 @@ _DASHES = {"dot": "2 4", "dash": "7 4", "longdash": "12 5", "dashdot": "7 4 2 4"
 def thumbnail(figure: go.Figure, title: str) -> str:
     """The present state of a figure, small.
 
-    Args:
-        figure: of scatters, bars or one heat map; the first of these kinds that has points decides.
-        title: what a screen reader says.
-
-    Returns:
-        An ``<svg>`` element with its own colours.
-
-    Raises:
-        ArgumentError: nothing in the figure can be drawn small.
+    ``figure``: of scatters, bars or one heat map; the first of these kinds that has points decides. Returns an
+    ``<svg>`` element with its own colours.
     """
     maps = [trace for trace in figure.data if trace.type == "heatmap"]
     traces = [trace for trace in figure.data if trace.type in ("scatter", "bar") and _length(trace.x)]
@@ -50,14 +43,7 @@ def thumbnail(figure: go.Figure, title: str) -> str:
 
 
 def cards(entries: Iterable[tuple[str, str, str, str, go.Figure | str]]) -> str:
-    """Cards that lead to chapters.
-
-    Args:
-        entries: address, title, what there is to see, what can be turned, and a figure or ready SVG of each.
-
-    Returns:
-        A fragment of HTML; ``book.css`` lays it out.
-    """
+    """Cards that lead to chapters, as HTML: address, title, what to see, what to turn, and a figure or SVG of each."""
     made = []
     for address, title, see, turn, figure in entries:
         picture = figure if isinstance(figure, str) else thumbnail(figure, f"A figure of the chapter: {title}")

@@ -11,16 +11,15 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from contrastlab import files, results
-from contrastlab.errors import CorruptFileError, reject
-
-__all__ = ["Study", "location", "measure", "read", "require_choices", "stored"]
+from contrastlab.errors import CorruptFileError, reject, unknown
 
 Row = dict[str, float | int | str | None]
 
@@ -89,16 +88,7 @@ def measure(
     out_dir: Path | str,
     read_also: Sequence[Path | str] = (),
 ) -> Study:
-    """The stored rows of this configuration; measured with ``run`` and stored where there are none.
-
-    Args:
-        study: name of the study, a folder.
-        profile: such as ``smoke``; in the file's name.
-        config: everything that decides the numbers; JSON.
-        run: measures the rows.
-        out_dir: where new rows are written.
-        read_also: further folders that may hold them already.
-    """
+    """The stored rows of this configuration; measured with ``run`` and stored where there are none."""
     already = stored(study, profile, config, (out_dir, *read_also))
     if already is not None:
         return already
@@ -113,6 +103,21 @@ def measure(
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
     files.write_record(location(out_dir, study, profile, config), measured.model_dump(mode="json"))
     return measured
+
+
+Sizes = TypeVar("Sizes")
+
+
+def of_profile(profiles: Mapping[str, Sizes], profile: str) -> Sizes:
+    """What a study measures in a profile, or an ``UnknownNameError`` with near matches."""
+    if profile not in profiles:
+        raise unknown("profile", profile, profiles)
+    return profiles[profile]
+
+
+def plain(sizes: Any) -> dict[str, Any]:
+    """The fields of a dataclass as JSON has them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(sizes).items()}
 
 
 def require_choices(reading: Any) -> None:

@@ -24,8 +24,6 @@ from contrastlab.seeds import generator
 from contrastlab.settings import Settings
 from contrastlab.tasks import frozen
 
-__all__ = ["RUNS", "Spread", "large_rate", "numbers", "settings", "spread", "study", "verdict"]
-
 RUNS: Mapping[str, tuple[str, bool, int]] = {
     "untrained": ("ours/random", False, 0), "KL": ("fmicl/kl", False, 0), "JS": ("fmicl/js", False, 0),
     "RKL": ("fmicl/reverse_kl", False, 0), "RKL, large rate, seed 0": ("fmicl/reverse_kl", True, 0),
@@ -40,7 +38,6 @@ class Spread:
     """How unit features of test images lie.
 
     Args:
-        apart: squared distances of different images, sorted.
         same: squared distances of two views of one image, sorted.
         rank: exponential of the entropy of the squared singular values: how many directions are in use.
     """
@@ -61,14 +58,7 @@ def large_rate() -> float:
 
 
 def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 0) -> Spread:
-    """How an encoder spreads images: two random views of each.
-
-    Args:
-        encoder: of one stream, to unit vectors.
-        chosen: whose augmentation is taken.
-        images: uint8, ``[N, C, H, W]``.
-        seed: of the views.
-    """
+    """How an encoder spreads images: two random views of each. ``images``: uint8, ``[N, C, H, W]``."""
     view = augmentation(chosen.augmentation, chosen.image_size)
     views = get("fmicl/kl").views.make(images, view, generator(seed, "views"))
     with frozen(encoder):
@@ -80,12 +70,7 @@ def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 
 
 
 def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
-    """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was.
-
-    Args:
-        root: folder of runs.
-        images: test images.
-    """
+    """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was."""
     shapes, out = data.load("shapes"), {}
     pictures = cast("ImageSet", shapes.test).images[:images]
     for label, (method, large, seed) in RUNS.items():
@@ -99,12 +84,8 @@ def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
 def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
     """A row for each encoder.
 
-    Args:
-        spreads: label to what was measured.
-
-    Returns:
-        Mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite
-        (below 0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
+    Returns mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite
+    (below 0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
     """
     rows = {
         label: {

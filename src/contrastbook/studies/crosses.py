@@ -7,17 +7,19 @@ one protocol that is the same for all.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pandas as pd
 import torch
 
 from contrastbook.studies import Row, Study, measure
-from contrastlab import data, methods, papers, reproduce, tasks
+from contrastlab import data, methods, papers, report, reproduce, tasks
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
@@ -32,82 +34,50 @@ from contrastlab.seeds import derive
 from contrastlab.settings import Settings
 from contrastlab.views import Augmented, Split
 
-__all__ = [
-    "CHOICES",
-    "CROSSES",
-    "REFERENCES",
-    "Cell",
-    "Cross",
-    "floor",
-    "grid",
-    "protocol",
-    "recipe_of",
-    "run",
-    "study",
-]
-
 REFERENCES = ("ours/random", "ours/random_lab")
 
 
 @dataclass(frozen=True)
 class Cross:
-    """A combination that no paper tried.
-
-    Args:
-        recipe: the method.
-        parents: recipes it has its choices from.
-        asks: what it could show.
-    """
+    """A combination that no paper tried."""
 
     recipe: Recipe
     parents: tuple[str, ...]
     asks: str
 
 
-def _crosses() -> Iterator[Cross]:
-    annealed = Linear(100, 10, until=0.5)
-    jcl, js, kl = get("jcl/jcl"), get("fmicl/js"), get("fmicl/kl")
-    yield Cross(
-        replace(jcl, name="crosses/jcl_ring", label="JCL × Ring", negatives=Ring(1, annealed, k=None), note=""),
-        ("jcl/jcl", "ring/mocoring_v2"),
-        "Do hard negatives add to many positives?",
-    )
-    yield Cross(
-        replace(js, name="crosses/js_queue", label="f-MICL (JS) × queue", keys=Queue(), note=""),
-        ("fmicl/js", "ring/moco_v2"),
-        "Does a bounded divergence need the batch?",
-    )
-    yield Cross(
-        replace(
-            kl, name="crosses/kl_bank_ball", label="f-MICL (KL) × bank × Ball", views=Augmented(1), keys=Bank(0.5),
-            negatives=Ball(10, k=4095), note="",
-        ),
-        ("fmicl/kl", "vince/ball"),
-        "Do hard negatives help an objective that averages over pairs?",
-    )  # fmt: skip
-    yield Cross(
-        replace(jcl, name="crosses/cmc_jcl", label="CMC × JCL", views=Split("lab", 6), note=""),
-        ("ring/cmc", "jcl/jcl"),
-        "Does the expectation over keys work across colour spaces?",
-    )
-    yield Cross(
-        replace(
-            get("ring/simclr"), name="crosses/simclr_ball", label="SimCLR × Ball", negatives=Ball(10, k=None), note=""
-        ),
-        ("ring/simclr", "vince/ball"),
-        "Are the closest images of a batch hard enough?",
-    )
+def _cross(base: str, name: str, label: str, asks: str, parents: tuple[str, ...], **changes: Any) -> Cross:
+    return Cross(replace(get(base), name=f"crosses/{name}", label=label, note="", **changes), parents, asks)
 
 
-CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _crosses()}
+_ROWS = (
+    _cross(
+        "jcl/jcl", "jcl_ring", "JCL × Ring", "Do hard negatives add to many positives?",
+        ("jcl/jcl", "ring/mocoring_v2"), negatives=Ring(1, Linear(100, 10, until=0.5), k=None),
+    ),
+    _cross(
+        "fmicl/js", "js_queue", "f-MICL (JS) × queue", "Does a bounded divergence need the batch?",
+        ("fmicl/js", "ring/moco_v2"), keys=Queue(),
+    ),
+    _cross(
+        "fmicl/kl", "kl_bank_ball", "f-MICL (KL) × bank × Ball",
+        "Do hard negatives help an objective that averages over pairs?", ("fmicl/kl", "vince/ball"),
+        views=Augmented(1), keys=Bank(0.5), negatives=Ball(10, k=4095),
+    ),
+    _cross(
+        "jcl/jcl", "cmc_jcl", "CMC × JCL", "Does the expectation over keys work across colour spaces?",
+        ("ring/cmc", "jcl/jcl"), views=Split("lab", 6),
+    ),
+    _cross(
+        "ring/simclr", "simclr_ball", "SimCLR × Ball", "Are the closest images of a batch hard enough?",
+        ("ring/simclr", "vince/ball"), negatives=Ball(10, k=None),
+    ),
+)  # fmt: skip
+CROSSES: dict[str, Cross] = {cross.recipe.name: cross for cross in _ROWS}
 
 
 def recipe_of(name: str) -> Recipe:
-    """A cross (``"jcl_ring"`` or in full) or a published method.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """A cross (``"jcl_ring"`` or in full) or a published method."""
     for full in (name, f"crosses/{name}"):
         if full in CROSSES:
             return CROSSES[full].recipe
@@ -120,9 +90,6 @@ def floor(name: str) -> str:
     """The random encoder that a method is read against: two random ones for a method with two."""
     return REFERENCES[len(recipe_of(name).views.streams) - 1]
 
-
-# ---------------------------------------------------------------------------------------------------------------
-# The grid
 
 CHOICES: dict[str, dict[str, Any]] = {
     "views": {"augmented": Augmented(), "L and ab": Split()},
@@ -139,25 +106,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 """One example of each kind of each choice; views are taken as many as keys and positives ask for."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A combination of the grid.
-
-    Args:
-        choices: views, keys, negatives, positives, objective, by their names in :data:`CHOICES`.
-        recipe: the method, ``None`` where it cannot exist.
-        reason: why not.
-        tried: methods of these kinds that a paper prints in a table.
-    """
-
-    choices: tuple[str, ...]
-    recipe: Recipe | None
-    reason: str
-    tried: tuple[str, ...]
-
-
-def _views(kind: str, keys: Any, positives: Any) -> Augmented | Split:
-    example: Augmented | Split = CHOICES["views"][kind]
+def _views(example: Augmented | Split, keys: Any, positives: Any) -> Augmented | Split:
     return replace(example, count=keys.views_needed(len(example.streams), positives.further_keys))
 
 
@@ -168,27 +117,31 @@ def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
     return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
-def grid() -> list[Cell]:
-    """Every combination of :data:`CHOICES`, tried."""
+def grid() -> pd.DataFrame:
+    """Every combination of :data:`CHOICES`, tried.
+
+    Returns names of the choices, ``recipe`` (``None`` where it cannot exist), ``reason`` why not, ``tried`` (methods of
+    these kinds that a paper prints in a table), ``exists`` and ``published``.
+    """
     tried: dict[tuple[str, ...], list[str]] = {}
     printed = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
     for name in methods.names():
         kinds = _kinds(get(name))
         if kinds is not None and name in printed:
             tried.setdefault(kinds, []).append(name)
-    cells = []
+    rows = []
     for choices in product(*CHOICES.values()):
-        keys, negatives, positives, objective = (
-            CHOICES[part][name] for part, name in zip(list(CHOICES)[1:], choices[1:], strict=True)
-        )
-        views = _views(choices[0], keys, positives)
+        chosen = dict(zip(CHOICES, choices, strict=True))
+        parts = {part: CHOICES[part][name] for part, name in chosen.items()}
         recipe, reason = None, ""
         try:
-            recipe = Recipe("x", "x", views, keys, negatives, positives, objective, 0.5)
+            views = _views(parts["views"], parts["keys"], parts["positives"])
+            recipe = Recipe("x", "x", **parts | {"views": views}, temperature=0.5)
         except NotApplicableError as error:
             reason = _general(str(error))
-        cells.append(Cell(choices, recipe, reason, tuple(tried.get(choices, ()))))
-    return cells
+        rows.append(chosen | {"recipe": recipe, "reason": reason, "tried": tried.get(choices, [])})
+    frame = pd.DataFrame(rows)
+    return frame.assign(exists=frame["reason"] == "", published=frame["tried"].map(bool))
 
 
 def _general(message: str) -> str:
@@ -198,16 +151,8 @@ def _general(message: str) -> str:
     return re.sub(r"\b(\w+)\([^()]*\)", r"\1", message)
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# One protocol
-
-
 def protocol(dataset: str, profile: str) -> Settings:
-    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR, in the profile; fewer steps at smoke.
-
-    Raises:
-        UnknownNameError: an unknown profile.
-    """
+    """Settings that crosses and parents share: those of ring Table 5(d), SimCLR; fewer steps at smoke."""
     settings = papers.plan("ring", "5d").settings(dataset, "ring/simclr", profile)
     if profile == "smoke":
         return settings.override(
@@ -218,39 +163,11 @@ def protocol(dataset: str, profile: str) -> Settings:
     return settings.override(knn_every=0, overrides=overrides)
 
 
-def _trained(recipe: Recipe, settings: Settings, splits: data.Splits, seed: int, log: Log) -> list[Row]:
-    done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
-    view = augmentation(settings.augmentation, settings.image_size)
-    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
-    measured: dict[str, tasks.Measured] = {}
-    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
-        measured |= task.score(done.encoders, setting)
-    return [
-        {
-            "name": recipe.name,
-            "seed": seed,
-            "linear": measured["linear"].value,
-            "knn200": measured["knn200"].value,
-            "loss": done.history[-1]["loss"] if done.history else None,
-            "train_s": done.seconds,
-            "test_images": measured["linear"].items,
-        }
-    ]
-
-
 def run(
     name: str, dataset: str, profile: str, seed: int, *, data_root: str | Path | None = None,
     log: Log = lambda line: None,
 ) -> list[Row]:  # fmt: skip
     """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images.
-
-    Args:
-        name: see :func:`recipe_of`.
-        dataset: name in :func:`contrastlab.data.names`.
-        profile: ``smoke``, ``laptop`` or ``paper``.
-        seed: of weights, order, augmentation, draws and probe.
-        data_root: where data sets lie.
-        log: takes lines of progress.
 
     Raises:
         NotApplicableError: L and ab of grey images.
@@ -259,7 +176,16 @@ def run(
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
     recipe.views.channels(splits.pretrain.channels)
-    return _trained(recipe, settings, splits, seed, log)
+    done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
+    view = augmentation(settings.augmentation, settings.image_size)
+    setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
+    measured: dict[str, tasks.Measured] = {}
+    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
+        measured |= task.score(done.encoders, setting)
+    row: Row = {"name": recipe.name, "seed": seed}
+    row |= {metric: measured[metric].value for metric in ("linear", "knn200")}
+    loss = done.history[-1]["loss"] if done.history else None
+    return [row | {"loss": loss, "train_s": done.seconds, "test_images": measured["linear"].items}]
 
 
 def study(
@@ -268,11 +194,10 @@ def study(
 ) -> Study:  # fmt: skip
     """:func:`run`, stored: one file for each name and seed."""
     settings = protocol(dataset, profile)
-    recipe = recipe_of(name).override(settings.overrides)
     config = {
         "dataset": dataset,
         "data": reproduce.fingerprint(data.load(dataset, data_root)),
-        "recipe": recipe.describe(),
+        "recipe": recipe_of(name).override(settings.overrides).describe(),
         "settings": settings.model_dump(mode="json"),
         "seed": seed,
     }
@@ -282,3 +207,110 @@ def study(
         return run(name, dataset, profile, seed, data_root=data_root, log=log)
 
     return measure("crosses", profile, config, rows, out_dir=out_dir, read_also=read_also)
+
+
+Word = Literal["above", "level with", "below", "not run"]
+
+
+def objections(grid: pd.DataFrame) -> pd.DataFrame:
+    """Why combinations of :func:`grid` cannot exist: their first objection, how many have it, an example."""
+    groups = grid[~grid["exists"]].groupby("reason")
+    example = groups.first()[list(CHOICES)].agg(" × ".join, axis=1)
+    frame = pd.DataFrame({"combinations": groups.size(), "for example": example})
+    return frame.sort_values("combinations", ascending=False).rename_axis("because")
+
+
+def states(grid: pd.DataFrame) -> pd.DataFrame:
+    """The grid as a picture: 0 cannot exist, 1 exists, 2 is published; positives and objectives across."""
+    frame = pd.DataFrame(
+        {
+            "row": grid[["views", "keys", "negatives"]].agg(", ".join, axis=1),
+            "column": grid[["positives", "objective"]].agg(", ".join, axis=1),
+            "state": grid["exists"].astype(int) + grid["published"].astype(int),
+        }
+    )
+    return frame.pivot_table(index="row", columns="column", values="state", sort=False)
+
+
+def chosen(rows: str) -> dict[str, Cross]:
+    """Full name to cross, from ``"all"`` or ``"jcl_ring,cmc_jcl"``."""
+    names = list(CROSSES) if rows == "all" else [f"crosses/{name.strip()}" for name in rows.split(",")]
+    return {recipe_of(name).name: CROSSES[recipe_of(name).name] for name in names}
+
+
+def label(name: str) -> str:
+    """The printed name of a cross or a published method."""
+    return recipe_of(name).label
+
+
+def measured(
+    wanted: Mapping[str, Cross], dataset: str, profile: str, seeds: Sequence[int], **where: Any
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Every cross of :func:`chosen`, its parents and their random encoders, read or run; ``where``: of :func:`study`.
+
+    Returns rows of :func:`run` by name and seed, and what cannot exist on these data, with the reason.
+    """
+    names = dict.fromkeys(n for c, cross in wanted.items() for n in map(floor, (c, *cross.parents)))
+    names |= dict.fromkeys(n for c, cross in wanted.items() for n in (*cross.parents, c))
+    rows, missing = [], {}
+    for seed in seeds:
+        for name in names:
+            try:
+                rows += study(name, dataset, profile, seed, **where).rows
+            except NotApplicableError as reason:
+                missing[name] = str(reason)
+    return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index(), missing
+
+
+def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
+    """Mean over seeds; NaN where nothing was run."""
+    values = list(_by_seed(runs, name, metric).values())
+    return math.fsum(values) / len(values) if values else float("nan")
+
+
+def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
+    rows = runs.reset_index()[["name", "seed", metric]].to_numpy().tolist()
+    return {int(seed): float(value) for own, seed, value in rows if own == name}
+
+
+def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
+    """Each cross with its parents and its random encoder: accuracies in percent, and points above random."""
+    rows = []
+    for c, cross in wanted.items():
+        for name, role in ((c, "child"), *((p, "parent") for p in cross.parents), (floor(c), "random")):
+            numbers = {metric: mean(runs, name, metric) for metric in ("linear", "knn200")}
+            gains = {f"{m} − random": value - mean(runs, floor(name), m) for m, value in numbers.items()}
+            rows.append({"cross": label(c), "role": role, "method": label(name), **numbers, **gains})
+    return pd.DataFrame(rows).set_index(["cross", "role", "method"])
+
+
+def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") -> tuple[Word, float]:
+    """Whether a method is above another by more than chance, and the mean paired difference in points.
+
+    By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
+    """
+    mine, others = (_by_seed(runs, name, metric) for name in (one, other))
+    gaps = [mine[seed] - others[seed] for seed in mine if seed in others]
+    if not gaps:
+        return "not run", float("nan")
+    gap, half = report.interval(gaps)
+    if half is None:
+        images = int(runs["test_images"].iloc[0])
+        widths = [tasks.metric(metric).half_width(mean(runs, name, metric), images) or 0.0 for name in (one, other)]
+        half = math.hypot(*widths)
+    return "above" if gap > half else "below" if gap < -half else "level with", gap
+
+
+def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
+    """A sentence for each cross, then who is above both parents and who above the random encoder."""
+    out = []
+    for c, cross in wanted.items():
+        against = {label(p): compare(runs, c, p) for p in cross.parents}
+        against["random"] = compare(runs, c, floor(c))
+        said = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
+        out.append(f"{label(c)}: " + ", ".join(said) + ".")
+    better = [label(c) for c, cross in wanted.items() if all(compare(runs, c, p)[0] == "above" for p in cross.parents)]
+    learnt = [label(c) for c in wanted if compare(runs, c, floor(c))[0] == "above"]
+    out.append(f"Above both parents: {', '.join(better) or 'none'}.")
+    out.append(f"Above the random encoder, so that a comparison says anything: {', '.join(learnt) or 'none'}.")
+    return out

@@ -16,21 +16,12 @@ from contrastlab.papers import TablePlan
 from contrastlab.report import interval, machine
 from contrastlab.results import Result, slug
 
-__all__ = ["epoch_cost", "pools", "printed_beside", "published", "sentences", "where_time_goes"]
-
 PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
 """Printed rows of Table 5a with a ring, and the row each is built on."""
 
 
 def published(kind: str = "ratio") -> pd.DataFrame:
-    """What the printed times of a ring and of its base say; one row for each printed column.
-
-    Args:
-        kind: ``ratio`` of the two, or ``extra``, their difference in the unit of the column.
-
-    Raises:
-        ArgumentError: another kind.
-    """
+    """The printed time of a ring over that of its base (``ratio``), or their difference (``extra``), a row a column."""
     if kind not in ("ratio", "extra"):
         raise reject("kind", kind, "ratio or extra")
     printed = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
@@ -50,13 +41,8 @@ def printed_beside() -> pd.DataFrame:
 def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
     """How many negatives the ring of SimCLRing leaves of a batch, by profile.
 
-    Args:
-        plan: of ring Table 5d.
-        dataset: whose protocol is read.
-
-    Returns:
-        ``batch`` in images, ``candidates`` (two views of each other image), ``hole`` (candidates left out at the inner
-        edge of 1 %), ``kept`` when the outer edge is at 10 %.
+    ``plan``: of ring Table 5d. Returns ``batch`` in images, ``candidates`` (two views of each other image), ``hole``
+    (candidates left out at the inner edge of 1 %), ``kept`` when the outer edge is at 10 %.
     """
     rows = {}
     for profile in plan.profiles:
@@ -67,17 +53,7 @@ def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
 
 
 def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128, seed: int = 0) -> pd.DataFrame:
-    """Seconds of the two parts of a ring on this machine, once: all similarities, and their ranking.
-
-    Args:
-        keys: name of a bank or queue to its number of keys.
-        queries: of one batch.
-        dimension: of the embeddings.
-        seed: of the normal numbers in their place.
-
-    Returns:
-        A row for each bank: ``product (s)``, ``ranking (s)``.
-    """
+    """Seconds of the two parts of a ring on this machine, for banks of so many ``keys``: products, and ranking."""
     draw = torch.Generator().manual_seed(seed)
     x, rows = torch.randn(queries, dimension, generator=draw), {}
     for name, count in keys.items():
@@ -97,22 +73,16 @@ def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile
     in it. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest epochs is given beside
     that of the means. No ratio is formed of times from two machines, two precisions or over settings that differ.
 
-    Args:
-        plan: of ring Table 1, whose rows are timed.
-        results: stored results of any task; other rows, data sets and profiles are left aside, and so are runs of a
-            method that were made with another table's settings. Today's settings go before older ones of this table;
-            of several that are left the newest result decides which configuration and machine are read.
-        dataset: as it was run.
-        profile: one of ``plan.profiles``.
+    ``plan``: of ring Table 1, whose rows are timed. ``results``: stored results of any task; other rows, data sets and
+    profiles are left aside, and so are runs of a method that were made with another table's settings. Today's settings
+    go before older ones of this table; of several that are left the newest result decides which configuration and
+    machine are read. ``profile``: one of ``plan.profiles``.
 
     Returns:
         A row for each method of the printed table, run or not: printed ratios of means, by data set; seconds an epoch,
         over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common seeds
         of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs; the
         machine. NaN where there is nothing.
-
-    Raises:
-        UnknownNameError: unknown data set or profile.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
@@ -181,13 +151,7 @@ def _epochs(result: Result) -> list[float]:
 
 
 def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
-    """What :func:`epoch_cost` found, a sentence for each method with a ring.
-
-    Args:
-        cost: of :func:`epoch_cost`.
-        name: of the data set.
-        profile: that was timed.
-    """
+    """What :func:`epoch_cost` found, a sentence for each method with a ring. ``cost``: of :func:`epoch_cost`."""
     printed, out = published(), []
     for ring in PAIRS:
         value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])

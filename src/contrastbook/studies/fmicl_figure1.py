@@ -28,8 +28,6 @@ from contrastlab.settings import Settings
 from contrastlab.tasks import frozen, represent
 from contrastlab.views import Augmented
 
-__all__ = ["Kind", "averages", "control", "embedded", "estimate", "judged", "straight"]
-
 Pairs = tuple[Tensor, Tensor]
 Kind = Literal["kernel", "two widths", "clusters"]
 
@@ -38,16 +36,7 @@ Kind = Literal["kernel", "two widths", "clusters"]
 def embedded(
     encoders: nn.ModuleList, settings: Settings, source: Source, indices: Tensor, each: int, *, seed: int
 ) -> Pairs:
-    """Embeddings of two views of one image.
-
-    Args:
-        encoders: trained; of one stream.
-        settings: their augmentation and image size.
-        source: images.
-        indices: of the images taken.
-        each: pairs of an image.
-        seed: of the views.
-    """
+    """Embeddings of two views of one image."""
     view, draw = augmentation(settings.augmentation, settings.image_size), generator(seed, "pairs of the assumption")
     rows = []
     with frozen(encoders):
@@ -62,16 +51,9 @@ def embedded(
 def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]:
     """Made pairs and their exact log p.
 
-    Args:
-        kind: ``"kernel"``: x uniform, y around it with density ∝ exp(6 x·y), so the assumption holds; ``"two widths"``:
-            half of the x have a close partner, the others a distant one; ``"clusters"``: y as in ``kernel``, but the x
-            crowd around five points. It holds for neither of these.
-        count: pairs.
-        dim: d, at least 5.
-        seed: of the draws.
-
-    Raises:
-        ArgumentError: another kind, or too few dimensions.
+    ``kind``: ``"kernel"``: x uniform, y around it with density ∝ exp(6 x·y), so the assumption holds; ``"two widths"``:
+    half of the x have a close partner, the others a distant one; ``"clusters"``: y as in ``kernel``, but the x crowd
+    around five points. It holds for neither of these. ``dim``: d, at least 5.
     """
     if kind not in get_args(Kind):
         raise reject("kind", kind, " or ".join(map(repr, get_args(Kind))))
@@ -97,15 +79,9 @@ def estimate(
 ) -> Tensor:
     """Log p of pairs by a flow.
 
-    Args:
-        parts: the pairs that fit the flow, those that stop the fit, and those whose log p is returned.
-        prior: of the flow.
-        space: fit coordinates in space, where no density exists (the literal reading), not those of charts.
-        epochs: at most.
-        seed: of initial weights and order.
-
-    Returns:
-        ``[N]`` nats of the third part; with ``space`` per unit of the space's volume.
+    ``parts``: the pairs that fit the flow, those that stop the fit, and those whose log p is returned. ``space``: fit
+    coordinates in space, where no density exists (the literal reading), not those of charts. Returns ``[N]`` nats of
+    the third part; with ``space`` per unit of the space's volume.
     """
     pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
 
@@ -126,14 +102,8 @@ def estimate(
 def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) -> pd.DataFrame:
     """Mean log p within intervals of the squared distance.
 
-    Args:
-        pairs: whose log p it is.
-        log_p: ``[N]``.
-        bins: intervals between the 0.5 % and the 99.5 % quantile of the distance.
-        least: pairs that an interval must hold.
-
-    Returns:
-        A row for each interval: mean ``distance`` and ``log p``, number of ``pairs``, quartiles ``low`` and ``high``.
+    ``log_p``: ``[N]``. ``bins``: intervals between the 0.5 % and the 99.5 % quantile of the distance. Returns a row for
+    each interval: mean ``distance`` and ``log p``, number of ``pairs``, quartiles ``low`` and ``high``.
     """
     rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
     low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()

@@ -34,20 +34,8 @@ def study(
 ) -> Study:  # fmt: skip
     """The detections with the highest scores in the first test pictures; stored, or measured and stored.
 
-    Args:
-        column: of ring Table 4, one on annotated pictures.
-        dataset: of pre-training.
-        profile: of the table.
-        rows: full names of methods.
-        pictures: how many of the test part.
-        best: detections a picture at most.
-        data_root: where data sets lie.
-        out_dir: where new rows, encoders and detectors go.
-        read_also: further folders that may hold the rows already.
-
-    Returns:
-        Rows of ``method``, ``picture`` (number in the test part), ``score``, ``label`` and ``found``, which is JSON of
-        a detection in COCO's form.
+    ``column``: of ring Table 4, one on annotated pictures. Returns rows of ``method``, ``picture`` (number in the test
+    part), ``score``, ``label`` and ``found``, which is JSON of a detection in COCO's form.
 
     Raises:
         MissingDataError: nothing is stored, and the data are not there.
@@ -81,13 +69,7 @@ def _config(
 def at_hand(
     wanted: Sequence[tuple[str, str, str]], roots: Sequence[Path | str], data_root: str | Path | None = None
 ) -> list[tuple[Study, AnnotatedImages]]:
-    """Those of some studies that are stored, with their test pictures, where these are there.
-
-    Args:
-        wanted: column, pre-training data and profile of each.
-        roots: folders of stored studies.
-        data_root: where data sets lie.
-    """
+    """Those of some studies that are stored, with their test pictures, where these are there."""
     made = []
     for column, dataset, profile in wanted:
         config, chosen = _config(column, dataset, profile, ROWS, 3, 12)

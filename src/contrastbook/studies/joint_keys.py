@@ -28,11 +28,6 @@ from contrastlab.seeds import generator
 from contrastlab.tasks.representations import Kind
 from contrastlab.views import Augmented
 
-__all__ = [
-    "KINDS", "SAID_GOOD", "Averages", "ViewStatistics", "averages", "closeness", "inertness", "sweep", "two_forms",
-    "view_statistics", "weights",
-]  # fmt: skip
-
 KINDS: tuple[Kind, ...] = ("embedding", "pooled")
 
 SAID_GOOD: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]] = {
@@ -46,18 +41,7 @@ SAID_GOOD: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]] = {
 def two_forms(
     queries: int = 6, keys: int = 5, dimension: int = 16, *, tau: float = 0.2, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Eq. 8 with the ``d × d`` covariance, and as the library has it: mean and variance of ``q·k_m``.
-
-    Args:
-        queries: B.
-        keys: M′ of each.
-        dimension: d.
-        tau: τ.
-        seed: of queries, keys and 100 negatives.
-
-    Returns:
-        Both losses, float64 ``[B]``, in nats.
-    """
+    """Eq. 8 with the ``d × d`` covariance, and as the library has it: both losses, float64 ``[B]``, in nats."""
     draw = torch.Generator().manual_seed(seed)
 
     def unit(*shape: int) -> Tensor:
@@ -83,7 +67,6 @@ class Averages:
     Args:
         frame: by M: mean over the draws, and their 5 and 95 % quantiles, in nats.
         limit: mean over all draws and keys, in nats.
-        error: standard error of it.
         closed: λ to JCL's closed form for the same distribution.
     """
 
@@ -97,18 +80,7 @@ def averages(
     mean: float = 0.8, sd: float = 0.2, c: float = 5.0, *, tau: float = 0.2, most: int = 1024, draws: int = 400,
     strengths: Sequence[float] = (0, 1, 4), seed: int = 0,
 ) -> Averages:  # fmt: skip
-    """Averages over ever more keys with ``q·k⁺ ~ N(mean, sd²)``: they settle at Eq. 4 and not at the closed form.
-
-    Args:
-        mean: of ``q·k⁺``.
-        sd: of ``q·k⁺``.
-        c: log of the sum over the negatives.
-        tau: τ.
-        most: keys, a power of 2.
-        draws: images alike.
-        strengths: values of λ.
-        seed: of the draws.
-    """
+    """Averages over up to ``most`` keys with ``q·k⁺ ~ N(mean, sd²)``: they settle at Eq. 4, not at the closed form."""
     draw = torch.Generator().manual_seed(seed)
     a = (mean + sd * torch.randn(draws, most, generator=draw, dtype=torch.float64)) / tau
     losses = torch.logaddexp(a, torch.tensor(c)) - a
@@ -123,17 +95,7 @@ def averages(
 
 
 def sweep(c: float, *, m: float = 0.8, tau: float = 0.2, strengths: Sequence[float] = (0, 0.5, 1, 4)) -> pd.DataFrame:
-    """Losses above that of the mean key against the variance of ``q·k⁺``, in nats.
-
-    Args:
-        c: log of the sum over the negatives.
-        m: mean of ``q·k⁺``.
-        tau: τ.
-        strengths: values of λ.
-
-    Returns:
-        A row for each variance; ``infinitely many keys`` and ``λ = …``.
-    """
+    """Losses above that of the mean key, in nats, by variance of ``q·k⁺``, whose mean is ``m``; strengths are λ."""
     variances = np.linspace(0, 0.04, 41)
     base = float(joint.closed_form(m, 0, c, tau, 0))
     columns = {"infinitely many keys": [joint.expected_loss(m, v, c, tau) - base for v in variances]}
@@ -147,16 +109,8 @@ def inertness(
 ) -> pd.DataFrame:  # fmt: skip
     """What the covariance does to the loss, by number of negatives and λ.
 
-    Args:
-        negatives: K, spread evenly over the sphere.
-        strengths: λ.
-        m: mean of ``q·k⁺``.
-        v: variance of ``q·k⁺``.
-        tau: τ.
-        dimension: d.
-
-    Returns:
-        ``p⁺``; the nats that the covariance adds; the slope of the loss by ``v`` over that by ``m``.
+    ``m``: mean of ``q·k⁺``. ``v``: variance of ``q·k⁺``. Returns ``p⁺``; the nats that the covariance adds; the slope
+    of the loss by ``v`` over that by ``m``.
     """
     rows = []
     for count in negatives:
@@ -190,11 +144,7 @@ class ViewStatistics:
 
     @classmethod
     def of(cls, z: Tensor) -> ViewStatistics:
-        """From unit features of views, ``[N, copies, d]``.
-
-        Raises:
-            ArgumentError: fewer than two views.
-        """
+        """From unit features of views, ``[N, copies, d]``."""
         copies = z.shape[1]
         if copies < 2:
             raise reject("copies", copies, "at least 2 views")
@@ -227,14 +177,7 @@ def _views(run: Run, encoders: nn.ModuleList, images: int, copies: int, device: 
 
 
 def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
-    """How close random views of one image are, for the embedding and for the features before the head.
-
-    Args:
-        run: whose data and augmentation are taken.
-        encoders: one stream, on the device of the data.
-        images: how many.
-        copies: views of each; the paper has 32 of 32,768 images.
-    """
+    """How close ``copies`` random views of an image are, by embedding and features; the paper: 32 of 32,768 images."""
     device = next(encoders.parameters()).device
     parts = [
         {kind: ViewStatistics.of(z) for kind, z in batch.items()}
@@ -244,11 +187,7 @@ def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int 
 
 
 def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFrame:
-    """Mean cosine of views of one image, of views of different images, and the difference.
-
-    Args:
-        numbers: label of a row to its :func:`view_statistics`.
-    """
+    """Mean cosine of views of one image, of views of different images, and the difference; label to statistics."""
     rows = {}
     for label, kinds in numbers.items():
         for kind, of in kinds.items():
@@ -263,14 +202,7 @@ def weights(
     numbers: Mapping[str, Mapping[Kind, ViewStatistics]], c: float, *, tau: float = 0.2,
     strengths: Sequence[float] = (0, 4),
 ) -> pd.DataFrame:  # fmt: skip
-    """p⁺ with and without the covariance, at the m and v that encoders have: means over the images.
-
-    Args:
-        numbers: label of a row to its :func:`view_statistics`.
-        c: log of the sum over the negatives.
-        tau: τ.
-        strengths: values of λ.
-    """
+    """p⁺ at each strength λ, at the m and v that encoders have: means over the images; label to statistics."""
     rows = {}
     for label, kinds in numbers.items():
         m, v = kinds["embedding"].m.numpy(), kinds["embedding"].v.clamp(min=0).numpy()

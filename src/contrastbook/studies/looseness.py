@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.checks import require_integer
 from contrastbook.studies import require_choices
 from contrastbook.studies.networks import Networks, symmetric
 from contrastbook.theory.gaussians import share_of
 from contrastlab.errors import reject
 from contrastlab.theory.toys import JointGaussian
-
-__all__ = ["Fitted", "Reading", "bound", "choose", "contrast", "data", "encode", "fit", "networks", "order", "sample"]
 
 COVARIANCE = ((2.0, 0.4), (0.4, 2.0))
 POINTS = 2000
@@ -45,19 +44,15 @@ class Reading:
     """One way to read the recipe of vince appendix E where it leaves a choice.
 
     Args:
-        nearest: which p % of the sample are negatives of the pair (x, y₁): those nearest in L2 to the representation
-            of ``"y1"`` (as written), to that of ``"x"`` (the "current image"), or those with the highest ``"critic"``
-            f(x, ·) (the theorem).
+        nearest: which p % of the sample are negatives of the pair (x, y₁): those nearest in L2 to the representation of
+            ``"y1"`` (as written), to that of ``"x"`` (the "current image"), or those with the highest ``"critic"`` f(x,
+            ·) (the theorem).
         output: ``"plane"``, f is the raw dot product; ``"sphere"``, of L2-normalised outputs over .07.
         encoders: ``"two"`` networks, or one that both variables share.
         bank: ``"fresh"``, all points encoded at every step, gradients through negatives; ``"memory"``, each point's
             encoding of its last visit, no gradient.
-        positive: whether the positive stands in the denominator.
         data: ``"fixed"``, one sample for all seeds; ``"redrawn"``, one each.
         rate: learning rate of Adam, as printed .03.
-
-    Raises:
-        ArgumentError: another word, or a rate that is not above 0.
     """
 
     nearest: Nearest = "y1"
@@ -98,14 +93,9 @@ def networks(seeds: Sequence[int], salt: int) -> Networks:
 def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor:
     """Draw negatives from the highest ``percent`` % of each row's scores, the own entry excluded.
 
-    Args:
-        scores: ``[B, N]``; the own entries are overwritten.
-        own: ``[B]`` index of each row's positive.
-        percent: of the N − 1 others, rounded to the nearest count of at least 1.
-        draws: ``[B, K]`` numbers in [0, 1), one for each draw with replacement.
-
-    Returns:
-        ``[B, K]`` indices.
+    ``scores``: ``[B, N]``; the own entries are overwritten. ``own``: ``[B]`` index of each row's positive. ``percent``:
+    of the N − 1 others, rounded to the nearest count of at least 1. ``draws``: ``[B, K]`` numbers in [0, 1), one for
+    each draw with replacement. Returns ``[B, K]`` indices.
     """
     keys = scores.shape[1]
     count = max(1, round((keys - 1) * share_of(percent)))
@@ -184,7 +174,6 @@ class Fitted:
 
     Args:
         models: percentage and seed of each network.
-        x, y: the networks.
         curve: ``[epochs, M]`` nats, the mean of ``log K − loss`` over an epoch's batches as training goes on.
     """
 
@@ -209,21 +198,12 @@ def fit(
     Networks of a seed differ only in their percentage: they share start, order and draws. Adam works entry by entry
     and the loss is the sum over models, so that none knows of the others.
 
-    Args:
-        reading: of the recipe.
-        percents: rows of the table.
-        seeds: of start, order and draws, and of the data where redrawn.
-        epochs: passes over the points.
-        points: N, the sample.
-        negatives: K, drawn with replacement; a pair's own y is none of them.
-        batch: pairs per step; the last batch of an epoch may be smaller.
-
-    Raises:
-        ArgumentError: an empty or impossible argument.
+    ``seeds``: of start, order and draws, and of the data where redrawn. ``epochs``: passes over the points.
+    ``negatives``: K, drawn with replacement; a pair's own y is none of them. ``batch``: pairs per step; the last batch
+    of an epoch may be smaller.
     """
     for name, value, least in (("epochs", epochs, 1), ("points", points, 3), ("negatives", negatives, 1)):
-        if value < least:
-            raise reject(name, value, f"an integer of at least {least}")
+        require_integer(name, value, least)
     if not 1 <= batch <= points:
         raise reject("batch", batch, f"an integer from 1 to points = {points}")
     if not percents or not seeds:

@@ -19,13 +19,9 @@ from scipy import integrate, special, stats
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.checks import require, require_integer, require_positive
 from contrastlab import data, papers, tasks
 from contrastlab.errors import reject
-
-__all__ = [
-    "TEST_ITEMS", "Drift", "accuracies", "collapsed_bound", "detection", "drift", "flattery", "picked_on",
-    "published_gaps", "replicas", "seeds_needed",
-]  # fmt: skip
 
 TEST_ITEMS = {
     "cifar10": 10_000, "cifar100": 10_000, "stl10": 8_000, "imagenet": 50_000, "imagenet100": 5_000,
@@ -36,30 +32,16 @@ TEST_ITEMS = {
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
-# --- seeds -----------------------------------------------------------------------------------------------------------
-
-
 def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000, ridge: float = 1.0) -> Tensor:
     """Digits told apart by untrained features: which test pictures each seed has right.
 
     One layer of ``width`` random ReLU features, and a ridge classifier on top. A seed draws the features and nothing
     else; training and test pictures are the same for all.
 
-    Args:
-        width: number of features.
-        seeds: one network each.
-        train: labelled pictures.
-        test: pictures that are scored.
-        ridge: penalty of the classifier, times the number of training pictures / 600.
-
-    Returns:
-        Booleans ``[seeds, test]``.
-
-    Raises:
-        ArgumentError: a width below 1, or more pictures than the 1,797 that there are.
+    ``ridge``: penalty of the classifier, times the number of training pictures / 600. Returns booleans ``[seeds,
+    test]``.
     """
-    if width < 1:
-        raise reject("width", width, "an integer >= 1")
+    require_integer("width", width, 1)
     x, y = _digits()
     if train < 10 or test < 1 or train + test > len(x):
         raise reject("train", (train, test), f"at least 10 to train on and 1 to test, {len(x)} in all")
@@ -91,22 +73,11 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     With the standard deviation that the runs show at *S* times the true one, the test finds it with probability
     ``Φ(δ − cS) + Φ(−δ − cS)``; the mean over *S* is by quadrature.
 
-    Args:
-        gap: true difference of the means.
-        sd: standard deviation over seeds of a run, in the same unit.
-        seeds: of each group.
-        level: of the test.
-
-    Raises:
-        ArgumentError: fewer than two seeds, a standard deviation that is not positive, a level outside 0 to 1, or a
-            number that is not finite.
+    ``sd``: standard deviation over seeds of a run, in the same unit.
     """
-    if not seeds >= 2:
-        raise reject("seeds", seeds, "an integer >= 2")
-    if not (sd > 0 and math.isfinite(sd)):
-        raise reject("sd", sd, "a finite number > 0")
-    if not math.isfinite(gap):
-        raise reject("gap", gap, "a finite number")
+    require_integer("seeds", seeds, 2)
+    require_positive(sd=sd)
+    require("gap", abs(gap), 0)
     if not 0 < level < 1:
         raise reject("level", level, "a number between 0 and 1")
     df, shift = 2 * seeds - 2, abs(gap) / (sd * math.sqrt(2 / seeds))
@@ -124,12 +95,7 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
 
 
 def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:
-    """Seeds a side until :func:`detection` reaches ``power``; ``most`` if it never does.
-
-    Raises:
-        ArgumentError: a gap of 0, a standard deviation that is not positive, a power outside 0 to 1, or a number that
-            is not finite.
-    """
+    """Seeds a side until :func:`detection` reaches ``power``; ``most`` if it never does."""
     if gap == 0:
         raise reject("gap", gap, "a difference other than 0")
     if not 0 < power < 1:
@@ -137,20 +103,13 @@ def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) ->
     return next((n for n in range(2, most) if detection(gap, sd, n) >= power), most)
 
 
-# --- choices ---------------------------------------------------------------------------------------------------------
-
-
 def flattery(choices: int) -> float:
     """Expected largest of ``choices`` independent standard normal numbers.
 
     Settings of equal worth, each measured with a standard error *s*, and the best printed: it is too high by *s* times
     this.
-
-    Raises:
-        ArgumentError: no choice.
     """
-    if choices < 1:
-        raise reject("choices", choices, "an integer >= 1")
+    require_integer("choices", choices, 1)
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
@@ -161,16 +120,9 @@ def flattery(choices: int) -> float:
 def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, float]:
     """What the best of several networks prints, and what it is, if it is picked on few of the test images.
 
-    Args:
-        right: which test images each network has right, boolean ``[R, N]``.
-        images: drawn to pick on and to print.
-        draws: how often they are drawn, from a fixed generator.
-
-    Returns:
-        Percent printed on these images, and percent of the same network on the others, both the mean over draws.
-
-    Raises:
-        ArgumentError: no image is left to say what the network is.
+    ``right``: which test images each network has right, boolean ``[R, N]``. ``draws``: how often they are drawn, from a
+    fixed generator. Returns percent printed on these images, and percent of the same network on the others, both the
+    mean over draws.
     """
     if not 0 < images < right.shape[1]:
         raise reject("images", images, f"an integer from 1 to {right.shape[1] - 1}")
@@ -183,9 +135,6 @@ def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, floa
         printed.append(float(seen[best]))
         true.append(float(rest[best]))
     return 100 * float(np.mean(printed)), 100 * float(np.mean(true))
-
-
-# --- published gaps --------------------------------------------------------------------------------------------------
 
 
 def published_gaps() -> pd.DataFrame:
@@ -219,20 +168,13 @@ def published_gaps() -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-# --- losses that fall ------------------------------------------------------------------------------------------------
-
-
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
     """``log(K + 1) − L`` of an encoder that sends every picture to one point and turns that point at each step.
 
     A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at the angle ``a·angle`` from the query, the
     own key of this step at 0. The pictures share nothing with their embeddings, so the information is 0.
 
-    Args:
-        angle: in radians, of one step.
-        batches: in the queue.
-        batch: pictures of a step.
-        tau: temperature.
+    ``angle``: in radians, of one step.
     """
     ages = np.arange(1, batches + 1)
     others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()
@@ -244,7 +186,6 @@ class Drift:
     """``log(K + 1) − L`` in nats, mean over queries.
 
     Args:
-        stored: with keys as the queue stored them.
         fresh: with the same pictures embedded anew by the present encoder.
         unrelated: as stored, where the positive is another picture, so that the information is 0.
         own_row: with a memory bank whose positive is the picture's own row, as stored one pass ago.
@@ -264,19 +205,10 @@ def drift(
     Two layers embed noisy digits on a sphere. The weights move by ``step`` times their own initial size, in a
     direction drawn anew each time.
 
-    Args:
-        step: relative length of a step; 0 is a frozen encoder.
-        batches: in the queue, and in one pass of the bank.
-        batch: pictures of a step.
-        tau: temperature.
-        noise: standard deviation of what distinguishes two views, in units of the pictures'.
-        seed: of everything.
-
-    Raises:
-        ArgumentError: a negative step, or more keys than there are pictures.
+    ``step``: relative length of a step; 0 is a frozen encoder. ``batches``: in the queue, and in one pass of the bank.
+    ``noise``: standard deviation of what distinguishes two views, in units of the pictures'.
     """
-    if step < 0:
-        raise reject("step", step, "a number >= 0")
+    require("step", step, 0)
     pictures = _digits()[0].float()
     if batches * batch + batch > len(pictures):
         raise reject("batches", batches, f"a queue of at most {len(pictures) - batch} pictures")
@@ -304,12 +236,8 @@ def drift(
     # the bank: queries are the pictures of the first batch, whose rows are a whole pass old
     again = embed(view(pictures[order[0]]))
     rest = torch.cat(stored[1:])
-    return Drift(
-        _bound(query, own, old, tau),
-        _bound(query, own, new, tau),
-        _bound(query, own.roll(1, 0), old, tau),
-        _bound(again, stored[0], rest, tau),
-    )
+    pairs = ((query, own, old), (query, own, new), (query, own.roll(1, 0), old), (again, stored[0], rest))
+    return Drift(*(_bound(*each, tau) for each in pairs))
 
 
 def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float) -> float:

@@ -1,7 +1,5 @@
 """Made worlds of several views: who pays for which bit, when another view helps, what untrained views know.
 
-The file is long because the worlds of one chapter share their encoders.
-
 The worlds are fair bits, of which each view holds some; so every information is counted, not estimated. An encoder is
 linear and gives a few numbers of mean power one, to which noise is added: room for so many bits, and no more. The loss
 is InfoNCE with the critic ``−scale·‖z − z′‖²`` (cmc, Equations 7 and 8), summed over the pairs of a graph.
@@ -13,7 +11,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -22,24 +19,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from contrastbook.checks import require, require_integer
 from contrastlab.errors import reject
 
 Graph = Literal["core", "full"]
 
-FOUR: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 1, 2), "d": (1, 2, 3), "e": (2, 3)}
-)
+FOUR: Mapping[str, tuple[int, ...]] = {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 1, 2), "d": (1, 2, 3), "e": (2, 3)}
 """Bit to the views (from 0) that hold it: four views; each has one private bit besides."""
 
 
 def pairs(views: int, graph: Graph) -> list[tuple[int, int]]:
-    """Unordered pairs of views whose information is summed: the first with each other, or all.
-
-    Raises:
-        ArgumentError: another graph, or fewer than two views.
-    """
-    if views < 2:
-        raise reject("views", views, "at least 2")
+    """Unordered pairs of views whose information is summed: the first with each other, or all."""
+    require_integer("views", views, 2)
     if graph not in ("core", "full"):
         raise reject("graph", graph, "'core' or 'full'")
     return [pair for pair in itertools.combinations(range(views), 2) if graph == "full" or 0 in pair]
@@ -59,23 +50,24 @@ def _views_of(world: Mapping[str, Sequence[int]]) -> int:
     return 1 + max(view for holders in world.values() for view in holders)
 
 
+def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[str]]:
+    """The bits of each view, and their names: the world's, then a private one of each view."""
+    views = range(_views_of(world))
+    names = [*world, *(f"private {view}" for view in views)]
+    return [
+        [n for n, bit in enumerate(names) if bit == f"private {view}" or view in world.get(bit, ())] for view in views
+    ], names
+
+
 def states(world: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.int64]]:
     """All states of the world, equally likely: bits by name, ``private 0`` and so on among them; ``[2^bits]`` each."""
-    names = [*world, *(f"private {view}" for view in range(_views_of(world)))]
+    _, names = of_world(world)
     every = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
     return dict(zip(names, every.T, strict=True))
 
 
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
-    """What each bit is worth to the objective: by how many bits the sum of informations falls without it.
-
-    Args:
-        world: bit to the views that hold it.
-        graph: which pairs are summed.
-
-    Returns:
-        Bits, by enumeration of all states; private bits are worth nothing.
-    """
+    """By how many bits the sum of informations falls without each bit, by enumeration of all states."""
     known, count = states(world), _views_of(world)
 
     def total(without: str) -> float:
@@ -93,17 +85,10 @@ def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]
 def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
     """What views with room for a few bits keep, if each keeps bits: the best of all choices.
 
-    Args:
-        world: bit to the views that hold it.
-        graph: which pairs are summed.
-        room: bits that a view can keep.
-
-    Returns:
-        The largest sum of informations, in bits; and every choice that reaches it with no more bits than it needs, as
-        bit to the views that keep it.
+    ``room``: bits that a view can keep. Returns the largest sum of informations, in bits; and every choice that reaches
+    it with no more bits than it needs, as bit to the views that keep it.
     """
-    if room < 0:
-        raise reject("room", room, "an integer >= 0")
+    require_integer("room", room, 0)
     names, count = list(world), _views_of(world)
     choices = [
         [
@@ -117,13 +102,10 @@ def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[f
     value = sum(np.bitwise_count(grid[i] & grid[j]).astype(int) for i, j in pairs(count, graph))
     used = sum(np.bitwise_count(each).astype(int) for each in grid)
     best = np.argwhere((value == np.max(value)) & (used == used[value == np.max(value)].min()))
-    found = []
-    for place in best:
-        masks = [choices[view][k] for view, k in enumerate(place)]
-        found.append(
-            {bit: tuple(v for v in range(count) if masks[v] >> n & 1) for n, bit in enumerate(names)}
-        )  # fmt: skip
-    return float(np.max(value)), found
+    reached = [[choices[view][k] for view, k in enumerate(place)] for place in best]
+    return float(np.max(value)), [
+        {bit: tuple(v for v in range(count) if masks[v] >> n & 1) for n, bit in enumerate(names)} for masks in reached
+    ]
 
 
 @dataclass(frozen=True)
@@ -164,19 +146,7 @@ def train(
     draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
     batch: int = 128, noise: float = 0.4, lr: float = 0.03,
 ) -> Encoders:  # fmt: skip
-    """Encoders of a world of fair bits, one a view, trained by CMC on fresh batches.
-
-    Args:
-        draw: numbers of the bits that each view holds.
-        bits: of the world.
-        graph: which pairs are contrasted.
-        room: numbers m of an embedding.
-        seed: of weights, batches and noise.
-        steps: of Adam.
-        batch: states a step; the others are negatives.
-        noise: see :class:`Encoders`.
-        lr: of Adam.
-    """
+    """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
     generator = torch.Generator().manual_seed(seed)
     made = new([len(held) for held in draw], room, noise, generator)
     scale = torch.zeros(len(draw), len(draw), requires_grad=True)
@@ -197,9 +167,8 @@ def read(
 ) -> list[Tensor]:  # fmt: skip
     """How well each bit of the world is read from each view's embedding.
 
-    Returns:
-        For each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many others.
-        A last one is read from all views together.
+    Returns for each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many
+    others. A last one is read from all views together.
     """
     generator = torch.Generator().manual_seed(10_000 + seed)
     world = torch.randint(2, (2 * count, bits), generator=generator).float() * 2 - 1
@@ -211,22 +180,7 @@ def read(
     return out
 
 
-def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[str]]:
-    """The bits of each view, and their names: the world's, then a private one of each view."""
-    names = [*world, *(f"private {view}" for view in range(_views_of(world)))]
-    draw = [
-        [n for n, bit in enumerate(names) if bit == f"private {view}" or view in world.get(bit, ())]
-        for view in range(_views_of(world))
-    ]
-    return draw, names
-
-
-# Does another view help? ----------------------------------------------------------------------------------------------
-
-
-PARTNERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
-    {"sees both": (True, True), "sees y": (True, False), "sees n": (False, True)}
-)
+PARTNERS = {"sees both": (True, True), "sees y": (True, False), "sees n": (False, True)}
 """Views beside a core view (y, n) of two fair bits: whether they see the label y, and the nuisance n."""
 
 
@@ -237,21 +191,11 @@ def _through(flip: float) -> NDArray[np.float64]:
 def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
     """The one-bit code of (y, n) that shares most with some views, and what it says of y.
 
-    Args:
-        partners: names in :data:`PARTNERS`; their encoders have room for all they see.
-        y_flip: probability that a partner sees the other y.
-        n_flip: probability that a partner sees the other n.
-
-    Returns:
-        Accuracy of y from the best of all sixteen codes; and the sums of informations, in bits, of the two codes that
-        matter: ``y`` and ``n``.
-
-    Raises:
-        ArgumentError: a flip that is no probability up to a half.
+    ``partners``: names in :data:`PARTNERS`; their encoders have room for all they see. Returns accuracy of y from the
+    best of all sixteen codes; and the sums of informations, in bits, of the two codes that matter: ``y`` and ``n``.
     """
-    for name, flip in (("y_flip", y_flip), ("n_flip", n_flip)):
-        if not 0 <= flip <= 0.5:
-            raise reject(name, flip, "a probability from 0 to 0.5")
+    require("y_flip", y_flip, 0, 0.5)
+    require("n_flip", n_flip, 0, 0.5)
     y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
 
     def shared(code: NDArray[np.int64], partner: str) -> float:
@@ -275,21 +219,10 @@ def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0
     return float(right), {"y": total(y), "n": total(n)}
 
 
-# What do untrained views know, and why a U? ---------------------------------------------------------------------------
-
-
 def floors(
     views: Sequence[int], *, labels: int = 8, room: int = 8, noise: float = 0.5, seed: int = 0
 ) -> dict[int, float]:
-    """Accuracy of the label bits from M untrained encoders side by side.
-
-    Args:
-        views: numbers M; each view holds all label bits and as many bits of its own.
-        labels: label bits.
-        room: numbers of an embedding.
-        noise: see :class:`Encoders`.
-        seed: of weights and states.
-    """
+    """Accuracy of the label bits from M untrained encoders; each view holds all of them, and as many of its own."""
     out = {}
     for count in views:
         draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]
@@ -306,11 +239,7 @@ def u_formula(shared: float, *, labels: int = 8, room: int = 8, noise: float = 0
     behind noise that is less the fewer they are; beyond, each number holds several, and a linear reader gets a part of
     the variance of each. Label bits come first, so the shared ones are labels until there are ``labels`` of them.
 
-    Args:
-        shared: bits that both views hold.
-        labels: label bits.
-        room: numbers of an embedding.
-        noise: standard deviation added to each number.
+    ``shared``: bits that both views hold.
     """
     if not shared:
         return 0.5
@@ -336,43 +265,20 @@ def u_trained(
     return float(read(encoders, draw, world, seed=seed)[0][:labels].mean())
 
 
-# Predict or contrast? -------------------------------------------------------------------------------------------------
-
-
-def chosen_by(objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float]) -> int:
-    """Which of several independent factors a single number keeps, where views are Gaussian.
+def sign_accuracy(
+    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000,
+    seed: int = 0,
+) -> float:  # fmt: skip
+    """Accuracy of the sign of the first of several independent factors from one number, where views are Gaussian.
 
     The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Predicting it by least squares
     through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
     largest correlation (canonical correlation analysis), which no scale changes.
 
-    Args:
-        objective: ``"predict"`` or ``"contrast"``.
-        rho: correlation of the two views, a value a factor.
-        scale: standard deviation of the factor in the second view.
-
-    Returns:
-        Number of the factor.
+    ``objective``: ``"predict"`` or ``"contrast"``; the number is found by linear algebra on samples.
     """
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")
-    worth = np.abs(np.array(rho)) * (np.array(scale) if objective == "predict" else 1.0)
-    return int(worth.argmax())
-
-
-def sign_accuracy(
-    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000,
-    seed: int = 0,
-) -> float:  # fmt: skip
-    """Accuracy of the sign of the first factor from one number, found by linear algebra on samples.
-
-    Args:
-        objective: see :func:`chosen_by`.
-        rho: see :func:`chosen_by`.
-        scale: see :func:`chosen_by`.
-        count: samples.
-        seed: of the samples.
-    """
     rng = np.random.default_rng(seed)
     r, s = np.array(rho), np.array(scale)
     first = rng.standard_normal((count, len(r)))

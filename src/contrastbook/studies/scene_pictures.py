@@ -24,8 +24,6 @@ from contrastlab.seeds import derive
 from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of
 
-__all__ = ["ROWS", "pack", "predictions", "study", "unpack"]
-
 ROWS: Mapping[str, str] = {
     "random": "cmc/scenes_random", "CMC, 4 views": "cmc/core_4", "supervised": "cmc/scenes_supervised",
 }  # fmt: skip
@@ -72,14 +70,8 @@ def study(
 
     Encoders and decoders are those of the table's cells.
 
-    Args:
-        dataset: of pre-training and of scoring.
-        profile: to measure in, if nothing is stored.
-        scenes: how many.
-        data_root: where the data lie.
-        out_dir: where runs are, and where new pictures are written.
-        read_also: further folders that may hold them already.
-        prefer: profile whose stored pictures are taken if there are any, whatever ``profile`` is.
+    ``out_dir``: where runs are, and where new pictures are written. ``prefer``: profile whose stored pictures are taken
+    if there are any, whatever ``profile`` is.
     """
     for name in (prefer, profile):
         known = stored("scene_pictures", name, _config(dataset, name, scenes), (out_dir, *read_also))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.studies import Row, Study, measure
+from contrastbook.studies import Row, Study, measure, of_profile, plain
 from contrastlab import data, methods, papers
 from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Crops, Pictures, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject, unknown
+from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed, generator
 from contrastlab.tasks import bootstrap
 from contrastlab.theory import bounds, critics
 from contrastlab.theory.toys import JointGaussian
 from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
-
-__all__ = ["PROFILES", "Sizes", "control", "estimate", "study", "texture"]
 
 STUDY = "cmc_figure5"
 
@@ -53,11 +51,7 @@ class Sizes:
     Args:
         pictures: of which the views are made; a fifth is scored, a tenth stops the training.
         side: of the views that the critic sees, in pixels: larger ones are averaged down to it.
-        hidden: units of each layer of the critic.
-        epochs: at most.
-        patience: epochs without a gain before it stops.
         seeds: of the order of the pictures and of the critic.
-        draws: of the bootstrap.
     """
 
     pictures: int
@@ -80,18 +74,9 @@ PROFILES: Mapping[str, Sizes] = {
 def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, float]:
     """MINE's lower bound on I(X; Y) from pairs.
 
-    Args:
-        x: ``[N, p]``.
-        y: ``[N, q]``, row by row the partner of x.
-        sizes: of the critic, its training and the bootstrap.
-        seed: of the split, the order and the critic's weights.
-
-    Returns:
-        The bound in nats, on a fifth of the pairs, which neither trained nor stopped the critic, and the 95 %
-        half-width of its sampling error.
-
-    Raises:
-        ArgumentError: too few pairs.
+    ``x``: ``[N, p]``. ``y``: ``[N, q]``, row by row the partner of x. ``seed``: of the split, the order and the
+    critic's weights. Returns the bound in nats, on a fifth of the pairs, which neither trained nor stopped the critic,
+    and the 95 % half-width of its sampling error.
     """
     apart = len(x) // 5
     if len(x) < 10 * BATCH:
@@ -136,14 +121,8 @@ def _standardised(part: Tensor, seen: Tensor) -> Tensor:
 def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float = 0.1) -> JointGaussian:
     """Two square patches of a Gaussian texture whose correlation falls off as exp(−r/length).
 
-    Args:
-        distance: pixels from one patch to the other along both axes.
-        size: side of a patch in pixels.
-        length: of correlation, in pixels.
-        noise: variance that each pixel has by itself, beside the texture's of 1.
-
-    Raises:
-        ArgumentError: patches that overlap, or a length that is not positive.
+    ``distance``: pixels from one patch to the other along both axes. ``size``: side of a patch in pixels. ``length``:
+    of correlation, in pixels. ``noise``: variance that each pixel has by itself, beside the texture's of 1.
     """
     if distance < size:
         raise reject("distance", distance, f"at least {size}, the side of a patch: no pixel is in both")
@@ -160,15 +139,8 @@ def control(
     profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (),
     distances: Sequence[int] = (4, 6, 8, 12, 16, 24),
 ) -> Study:  # fmt: skip
-    """The estimate beside the exact information of two patches of a texture.
-
-    Returns:
-        Rows with ``distance`` in pixels, ``exact`` and ``nats``, ``half_width`` (95 %, sampling error), ``seed``.
-
-    Raises:
-        UnknownNameError: no such profile.
-    """
-    sizes = _sizes(profile)
+    """The estimate beside the exact information of two patches of a texture, in nats, by distance in pixels."""
+    sizes = of_profile(PROFILES, profile)
 
     def run() -> list[Row]:
         rows: list[Row] = []
@@ -177,18 +149,11 @@ def control(
             for seed in sizes.seeds:
                 x, y = pair.sample(sizes.pictures, generator(seed, "texture", distance))
                 nats, half = estimate(x.float(), y.float(), sizes, seed)
-                rows.append(
-                    {
-                        "distance": distance,
-                        "seed": seed,
-                        "exact": pair.mutual_information,
-                        "nats": nats,
-                        "half_width": half,
-                    }
-                )
+                row: Row = {"distance": distance, "seed": seed, "exact": pair.mutual_information}
+                rows.append(row | {"nats": nats, "half_width": half})
         return rows
 
-    config = {"distances": list(distances), **_plain(sizes), "version": 2}
+    config = {"distances": list(distances), **plain(sizes), "version": 2}
     return measure(f"{STUDY}_control", profile, config, run, out_dir=out_dir, read_also=read_also)
 
 
@@ -200,24 +165,15 @@ def study(
 
     Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes.
 
-    Args:
-        profile: a name in :data:`PROFILES`; it also says how large patches are and how far apart.
-        dataset: of the pictures.
-        rows: full names of recipes of two parts or patches, such as ``cmc/split_rgb``.
-        data_root: folder of data sets.
-        out_dir: where new rows are written.
-        read_also: further folders that may hold them already.
-        log: takes a line for each row.
-
-    Returns:
-        Rows with ``row``, ``label``, ``kind`` (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats``
-        and ``half_width`` (95 %, of the sampling error), the last two None with a ``reason`` where there are no views.
+    ``profile``: a name in :data:`PROFILES`; it also says how large patches are and how far apart. ``rows``: full names
+    of recipes of two parts or patches, such as ``cmc/split_rgb``. Returns rows with ``row``, ``label``, ``kind``
+    (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats`` and ``half_width`` (95 %, of the sampling
+    error), the last two None with a ``reason`` where there are no views.
 
     Raises:
-        UnknownNameError: no such profile or data set.
         MissingDataError: the data are not there.
     """
-    sizes, splits = _sizes(profile), data.load(dataset, data_root)
+    sizes, splits = of_profile(PROFILES, profile), data.load(dataset, data_root)
     source = splits.pretrain
     count = min(sizes.pictures, len(source))
 
@@ -230,7 +186,7 @@ def study(
         return found
 
     config = {
-        "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **_plain(sizes), "version": 2,
+        "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **plain(sizes), "version": 2,
         "views": [_shown(name, dataset, profile)[1] for name in rows],
     }  # fmt: skip
     return measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
@@ -265,13 +221,3 @@ def _row(name: str, source: Any, count: int, dataset: str, profile: str, sizes: 
         return empty | {"nats": None, "half_width": None, "reason": str(reason)}
     nats, half = estimate(torch.cat(parts[0]), torch.cat(parts[1]), sizes, seed)
     return empty | {"nats": nats, "half_width": half, "reason": None}
-
-
-def _plain(sizes: Sizes) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(sizes).items()}
-
-
-def _sizes(profile: str) -> Sizes:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    return PROFILES[profile]

@@ -26,8 +26,6 @@ from contrastlab.errors import reject
 from contrastlab.seeds import generator
 from contrastlab.theory.toys import Handedness, shifted, spirals
 
-__all__ = ["Encoders", "Reading", "info_nce", "points_of"]
-
 Critic = Literal["dot", "distance"]
 
 # vince appendix G
@@ -48,17 +46,13 @@ class Reading:
     Args:
         handedness: ``same``: the second spiral is the first turned by 180°, they interleave and never cross;
             ``opposite``: it is the first mirrored, "one spinning clockwise and one counter-clockwise", and they cross.
-        turns: revolutions of each.
-        spacing: points evenly spread over the ``angle``, denser towards the centre, or about evenly over the
-            ``length`` of the curve (the angle is the root of a uniform draw, as in a widespread generator).
-        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models;
-            ``plane``: they are left as they are.
+        spacing: points evenly spread over the ``angle``, denser towards the centre, or about evenly over the ``length``
+            of the curve (the angle is the root of a uniform draw, as in a widespread generator).
+        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models; ``plane``: they
+            are left as they are.
         critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ, on the sphere the same critic at half the temperature.
         centred: noise from U(−η/2, η/2) in place of the printed U(0, η).
         clip: largest norm of a model's gradient; none is printed.
-
-    Raises:
-        ArgumentError: a value that is not among these.
     """
 
     handedness: Handedness = "same"
@@ -88,11 +82,8 @@ class Reading:
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
     """``count`` points of the two spirals and their labels, ``[count, 2]`` float32 and ``[count]``.
 
-    Args:
-        reading: its geometry and spacing.
-        count: points, half of them on each spiral.
-        seed: of the points.
-        purpose: points of different purposes are independent draws.
+    ``count``: points, half of them on each spiral. ``seed``: of the points. ``purpose``: points of different purposes
+    are independent draws.
     """
     draws = generator(seed, f"spirals/{purpose}")
     points, labels = spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
@@ -116,15 +107,9 @@ def info_nce(
     ``L = −log exp s(q, k⁺) / (exp s(q, k⁺) + Σⱼ exp s(q, kⱼ))``. The keys are bank rows and get no gradient. The
     gradient is written out because one softmax then serves value and gradient: the step is bound by this table.
 
-    Args:
-        queries: ``[B, D]``.
-        positives: ``[B, D]``.
-        negatives: ``[K, D]``, shared by the queries.
-        critic: s, at the paper's temperature.
-        scratch: ``[2, B, K + 1]`` to work in; fresh memory of this size costs as much as the arithmetic.
-
-    Returns:
-        ``[B]`` nats and ``[B, D]``, the gradient of each query's loss.
+    ``queries``: ``[B, D]``. ``positives``: ``[B, D]``. ``negatives``: ``[K, D]``, shared by the queries. ``scratch``:
+    ``[2, B, K + 1]`` to work in; fresh memory of this size costs as much as the arithmetic. Returns ``[B]`` nats and
+    ``[B, D]``, the gradient of each query's loss.
 
     Source: vince Eq. 4 with the choices of appendix G.
     """
@@ -158,9 +143,7 @@ class Encoders:
     never depends on which others are trained beside it.
 
     Args:
-        reading: what is trained.
         etas: E values of η.
-        seeds: S seeds.
         points: N, points per seed.
 
     Attributes:
@@ -218,13 +201,8 @@ class Encoders:
     def step(self, rows: Tensor, unit: Tensor, negatives: Tensor) -> Tensor:
         """One step of every model: InfoNCE against the bank, SGD, then ``M[i] ← α M[i] + (1 − α) g``.
 
-        Args:
-            rows: ``[S, B]`` different rows of the batch.
-            unit: ``[S, B, 2]`` noise of width one.
-            negatives: ``[S, K]`` bank rows.
-
-        Returns:
-            ``[S·E]`` mean loss, nats.
+        ``rows``: ``[S, B]`` different rows of the batch. ``unit``: ``[S, B, 2]`` noise of width one. ``negatives``:
+        ``[S, K]`` bank rows. Returns ``[S·E]`` mean loss, nats.
         """
         anchors = torch.stack([own[index] for own, index in zip(self.points, rows, strict=True)])
         queries = self.encode(self.views(anchors, unit))

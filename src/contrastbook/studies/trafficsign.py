@@ -19,8 +19,6 @@ from contrastlab.data.augmentations import augmentation
 from contrastlab.data.loading import Source, batches
 from contrastlab.errors import unknown
 
-__all__ = ["DISTANCES", "SPLITS", "nearest_pixels", "study"]
-
 SPLITS = {
     "trafficsign": "at random, per image (ring Table 3, best reading)",
     "trafficsign_tracks": "by track",
@@ -36,17 +34,8 @@ DISTANCES = ("euclidean", "correlation")
 def nearest_pixels(train: Source, test: Source, *, distance: str = "euclidean", side: int = 16) -> Tensor:
     """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
 
-    Args:
-        train: labelled images.
-        test: labelled images.
-        distance: one of :data:`DISTANCES`.
-        side: of the squares that are compared, in pixels.
-
-    Returns:
-        Boolean, one for each test image.
-
-    Raises:
-        UnknownNameError: no distance has that name.
+    ``distance``: one of :data:`DISTANCES`. ``side``: of the squares that are compared, in pixels. Returns boolean, one
+    for each test image.
     """
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
@@ -70,11 +59,8 @@ def study(
 ) -> Study:  # fmt: skip
     """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored.
 
-    Args:
-        side: of the squares that are compared, in pixels.
-        data_root: where the signs lie; see :func:`contrastlab.data.data_root`.
-        out_dir: where new rows are written.
-        read_also: further folders that may hold them already.
+    ``side``: of the squares that are compared, in pixels. ``data_root``: where the signs lie; see
+    :func:`contrastlab.data.data_root`.
 
     Raises:
         MissingDataError: nothing is stored, and the signs are not there.

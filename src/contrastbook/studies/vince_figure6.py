@@ -2,7 +2,7 @@
 
 The transfer task is to tell the two spirals apart by logistic regression on the 2-D representations. The paper reports
 near-chance accuracy at η = 0, a peak at η = 0.4 and chance far beyond. :data:`READINGS` are trained by
-:func:`accuracy_curve` and judged by :mod:`contrastbook.studies.peaks`.
+:func:`accuracy_curve` and judged by :func:`peak`.
 
 Source: vince appendix G and Figure 6.
 """
@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -25,15 +26,12 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.studies import Row, Study, measure, spirals
+from contrastbook.checks import require_integer
+from contrastbook.studies import Row, Study, measure, of_profile, plain, spirals
 from contrastbook.studies.spirals import Encoders, Reading, points_of
 from contrastlab.errors import reject, unknown
 from contrastlab.seeds import generator
 from contrastlab.theory.toys import shifted
-
-__all__ = [
-    "PROFILES", "READINGS", "Profile", "accuracy_curve", "frame", "representations", "stored", "study",
-]  # fmt: skip
 
 STUDY = "vince_figure6"
 
@@ -48,19 +46,13 @@ def _check(
         raise reject("etas", etas, "different numbers of at least 0, one or more")
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise reject("seeds", seeds, "different non-negative integers, one or more")
-    for name, value in (("iterations", iterations), ("negatives", negatives)):
-        if value < 1:
-            raise reject(name, value, "an integer of at least 1")
-    for name, value in (("points", points), ("held_out", held_out)):
-        if value < 20:
-            raise reject(name, value, "an integer of at least 20")
+    for name, value, least in (
+        ("iterations", iterations, 1), ("negatives", negatives, 1), ("points", points, 20), ("held_out", held_out, 20),
+    ):  # fmt: skip
+        require_integer(name, value, least)
 
 
-def _named(*readings: Reading) -> dict[str, Reading]:
-    return {reading.name: reading for reading in readings}
-
-
-READINGS: Mapping[str, Reading] = _named(
+_READINGS = (
     Reading(turns=1.0, output="plane", clip=1.0),
     Reading(turns=1.0, output="plane", critic="distance", clip=1.0),
     Reading(),
@@ -71,19 +63,18 @@ READINGS: Mapping[str, Reading] = _named(
     Reading(turns=1.0, output="plane", centred=True, clip=1.0),
     Reading(turns=1.5, spacing="length"),
 )
+READINGS: Mapping[str, Reading] = {reading.name: reading for reading in _READINGS}
 """Readings that the text allows, by name, those first that came closest to the published curve in short runs."""
 
 
 @dataclass(frozen=True)
-class Profile:
+class Sizes:
     """How much of the study is run.
 
     Args:
         readings: names in :data:`READINGS`.
         etas: η, widths of the noise.
         seeds: of points, initial weights and draws.
-        iterations: optimiser steps.
-        negatives: K, bank rows against each positive.
         points: of the two spirals together, to train on; as many of the bank's rows.
         held_out: further points, on which accuracy is taken.
     """
@@ -108,13 +99,13 @@ class Profile:
         return {name: value for name, value in asdict(self).items() if name != "readings"}
 
 
-PROFILES: Mapping[str, Profile] = {
-    "smoke": Profile(
+PROFILES: Mapping[str, Sizes] = {
+    "smoke": Sizes(
         readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
         held_out=400,
     ),
-    "laptop": Profile(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
-    "paper": Profile(),
+    "laptop": Sizes(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
+    "paper": Sizes(),
 }  # fmt: skip
 """``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the printed protocol."""
 
@@ -149,11 +140,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
             result: dict[str, Any] = {"accuracy": None, "accuracy_views": None}
             if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
                 result["outcome"] = "diverged"
-            elif _one_place(clean[0]):
-                result["outcome"] = "collapsed"
             else:
-                result["outcome"] = "trained"
-            if result["outcome"] != "diverged":
+                result["outcome"] = "collapsed" if _one_place(clean[0]) else "trained"
                 result["accuracy"] = _score(clean[0], labels, clean[1], truth)
                 result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
             found.append(result)
@@ -172,14 +160,8 @@ def accuracy_curve(
 ) -> list[Row]:
     """Train a reading at every η and seed, and probe it.
 
-    Args:
-        reading: what is trained.
-        etas: widths of the noise.
-        seeds: of points, initial weights and draws.
-        iterations: optimiser steps of 128 points.
-        negatives: K.
-        points: to train on.
-        held_out: further points, on which accuracy is taken.
+    ``seeds``: of points, initial weights and draws. ``iterations``: optimiser steps of 128 points. ``held_out``:
+    further points, on which accuracy is taken.
 
     Returns:
         Rows with ``reading``, ``encoder``, ``eta``, ``seed``, ``accuracy`` (percent, of the points) and
@@ -187,9 +169,6 @@ def accuracy_curve(
         (``log K − loss``, nats) and ``outcome``. ``encoder`` is ``trained``, or one of two references without η:
         ``raw``, the coordinates themselves, and ``untrained``, the initial network. ``outcome`` is ``trained``,
         ``collapsed`` (all points have one representation) or ``diverged`` (no number exists: they are None).
-
-    Raises:
-        ArgumentError: an empty or repeated list, a negative η, or a size too small.
     """
     _check(etas, seeds, iterations, negatives, points, held_out)
     rows: list[Row] = []
@@ -211,12 +190,12 @@ def accuracy_curve(
     return rows
 
 
-def _config(reading: Reading, profile: Profile) -> dict[str, Any]:
+def _config(reading: Reading, profile: Sizes) -> dict[str, Any]:
     """Everything that decides the numbers of one reading; code that changes them takes a new version."""
     names = ("layers", "width", "batch", "learning_rate", "momentum", "weight_decay", "temperature", "bank_rate")
     constants = {name: getattr(spirals, name.upper()) for name in names} | {"version": 1}
-    lists = {key: list(value) if isinstance(value, tuple) else value for key, value in profile.sizes.items()}
-    return {"reading": asdict(reading), **lists, **constants}
+    sizes = {key: value for key, value in plain(profile).items() if key != "readings"}
+    return {"reading": asdict(reading), **sizes, **constants}
 
 
 def study(
@@ -227,52 +206,25 @@ def study(
     readings: Sequence[str] | None = None,
     log: Callable[[str], None] = print,
 ) -> list[Study]:
-    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored.
-
-    Args:
-        profile: a name in :data:`PROFILES`.
-        out_dir: where new curves are written.
-        read_also: further folders that may hold them already.
-        readings: names; all of the profile where left out.
-        log: takes one line per reading.
-
-    Raises:
-        UnknownNameError: no such profile, or no such reading.
-    """
-    chosen = _profile(profile)
+    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored."""
+    chosen = of_profile(PROFILES, profile)
     found = []
     for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
         if name not in READINGS:
             raise unknown("reading", name, READINGS)
         reading = READINGS[name]
-        measured = measure(
-            STUDY,
-            profile,
-            _config(reading, chosen),
-            functools.partial(accuracy_curve, reading, **chosen.sizes),
-            out_dir=out_dir,
-            read_also=read_also,
-        )
+        run = functools.partial(accuracy_curve, reading, **chosen.sizes)
+        measured = measure(STUDY, profile, _config(reading, chosen), run, out_dir=out_dir, read_also=read_also)
         log(f"{number}/{len(names)} {name}: {measured.provenance['wall_s']:.0f} s")
         found.append(measured)
     return found
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
-    """Those curves of a profile that are stored in one of ``roots``; nothing is trained.
-
-    Raises:
-        UnknownNameError: no such profile.
-    """
-    chosen = _profile(profile)
+    """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
+    chosen = of_profile(PROFILES, profile)
     each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
     return [rows for rows in each if rows is not None]
-
-
-def _profile(profile: str) -> Profile:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    return PROFILES[profile]
 
 
 def representations(
@@ -286,18 +238,12 @@ def representations(
 ) -> Study | None:
     """Representations of held-out points by a reading's encoders, as rows to draw.
 
-    Args:
-        profile: a name in :data:`PROFILES`, whose seeds and sizes are taken.
-        reading: a name in :data:`READINGS`.
-        etas: widths of the noise.
-        count: points of each encoder.
-        out_dir: where new rows are written; None: train nothing, and return None where nothing is stored.
-        read_also: further folders that may hold them already.
-
-    Returns:
-        Rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model diverged).
+    ``profile``: a name in :data:`PROFILES`, whose seeds and sizes are taken. ``reading``: a name in :data:`READINGS`.
+    ``count``: points of each encoder. ``out_dir``: where new rows are written; None: train nothing, and return None
+    where nothing is stored. Returns rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model
+    diverged).
     """
-    chosen = _profile(profile)
+    chosen = of_profile(PROFILES, profile)
     if reading not in READINGS:
         raise unknown("reading", reading, READINGS)
     what = READINGS[reading]
@@ -328,3 +274,112 @@ def frame(curve: Study) -> pd.DataFrame:
     rows = pd.DataFrame(curve.rows)
     numbers = ("eta", "accuracy", "accuracy_views", "loss", "mi_bound")
     return rows[rows["encoder"] == "trained"].astype(dict.fromkeys(numbers, float))
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Whether an accuracy curve has the published shape; see :func:`peak`.
+
+    Args:
+        eta: η of the highest mean accuracy.
+        accuracy: percent, mean over seeds at that η.
+        ends: percent, mean over seeds at the smallest and at the largest η.
+        raw: percent, mean over seeds, logistic regression on the coordinates.
+        missing: what the published curve has and this one has not; empty where the peak is there.
+    """
+
+    reading: str
+    eta: float
+    accuracy: float
+    ends: tuple[float, float]
+    raw: float
+    missing: tuple[str, ...] = ()
+
+
+PEAK_ETAS = (0.2, 0.8)
+"""Where the best η counts as the published 0.4."""
+
+NEAR_CHANCE = 60.0
+"""Percent below which an end of the curve counts as "near chance" for two labels."""
+
+SEPARATED = 75.0
+"""Percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty."""
+
+
+def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
+    """Judge the rows of one reading by the words of appendix G.
+
+    The published curve (1) is highest at an η in :data:`PEAK_ETAS`; there (2) it separates the labels to at least
+    :data:`SEPARATED` percent, (3) its worst seed is above the best seed of both ends and of the raw coordinates; and
+    (4) at the smallest and the largest η its mean is below :data:`NEAR_CHANCE`.
+
+    ``rows``: of :func:`contrastbook.studies.vince_figure6.accuracy_curve`; diverged models are left out. ``accuracy``:
+    the column, ``accuracy`` or ``accuracy_views``.
+    """
+    names = {str(row["reading"]) for row in rows}
+    if len(names) != 1:
+        raise reject("rows", sorted(names), "rows of one reading")
+    if accuracy not in ("accuracy", "accuracy_views"):
+        raise unknown("column", accuracy, ("accuracy", "accuracy_views"))
+    curve: dict[float, list[float]] = {}
+    for row in rows:
+        value, eta = row[accuracy], row["eta"]
+        if row["encoder"] == "trained" and value is not None and eta is not None:
+            curve.setdefault(float(eta), []).append(float(value))
+    raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
+    if len(curve) < 2 or not raw:
+        raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
+    first, last = min(curve), max(curve)
+    best = max(curve, key=lambda eta: fmean(curve[eta]))
+    top, ends = fmean(curve[best]), (fmean(curve[first]), fmean(curve[last]))
+    missing = []
+    if not PEAK_ETAS[0] <= best <= PEAK_ETAS[1]:
+        missing.append(f"highest at η = {best:g}, not between {PEAK_ETAS[0]:g} and {PEAK_ETAS[1]:g}")
+    if top < SEPARATED:
+        missing.append(f"at most {top:.0f} % there, no separation")
+    if best in (first, last) or min(curve[best]) <= max(*curve[first], *curve[last], *raw):
+        missing.append("not above both ends and the raw coordinates for every seed")
+    if max(ends) >= NEAR_CHANCE:
+        missing.append(f"{max(ends):.0f} % at one end, not near chance")
+    return Peak(names.pop(), best, top, ends, fmean(raw), tuple(missing))
+
+
+def closest(peaks: Sequence[Peak]) -> Peak:
+    """The one that lacks least of the published shape; of equals the highest."""
+    return min(peaks, key=lambda found: (len(found.missing), -found.accuracy))
+
+
+def table(peaks: Sequence[Peak]) -> pd.DataFrame:
+    """A line for each reading: best η, percentages there, at both ends and of the raw coordinates, what is missing."""
+    return pd.DataFrame(
+        {
+            "reading": found.reading,
+            "best η": found.eta,
+            "accuracy there [%]": found.accuracy,
+            "η smallest [%]": found.ends[0],
+            "η largest [%]": found.ends[1],
+            "raw coordinates [%]": found.raw,
+            "what is missing": "; ".join(found.missing) or "nothing",
+        }
+        for found in peaks
+    ).set_index("reading")
+
+
+def sentence(curves: Sequence[Study]) -> str:
+    """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown."""
+    judged = [peak(found.rows) for found in curves]
+    best, there = closest(judged), [found for found in judged if not found.missing]
+    shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in there) or (
+        f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
+        + "; ".join(best.missing)
+    )
+    alone = [
+        peak([row for row in found.rows if row["seed"] == seed])
+        for found in curves for seed in dict.fromkeys(row["seed"] for row in found.rows)
+    ]  # fmt: skip
+    views = [peak(found.rows, accuracy="accuracy_views") for found in curves]
+    on_views = ", ".join(f"*{p.reading}*" for p in views if not p.missing) or "none"
+    return (
+        f"The published peak is shown by {shown}. Curves of one seed with the published shape: "
+        f"{sum(not p.missing for p in alone)} of {len(alone)}. Probed on views in place of the points: {on_views}."
+    )

@@ -1,4 +1,4 @@
-"""vince Table 3: the readings of its recipe that are trained, what is stored of them, and how they compare.
+"""vince Table 3: the readings of its recipe that are trained, how they compare, and the exact values beside them.
 
 Source: vince appendix E and Table 3.
 """
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.studies import Row, Study, looseness, measure
+from contrastbook.studies import Row, Study, looseness, measure, of_profile, plain
 from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS, Reading
+from contrastbook.theory import gaussians
 from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
+from contrastlab import papers
 from contrastlab.errors import unknown
-
-__all__ = ["PROFILES", "Profile", "stored", "study", "summary", "train"]
 
 STUDY = "vince_table3"
 COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviation of about ρ
@@ -40,15 +40,8 @@ def train(
 ) -> list[Row]:
     """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
 
-    Args:
-        reading: this and what follows as in :func:`~contrastbook.studies.looseness.fit`.
-        percents: rows of the table.
-        seeds: a model each.
-        epochs: passes over the points.
-        points: N.
-        negatives: K.
-        batch: pairs per step.
-        repeats: K negatives are drawn this often for each pair of an estimate.
+    ``reading``: this and what follows as in :func:`~contrastbook.studies.looseness.fit`. ``epochs``: passes over the
+    points. ``repeats``: K negatives are drawn this often for each pair of an estimate.
 
     Returns:
         A row for each percentage and seed: ``train`` and ``held_out`` (as many fresh pairs), the estimate in nats as
@@ -58,9 +51,6 @@ def train(
         nats; ``status``: ``trained``, ``collapsed`` (spread below 1/20 of the optimal critic's), ``negative`` (an
         estimate below −.1: worse than a constant) or ``diverged``. A number that is not finite is ``None``, and
         ``reason`` says so.
-
-    Raises:
-        ArgumentError: an empty or impossible argument.
     """
     fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points, negatives=negatives, batch=batch)
     place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
@@ -169,7 +159,7 @@ def _expectation(x: Tensor, y: Tensor, percent: float, nearest: looseness.Neares
 
 
 @dataclass(frozen=True)
-class Profile:
+class Sizes:
     """What is trained: every percentage and seed under every reading."""
 
     readings: tuple[Reading, ...]
@@ -183,10 +173,10 @@ WRITTEN = Reading()
 THEOREM = Reading(nearest="critic")
 PATIENT = Reading(nearest="critic", rate=0.003)
 
-PROFILES: Mapping[str, Profile] = {
-    "smoke": Profile((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
-    "laptop": Profile((WRITTEN, PATIENT), epochs=20),
-    "paper": Profile(
+PROFILES: Mapping[str, Sizes] = {
+    "smoke": Sizes((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
+    "laptop": Sizes((WRITTEN, PATIENT), epochs=20),
+    "paper": Sizes(
         (
             WRITTEN,
             THEOREM,
@@ -213,11 +203,8 @@ def study(
 ) -> dict[Reading, Study]:
     """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
 
-    Args:
-        profile: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
-        out_dir: where new rows are written, one file for each reading.
-        read_also: further folders of stored rows.
-        log: is told of every reading.
+    ``profile``: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
+    ``out_dir``: where new rows are written, one file for each reading.
     """
     found = {}
     for reading, config in _configs(profile).items():
@@ -240,34 +227,82 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
 def summary(found: Study, number: str = "train") -> pd.DataFrame:
     """Mean over seeds of one number of a reading.
 
-    Args:
-        found: of :func:`study` or :func:`stored`.
-        number: a column of :func:`train`, such as ``held_out``.
-
-    Returns:
-        One line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over
-        the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
-
-    Raises:
-        UnknownNameError: there is no such number.
+    ``found``: of :func:`study` or :func:`stored`. ``number``: a column of :func:`train`, such as ``held_out``. Returns
+    one line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over the
+    ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
     """
     frame = pd.DataFrame(found.rows)
     if number not in frame.columns:
         raise unknown("number", number, frame.columns)
     grouped = frame.astype({number: float}).groupby("percent", sort=False)
     values = grouped[number]
-    lines = pd.DataFrame(
-        {"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()},
-    )
+    lines = pd.DataFrame({"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()})
     for status in ("collapsed", "negative", "diverged"):
         lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
     return lines
 
 
 def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
-    if profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
-    plan = PROFILES[profile]
-    common = {"percents": list(plan.percents), "seeds": list(plan.seeds), "epochs": plan.epochs, "points": plan.points}
-    common |= {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
-    return {reading: {"reading": asdict(reading)} | common for reading in plan.readings}
+    sizes = plain(of_profile(PROFILES, profile))
+    del sizes["readings"]
+    common = sizes | {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
+    return {reading: {"reading": asdict(reading)} | common for reading in PROFILES[profile].readings}
+
+
+LOST = {"collapsed": "constant", "negative": "below −.1", "diverged": "diverged"}
+
+
+def published() -> pd.DataFrame:
+    """The printed table by percentage, ``value`` and ``std`` in nats; InfoNCE is VINCE with all of the sample."""
+    names = {"InfoNCE" if p == 100 else f"VINCE ({p:.0f}%)": p for p in gaussians.PERCENTS}
+    rows = papers.published("vince", "3").set_index("row")
+    return rows.loc[list(names), ["value", "std"]].rename(index=names).rename_axis("percent")
+
+
+def exact() -> pd.DataFrame:
+    """Many negatives (K → ∞), in nats: :func:`~contrastbook.theory.gaussians.population` and ``largest``, by row."""
+    rows = [(gaussians.population(p), gaussians.largest(p), p) for p in gaussians.PERCENTS]
+    lines = [(p, q.value, q.best, q.best_scale, t.value, t.infonce, 100 * q.share if p < 100 else None)
+             for q, t, p in rows]  # fmt: skip
+    names = ["percent", "at f*", "best scale", "at a", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
+    return pd.DataFrame(lines, columns=names).set_index("percent")
+
+
+def described(found: Study) -> pd.Series[str]:
+    """For each percentage mean ± standard deviation over seeds, how many, and how many of them failed in which way."""
+
+    def text(line: pd.Series[float]) -> str:
+        spread = "" if pd.isna(line["sd"]) else f" ± {line['sd']:.2g}"
+        lost = "".join(f", {line[status]:.0f} {word}" for status, word in LOST.items() if line[status])
+        return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{lost})"
+
+    return summary(found).apply(text, axis=1)
+
+
+def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
+    """Percentages at which a reading does what, by the median over seeds.
+
+    ``factor``: up to which a number is like the table's.
+
+    Returns:
+        ``trains``: most seeds end with a critic that is not constant and an estimate above −0.1 nats; ``above the
+        truth``: the estimate on fresh pairs, at hard negatives; and for ``train``, ``infonce``,
+        ``infonce_population``: rows where that number is like the table's.
+    """
+    lines, fresh = summary(found), summary(found, "held_out")["median"]
+    failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
+    chosen = {
+        "trains": failed < (lines["n"] + lines["diverged"]) / 2,
+        "above the truth": (fresh > gaussians.information()) & (lines.index < 100),
+    }
+    for number in ("train", "infonce", "infonce_population"):
+        ratio = summary(found, number)["median"] / published()["value"].loc[lines.index]
+        chosen[number] = (ratio < factor) & (ratio > 1 / factor)
+    return {name: lines.index[where].tolist() for name, where in chosen.items()}
+
+
+def closest(table: pd.DataFrame) -> tuple[str, str]:
+    """The reading, and which of its numbers, that is like Table 3 at most rows; columns of :func:`verdict`."""
+    met = table[["train", "infonce", "infonce_population"]].map(len)
+    name = str(met.max(axis=1).idxmax())
+    return name, str(met.loc[name].idxmax())

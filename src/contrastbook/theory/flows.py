@@ -33,16 +33,6 @@ from contrastlab.errors import NonFiniteLossError, reject
 from contrastlab.seeds import fixed
 from contrastlab.theory.fitting import Trace, early_stopping
 
-__all__ = [
-    "Prior",
-    "fit",
-    "log_sphere_area",
-    "log_von_mises_fisher",
-    "real_nvp",
-    "stereographic",
-    "von_mises_fisher",
-]
-
 Prior = Literal["gaussian", "uniform"]
 
 
@@ -64,20 +54,11 @@ def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: in
     and scales the others by a network of them. Masks go round four: even and odd coordinates, first and second half,
     so that the two vectors of a pair condition each other.
 
-    Args:
-        x: ``[N, dim]`` rows whose mean and standard deviation standardise the data.
-        prior: of the last variable h. ``"gaussian"``: standard normal. ``"uniform"``: sigmoid(h) is uniform on the
-            unit box, which is h standard logistic; the flow is then a map from data into the box.
-        layers: couplings.
-        width: units of the two hidden layers of a coupling.
-        seed: of the initial weights.
-
-    Returns:
-        A module; ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's volume,
-        ``flow().sample((count,))`` draws.
-
-    Raises:
-        ArgumentError: an unknown prior, fewer than 2 rows or coordinates, or no coupling.
+    ``x``: ``[N, dim]`` rows whose mean and standard deviation standardise the data. ``prior``: of the last variable h.
+    ``"gaussian"``: standard normal. ``"uniform"``: sigmoid(h) is uniform on the unit box, which is h standard logistic;
+    the flow is then a map from data into the box. ``width``: units of the two hidden layers of a coupling. Returns a
+    module; ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's volume,
+    ``flow().sample((count,))`` draws.
     """
     if prior not in get_args(Prior):
         raise reject("prior", prior, "'gaussian' or 'uniform'")
@@ -108,21 +89,11 @@ def fit(
 ) -> Trace:  # fmt: skip
     """Maximum likelihood by Adam; the weights of the epoch that is best on held-out rows are kept.
 
-    Args:
-        flow: of :func:`real_nvp`, trained in place.
-        x: ``[N, dim]`` training rows.
-        held_out: ``[M, dim]`` rows that decide when to stop. Rows of one image belong on one side.
-        epochs: at most.
-        patience: epochs without a better held-out value before stopping; the learning rate is halved half-way.
-        batch_size: rows of a step.
-        lr: learning rate.
-        seed: of the order of the rows.
-
-    Returns:
-        Mean log densities in nats.
+    ``flow``: of :func:`real_nvp`, trained in place. ``x``: ``[N, dim]`` training rows. ``held_out``: ``[M, dim]`` rows
+    that decide when to stop. Rows of one image belong on one side. ``patience``: epochs without a better held-out value
+    before stopping; the learning rate is halved half-way. Returns mean log densities in nats.
 
     Raises:
-        ArgumentError: rows of another shape, or none.
         NonFiniteLossError: the likelihood is not finite.
     """
     if x.dim() != 2 or len(x) < 2:
@@ -178,13 +149,9 @@ def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
     With q the density over the coordinates, the density with respect to the uniform distribution over the sphere is
     ``log q(z) − log_area + log_sphere_area(d)``.
 
-    Args:
-        x: ``[N, d]`` unit vectors.
-        pole: ``[d]`` unit vector that goes to infinity; take one far from the data.
-
-    Returns:
-        ``[N, d − 1]`` coordinates z, and ``[N]`` log of the surface per unit of the coordinates' volume,
-        ``(d − 1) log (2 / (1 + ‖z‖²))``.
+    ``x``: ``[N, d]`` unit vectors. ``pole``: ``[d]`` unit vector that goes to infinity; take one far from the data.
+    Returns ``[N, d − 1]`` coordinates z, and ``[N]`` log of the surface per unit of the coordinates' volume, ``(d − 1)
+    log (2 / (1 + ‖z‖²))``.
     """
     x = _mirrored(x, pole, torch.eye(len(pole)).to(pole)[-1])
     z = x[:, :-1] / (1 - x[:, -1:]).clamp(min=1e-6)
@@ -198,13 +165,7 @@ def _von_mises_fisher(concentration: float, dim: int) -> Any:
 
 
 def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tensor:
-    """Log density of von Mises–Fisher at ``cosine`` to its mean, with respect to the uniform distribution.
-
-    Args:
-        cosine: any shape.
-        concentration: κ > 0, 1/σ² of fmicl Eq. 6.
-        dim: d of the sphere in R^d.
-    """
+    """Log density, against the uniform one, at ``cosine`` to the mean; concentration κ > 0, 1/σ² of fmicl Eq. 6."""
     # the density is κ cos + a constant; scipy's is with respect to the area
     highest = float(_von_mises_fisher(concentration, dim).logpdf(np.eye(dim)[0]))
     return concentration * (cosine - 1) + highest + log_sphere_area(dim)
@@ -213,13 +174,7 @@ def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tens
 def von_mises_fisher(mean: Tensor, concentration: float, generator: torch.Generator | None = None) -> Tensor:
     """One draw around each mean: density ∝ exp(κ x·y), so fmicl Eq. 6 where the means are uniform.
 
-    Args:
-        mean: ``[N, d]`` unit vectors, d ≥ 2.
-        concentration: κ > 0.
-        generator: of the draws.
-
-    Returns:
-        ``[N, d]`` unit vectors.
+    ``mean``: ``[N, d]`` unit vectors, d ≥ 2. ``concentration``: κ > 0. Returns ``[N, d]`` unit vectors.
     """
     count, dim = mean.shape
     law = _von_mises_fisher(concentration, dim)

@@ -25,21 +25,6 @@ from scipy.stats import ncx2, norm
 
 from contrastlab.errors import reject
 
-__all__ = [
-    "PERCENTS",
-    "RHO",
-    "Largest",
-    "Population",
-    "independent_simulated",
-    "independent_value",
-    "information",
-    "largest",
-    "plug_in_deviation",
-    "plug_in_simulated",
-    "population",
-    "share_of",
-]
-
 Array = NDArray[np.float64]
 
 RHO = 0.2
@@ -58,7 +43,6 @@ class Population:
         share: of x, for which every negative has ``exp(a f*) > c(x)``, the hypothesis of the corollary; c(x) is the
             mean of ``exp(a f*(x, y))`` over all y.
         best: nats, the supremum of the value over a ≥ 0.
-        best_scale: the a that attains it.
     """
 
     value: float
@@ -92,13 +76,7 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     highest-scored p % are an interval around x/ρ, and ``E exp(a f*)`` over an interval is a difference of normal
     distribution functions. What is left is one integral over x.
 
-    Args:
-        percent: p, percent of Y among the negatives.
-        scale: a ≥ 0, of the critic a·f*.
-        rho: correlation.
-
-    Raises:
-        ArgumentError: a percentage outside (0, 100], a negative scale, or a correlation outside (−1, 1) or 0.
+    ``percent``: p, percent of Y among the negatives. ``scale``: a ≥ 0, of the critic a·f*.
 
     Source: vince Corollary 4.1.1, equation of VINCE; the set is defined by f(x, ·).
     """
@@ -133,13 +111,6 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every K, too, as
     long as the positive stands in the denominator: the estimate then rises with f(x, y₁), so it is largest under the
     majorant, where it is InfoNCE between the majorant and uniform negatives, at most their divergence.
-
-    Args:
-        percent: p.
-        rho: correlation.
-
-    Raises:
-        ArgumentError: as in :func:`population`.
     """
     part, rho = share_of(percent), _correlation(rho)
     if part == 1:
@@ -191,18 +162,7 @@ def independent_value(percent: float) -> float:
 def independent_simulated(
     percent: float, *, negatives: int = 100, height: float = 12.0, count: int = 20_000, seed: int = 0
 ) -> tuple[float, float]:
-    """:func:`independent_value` by drawing, with finite K and H and the positive among the negatives.
-
-    Args:
-        percent: p.
-        negatives: K.
-        height: H, nats.
-        count: pairs.
-        seed: of the draws.
-
-    Returns:
-        Mean and its standard error, nats.
-    """
+    """:func:`independent_value` by drawing with finite K and H; mean and its standard error, nats."""
     part = share_of(percent)
     high = min(1 - part, part / math.e)
     generator = np.random.default_rng(seed)

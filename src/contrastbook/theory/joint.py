@@ -14,8 +14,6 @@ from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
 from contrastlab.errors import reject
 
-__all__ = ["closed_form", "expected_loss", "log_sum_on_sphere", "positive_weight"]
-
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
@@ -26,14 +24,7 @@ def expected_loss(m: float, v: float, c: float, tau: float) -> float:
     Of ``softplus(x) = max(x, 0) + log(1 + e^−|x|)`` at the normal ``x = c − a/τ``, the mean of the first is known; that
     of the second is by quadrature on either side of its kink.
 
-    Args:
-        m: mean of ``q·k⁺``.
-        v: its variance, at least 0.
-        c: log of the sum over the negatives.
-        tau: τ, above 0.
-
-    Raises:
-        ArgumentError: a value out of range.
+    ``m``: mean of ``q·k⁺``. ``v``: its variance, at least 0. ``tau``: τ, above 0.
     """
     _check(v, tau)
     mean, sd = c - m / tau, math.sqrt(v) / tau
@@ -69,16 +60,7 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
 
 
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
-    """The ``c`` of many negatives spread evenly over the unit sphere: ``log K + log E exp(q·k/τ)``.
-
-    Args:
-        negatives: K.
-        dimension: d.
-        tau: τ, above 0.
-
-    Raises:
-        ArgumentError: a value out of range.
-    """
+    """The ``c`` of many negatives spread evenly over the unit sphere, at τ > 0: ``log K + log E exp(q·k/τ)``."""
     _check(0.0, tau)
     for name, value in (("negatives", negatives), ("dimension", dimension)):
         if not value >= 1:

@@ -11,8 +11,6 @@ from contrastlab import report
 from contrastlab.papers import TablePlan
 from contrastlab.results import Result
 
-__all__ = ["frame", "value"]
-
 _COLUMNS = ["column", "method", "label", "seed", "accuracy", "bound"]
 
 
@@ -27,16 +25,9 @@ def frame(
 ) -> pd.DataFrame:
     """A line for each run of a table, the untrained encoder too.
 
-    Args:
-        plan: of the table.
-        results: stored results of any table.
-        dataset: that the encoders were trained on.
-        profile: of the runs.
-        columns: as :meth:`contrastlab.papers.TablePlan.select` takes them.
-
-    Returns:
-        Column, method, label, seed, accuracy (percent), and the bound on the information after the last epoch (nats;
-        NaN where the objective bounds none).
+    ``columns``: as :meth:`contrastlab.papers.TablePlan.select` takes them. Returns column, method, label, seed,
+    accuracy (percent), and the bound on the information after the last epoch (nats; NaN where the objective bounds
+    none).
     """
     lines = []
     for name, column in plan.select(dataset, columns).items():

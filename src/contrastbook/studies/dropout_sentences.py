@@ -23,13 +23,10 @@ from contrastlab.views import Dropout
 
 
 @dataclass(frozen=True)
-class Reading:
+class BeforeAfter:
     """A network before and after it was trained on the sentences of a grammar.
 
     Args:
-        settings: of the run.
-        before: as initialised.
-        after: trained.
         similarity: Spearman × 100 on the grammar's test pairs, before and after.
     """
 
@@ -48,11 +45,10 @@ def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Se
     )  # fmt: skip
 
 
-def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> Reading:
+def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> BeforeAfter:
     """Train ``method`` on the grammar, and score its similarity before and after.
 
     Raises:
-        UnknownNameError: no such method.
         MissingExtraError: the extra for text is not installed.
     """
     recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
@@ -62,17 +58,11 @@ def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0)
     after = pretrain(recipe, how, source, seed=seed, log=lambda line: None).encoders
     setting = tasks.Setting(Dropout(1), kind.augmentation(how), pairs)
     scores = [tasks.spearman(cosines(nets, setting, pairs.test), pairs.test.scores.numpy()) for nets in (before, after)]
-    return Reading(how, before.eval(), after, (scores[0], scores[1]))
+    return BeforeAfter(how, before.eval(), after, (scores[0], scores[1]))
 
 
 def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
-    """Largest difference of two embeddings of the same sentences by an untrained network in training mode.
-
-    Args:
-        rate: of dropout.
-        texts: sentences.
-        seed: of weights and masks.
-    """
+    """Largest difference of two embeddings of the same sentences by an untrained network in training mode."""
     source, how = data.load("grammar").pretrain, settings(dropout=rate)
     kind = modality(source)
     with fixed(seed):
@@ -88,7 +78,7 @@ def _features(nets: nn.ModuleList, texts: Texts, how: Settings) -> Tensor:
         return F.normalize(tasks.represent(nets, (view.plain(texts),), "pooled").double(), dim=1)
 
 
-def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
+def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
     """The sentences nearest to ``query``, before and after training, with their cosines.
 
     All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
@@ -96,8 +86,8 @@ def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> 
     """
     texts = Texts([query, *others])
     columns = {}
-    for name, nets in (("before", reading.before), ("after", reading.after)):
-        rows = _features(nets, texts, reading.settings)
+    for name, nets in (("before", networks.before), ("after", networks.after)):
+        rows = _features(nets, texts, networks.settings)
         rows = F.normalize(rows - rows.mean(0), dim=1)
         cosines = rows[1:] @ rows[0]
         best = cosines.topk(count).indices.tolist()
@@ -106,7 +96,7 @@ def nearest(reading: Reading, query: str, others: list[str], count: int = 3) -> 
     return pd.DataFrame(columns)
 
 
-def shared_words(reading: Reading, sentences: list[str]) -> tuple[float, float]:
+def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, float]:
     """How much the order of the cosines is that of shared words: Spearman × 100, before and after training.
 
     Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
@@ -116,7 +106,7 @@ def shared_words(reading: Reading, sentences: list[str]) -> tuple[float, float]:
     shared = np.array([len(bags[i] & bags[j]) / (len(bags[i]) * len(bags[j])) ** 0.5 for i, j in pairs])
     first, second = torch.tensor(pairs).T
     scores = []
-    for nets in (reading.before, reading.after):
-        rows = _features(nets, Texts(sentences), reading.settings)
+    for nets in (networks.before, networks.after):
+        rows = _features(nets, Texts(sentences), networks.settings)
         scores.append(tasks.spearman((rows[first] * rows[second]).sum(1), shared))
     return scores[0], scores[1]

@@ -1,0 +1,29 @@
+"""What figures and studies refuse by name; nothing is clamped."""
+
+from __future__ import annotations
+
+import math
+
+from contrastlab.errors import reject
+
+
+def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
+    """Raise an ``ArgumentError`` unless ``low ≤ value ≤ high`` (``low < value`` with ``open_low``)."""
+    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
+    if not inside:
+        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
+            f" and at most {high:g}" if math.isfinite(high) else ""
+        )
+        raise reject(name, value, span)
+
+
+def require_integer(name: str, value: int, low: int) -> None:
+    """Raise an ``ArgumentError`` unless ``value`` is an integer of at least ``low``."""
+    if isinstance(value, bool) or int(value) != value or value < low:
+        raise reject(name, value, f"an integer of at least {low}")
+
+
+def require_positive(**values: float) -> None:
+    """Raise an ``ArgumentError`` unless all are finite and above 0."""
+    for name, value in values.items():
+        require(name, value, 0, open_low=True)

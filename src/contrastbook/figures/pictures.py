@@ -1,0 +1,217 @@
+"""Pictures with what is known of them: channels of scenes and their classes, flow of clips, detections.
+
+Hue is the direction of a displacement of the flow and saturation its length, as is customary since Baker et al. (2011).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from matplotlib.colors import ListedColormap, hsv_to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+from torch import Tensor
+
+from contrastbook.checks import require, require_integer
+from contrastbook.figures.base import COLOURS, subplots
+from contrastbook.studies import Study
+from contrastlab import escape
+from contrastlab.data.annotated import AnnotatedImages, draw
+from contrastlab.errors import reject
+from contrastlab.views import Channels
+from contrastlab.views.channels import labels, slices
+
+# Okabe and Ito, told apart by eyes that see no red or green; further classes go round
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
+VOID = "#FFFFFF"
+
+
+def _classes(values: Tensor, count: int) -> NDArray[Any]:
+    colours = ListedColormap([VOID, *(PALETTE[k % len(PALETTE)] for k in range(count))])
+    painted: NDArray[Any] = colours((values.numpy() + 1).clip(0, count))[..., :3]
+    return painted
+
+
+def _panels(rows: Sequence[Sequence[Any]], titles: Sequence[str], alt: str) -> Figure:
+    height, width = rows[0][0].shape[:2]
+    size = (2.1 * len(titles), 2.1 * len(rows) * height / width + 0.4)
+    figure, axes = subplots(len(rows), len(titles), size, squeeze=False)
+    for line, panels in zip(axes, rows, strict=True):
+        for axis, picture in zip(line, panels, strict=True):
+            axis.imshow(picture, interpolation="nearest")
+            axis.axis("off")
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(escape.mathtext(title), fontsize="small")
+    figure.set_label(alt)
+    return figure
+
+
+def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
+    """Scenes, a row each: the picture, then every view that an encoder may read.
+
+    Luminance and depth go from dark to light, chrominance is shown at equal luminance, a normal's three components
+    are red, green and blue.
+
+    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
+    """
+    names = ("L", "ab", "depth", "normal", "label")
+    there = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
+    rows = []
+    for scene in scenes:
+        panels = [scene[:3].movedim(0, 2).numpy()]
+        for name in there:
+            view = Channels((name,)).read(scene[None])[0][0]
+            if name == "ab":
+                a, b = view.numpy()  # green to red, blue to yellow
+                panels.append((0.5 + np.stack([a + b / 2, b / 2 - a, -b], 2)).clip(0, 1))
+            elif name == "normal":
+                panels.append((1 + view.movedim(0, 2).numpy()) / 2)
+            elif name == "label":
+                panels.append(_classes(labels(scene[None])[0], len(classes)))
+            else:
+                panels.append(plt.get_cmap("gray" if name == "L" else "viridis")((view[0].numpy() + 1) / 2)[..., :3])
+        rows.append(panels)
+    titles = ["picture", *("labels" if name == "label" else name for name in there)]
+    return _panels(rows, titles, f"{len(scenes)} scenes, a row each, as {', '.join(titles)}")
+
+
+def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequence[str]) -> Figure:
+    """Scenes, a row each: the picture, the classes that segmenters see, and the true ones. Void is white.
+
+    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to its classes ``[B, H,
+    W]``.
+    """
+    truth, rows = labels(scenes), []
+    for k, scene in enumerate(scenes):
+        painted = [_classes(classes_[k], len(classes)) for classes_ in (*predicted.values(), truth)]
+        rows.append([scene[:3].movedim(0, 2).numpy(), *painted])
+    right = {name: float((p == truth)[truth >= 0].double().mean()) for name, p in predicted.items()}
+    said = "; ".join(f"{name} is right in {100 * share:.0f} % of these pixels" for name, share in right.items())
+    return _panels(rows, ["picture", *predicted, "labels"], f"{len(scenes)} scenes with their classes: {said}")
+
+
+def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
+    """Displacements as colours: rest is white.
+
+    ``flow``: ``[2, H, W]``, (x to the right, y down). ``full``: the length that has full saturation; longer ones have
+    it, too. Returns ``[H, W, 3]`` in [0, 1]: to the right red, down green-yellow, to the left cyan, up violet.
+    """
+    if flow.ndim != 3 or flow.shape[0] != 2:
+        raise reject("flow.shape", tuple(flow.shape), "[2, H, W]")
+    if not full > 0:
+        raise reject("full", full, "a length > 0")
+    x, y = flow.double().numpy()
+    hue = (np.arctan2(y, x) / (2 * math.pi)) % 1
+    saturation = np.clip(np.hypot(x, y) / full, 0, 1)
+    colours: NDArray[np.float64] = hsv_to_rgb(np.stack([hue, saturation, np.ones_like(hue)], -1))
+    return colours
+
+
+def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, title: str = "") -> Figure:
+    """Frames of a clip above their flow.
+
+    ``frames``: uint8 ``[T, 3, H, W]``. ``flows``: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every
+    time. Returns a row of frames, a row for each kind of flow, all flows with one scale, and the key of the colours.
+    """
+    full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
+    rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
+    rows |= {name: [flow_colours(flow[t], full) for t in times] for name, flow in flows.items()}
+    axis = torch.linspace(-full, full, 65)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    disc = flow_colours(torch.stack([x, y]), full)
+    disc[(x.square() + y.square() > full**2).numpy()] = 1
+    figure, panels = subplots(len(rows), len(times) + 1, (1.1 * (len(times) + 1), 1.2 * len(rows) + 0.4), squeeze=False)
+    for line, (name, shown) in zip(panels, rows.items(), strict=True):
+        for panel, picture, t in zip(line[:-1], shown, times, strict=True):
+            panel.imshow(picture, interpolation="nearest")
+            panel.set(xticks=[], yticks=[])
+            if name == "frame":
+                panel.set_title(f"t = {t}", fontsize=8)
+        line[0].set_ylabel(name, fontsize=8)
+        line[-1].axis("off")
+    key = panels[-1, -1]
+    key.imshow(disc, interpolation="bilinear")
+    key.set_title(f"to {full:.1f} px", fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+_WEIGHT = 0.55  # of a mask's colour over the picture
+
+
+def objects(
+    found: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] | None = None,
+    pictures: int = 2,
+) -> go.Figure:  # fmt: skip
+    """Detections above a score beside the truth.
+
+    ``found``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
+    Returns a figure whose traces do not depend on the threshold.
+    """
+    require("threshold", threshold, 0, 1)
+    require_integer("pictures", pictures, 1)
+    methods = [str(row) for row in found.config["rows"]]  # one that found nothing has a column, too
+    words = labels or {}
+    titles = ["truth", *(escape.html(words.get(method, method)) for method in methods)]
+    figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
+    for picture in range(pictures):
+        pixels = test[picture].permute(1, 2, 0).numpy()
+        known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
+        columns = [known, *(_above(found, method, picture, threshold) for method in methods)]
+        for column, shown in enumerate(columns, 1):
+            colour = COLOURS["truth" if column == 1 else "other"]
+            figure.add_trace(go.Image(z=_masked(pixels, shown, colour), hoverinfo="skip"), picture + 1, column)
+            figure.add_trace(_outlines(shown, colour), picture + 1, column)
+            figure.add_trace(_points(shown, colour), picture + 1, column)
+            height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
+            figure.update_xaxes(range=[-0.5, width - 0.5], row=picture + 1, col=column)
+            figure.update_yaxes(range=[height - 0.5, -0.5], row=picture + 1, col=column)
+    figure.update_xaxes(visible=False).update_yaxes(visible=False)
+    figure.update_layout(
+        template="plotly_white", showlegend=False, height=190 * pictures + 120,
+        margin={"l": 5, "r": 5, "t": 40, "b": 5},
+        title={"text": ""},
+    )  # fmt: skip
+    return figure
+
+
+def _above(found: Study, method: str, picture: int, threshold: float) -> list[dict[str, Any]]:
+    rows = (row for row in found.rows if row["method"] == method and row["picture"] == picture)
+    return [json.loads(str(row["found"])) for row in rows if float(row["score"] or 0) >= threshold]
+
+
+def _masked(pixels: np.ndarray[Any, Any], shown: Sequence[Mapping[str, Any]], colour: str) -> np.ndarray[Any, Any]:
+    tint = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)])
+    out = pixels.astype(float)
+    for each in shown:
+        if "segmentation" in each:
+            mask = draw(each["segmentation"], *pixels.shape[:2]).to(torch.bool).numpy()
+            out[mask] = (1 - _WEIGHT) * out[mask] + _WEIGHT * tint
+    return out.round().astype(np.uint8)
+
+
+def _outlines(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for each in shown:
+        if "bbox" in each:
+            left, top, width, height = each["bbox"]
+            x += [left, left + width, left + width, left, left, None]
+            y += [top, top, top + height, top + height, top, None]
+    return go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip")
+
+
+def _points(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
+    triples = [point for each in shown for point in np.reshape(each.get("keypoints", []), (-1, 3)) if point[2] > 0]
+    return go.Scatter(
+        x=[p[0] for p in triples], y=[p[1] for p in triples], mode="markers", hoverinfo="skip",
+        marker={"color": colour, "size": 6, "line": {"color": "white", "width": 1}},
+    )  # fmt: skip

@@ -1,0 +1,235 @@
+"""fmicl's tables beside theory: ranks (Tables 2 and 10), domains of scores (4), printed settings (7), weights α (8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import pandas as pd
+import torch
+from scipy.special import hyp0f1
+from torch import Tensor
+
+from contrastlab import data, divergences, methods, objectives, papers
+from contrastlab.data.augmentations import augmentation
+from contrastlab.divergences import Divergence
+from contrastlab.errors import ArgumentError, reject
+from contrastlab.methods import Recipe, get
+from contrastlab.objectives import FMICL, Scores
+from contrastlab.pretrain import pretrain
+from contrastlab.report import Report
+from contrastlab.settings import Settings
+from contrastlab.tasks import Neighbours, encode
+
+
+def leads() -> pd.DataFrame:
+    """The best of each row of Table 2, and its lead over the second in points and in printed sd of the two.
+
+    Equal numbers share the first place; their order is that of the columns.
+    """
+    rows = {}
+    for name, part in papers.published("fmicl", "2").groupby("row", sort=False):
+        first, second = part.nlargest(2, "value").to_dict("records")
+        lead = first["value"] - second["value"]
+        rows[name] = {
+            "best": first["column"], "second": second["column"], "lead (points)": lead,
+            "lead (sd)": lead / math.hypot(first["std"], second["std"]),
+        }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def contradictions() -> pd.DataFrame:
+    """Linear accuracies that Table 10 repeats from Table 2 with another value."""
+    again = papers.published("fmicl", "10").assign(row=lambda t: t["row"].str.removeprefix("Linear "))
+    both = papers.published("fmicl", "2").merge(again, on=["row", "column"], suffixes=(" in table 2", " in table 10"))
+    differ = both["value in table 2"] != both["value in table 10"]
+    return both.loc[differ, ["row", "column", "value in table 2", "value in table 10"]]
+
+
+def published_agreement() -> pd.Series[float]:
+    """Rank correlation of linear and k-NN accuracy over the columns of Table 10, by data set."""
+    wide = papers.published("fmicl", "10").pivot_table(index="column", columns="row", values="value")
+    order, names = wide.corr("spearman"), ["CIFAR-10", "STL-10", "TinyImageNet"]
+    each = [float(order.loc[f"Linear {name}", f"k-NN {name}"]) for name in names]  # type: ignore[arg-type]
+    return pd.Series(each, names, name="rank correlation")
+
+
+def agreement(one: Report, other: Report) -> tuple[float | None, int]:
+    """Rank correlation of the measured rows that two reports share (``None`` for less than 3), and their number."""
+    columns = [
+        {row.method: row.measured.mean for row in made.rows if row.kind == "method" and row.measured}
+        for made in (one, other)
+    ]
+    pair = pd.DataFrame(dict(enumerate(columns))).dropna()
+    return (None if len(pair) < 3 else float(pair.corr("spearman").iloc[0, 1])), len(pair)  # type: ignore[arg-type]
+
+
+SIX: tuple[Divergence, ...] = tuple(
+    divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")
+)
+"""The divergences of Table 4."""
+
+
+def slope(f: Divergence, score: Tensor) -> float:
+    """Slope of f* at a score ``[1]``, how hard the negatives' term pushes there; NaN outside of the domain."""
+    if not bool(f.contains(score).all()):
+        return float("nan")
+    at = score.clone().requires_grad_()
+    return float(torch.autograd.grad(f.conjugate(at).sum(), at)[0])
+
+
+def conjugates() -> pd.DataFrame:
+    """For each divergence: its domain, f* at cosine 1, and the slope just below."""
+    almost, one = torch.tensor([1 - 1e-6], dtype=torch.float64), torch.ones(1)
+    return pd.DataFrame(
+        {
+            "f* is finite for": [f.domain for f in SIX],
+            "f* at cosine 1": [float(f.conjugate(one)) for f in SIX],
+            "slope of f* just below 1": [slope(f, almost) for f in SIX],
+        },
+        index=[f.title for f in SIX],
+    )
+
+
+def untrained_cosines(images: int = 300) -> Tensor:
+    """Cosines of all pairs of different test images of the bundled shapes, by an encoder as it is initialised."""
+    settings, shapes = papers.plan("fmicl", "4").settings("shapes", "kl", "smoke"), data.load("shapes")
+    fresh = pretrain(get("ours/random"), settings, shapes.pretrain, log=lambda line: None).encoders
+    view = augmentation(settings.augmentation, settings.image_size)
+    x, _ = encode(fresh, get("fmicl/kl").views, view, shapes.test.take(images))
+    return (x @ x.T)[tuple(torch.triu_indices(len(x), len(x), 1))].double()
+
+
+def outside(pairs: Tensor) -> pd.DataFrame:
+    """For each divergence: percent of scores ``[N]`` outside of the conjugate's domain, the largest slope inside."""
+    rows = {}
+    for f in SIX:
+        inside = pairs[f.contains(pairs)]
+        rows[f.title] = {
+            "pairs outside of the domain (%)": 100 * (1 - len(inside) / len(pairs)),
+            "largest slope of f* inside": slope(f, inside.max()[None]) if len(inside) else float("nan"),
+        }
+    return pd.DataFrame(rows).T
+
+
+def refusals(
+    names: Sequence[str] = ("kl", "vincze_le_cam"), temperatures: Sequence[float] = (1.0, 2.0)
+) -> dict[tuple[str, float], str]:
+    """What training says of a cosine over τ in the conjugate: empty, or the reason it is refused for."""
+    out = {}
+    for name in names:
+        for temperature in temperatures:
+            try:
+                objectives.FMICL(name, similarity="cosine").check(temperature)
+                out[name, temperature] = ""
+            except ArgumentError as reason:
+                out[name, temperature] = str(reason)
+    return out
+
+
+PLACES: Mapping[str, tuple[str, str, str]] = {
+    "CIFAR-10": ("2", "cifar10", "fmicl/kl"),
+    "STL-10": ("2", "stl10", "fmicl/kl"),
+    "TinyImageNet": ("2", "tinyimagenet", "fmicl/kl"),
+    "ImageNet": ("3", "imagenet", "fmicl/moco_v3_kl"),
+    "Wikipedia": ("9", "wikipedia", "fmicl/sentences_kl_alpha409600"),
+}
+"""Printed row to table, pre-training data and method of the protocol that has it."""
+
+COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = {
+    "N batch": lambda settings, recipe: settings.batch_size,
+    "d": lambda settings, recipe: settings.dim,
+    "lr": lambda settings, recipe: settings.lr,
+    "mu": lambda settings, recipe: recipe.objective.mu,  # type: ignore[attr-defined]
+    "1/(2 sigma^2)": lambda settings, recipe: 1 / (2 * recipe.temperature),
+    "alpha": lambda settings, recipe: recipe.objective.weight,  # type: ignore[attr-defined]
+    "epoch": lambda settings, recipe: settings.epochs,
+    "k (kNN)": lambda settings, recipe: Neighbours.of(settings).k,
+}
+"""Printed column to what it is in a protocol."""
+
+ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    "ResNet-18": ("resnet18",),
+    "ResNet-50": ("resnet50",),
+    "ViT-S": ("vit_small_6",),
+    "BERT-base": ("bert-base-uncased",),
+}
+"""Printed encoder to the names it has here; fmicl §4.1 says that its ViT-S has 6 blocks."""
+
+DIFFERENT: Mapping[tuple[str, str], str] = {
+    ("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"
+}
+"""Cells that a protocol cannot take as they are printed, and why."""
+
+
+def table() -> pd.DataFrame:
+    """A line for each printed number: ``data``, ``setting``, ``printed``, ``protocol``, ``equal``, ``why``."""
+    numbers = papers.published("fmicl", 7)
+    rows = []
+    for row, column, value, note in numbers[["row", "column", "value", "note"]].itertuples(index=False):
+        number, dataset, method = PLACES[row]
+        settings = papers.plan("fmicl", number).settings(dataset, method)
+        here = COLUMNS[column](settings, methods.get(method).override(settings.overrides))
+        equal = abs(here - value) <= 1e-9 * abs(value)
+        rows.append((row, note.removeprefix("arch "), column, value, here, equal, DIFFERENT.get((row, column), "")))
+    return pd.DataFrame(rows, columns=["data", "encoder", "setting", "printed", "protocol", "equal", "why"])
+
+
+def encoder(row: str) -> str:
+    """The encoder that the protocol of a printed row has."""
+    number, dataset, method = PLACES[row]
+    settings = papers.plan("fmicl", number).settings(dataset, method)
+    return settings.text.model or settings.arch
+
+
+def knob_gap(divergence: str, mu: float, alpha: float, *, queries: int = 64, keys: int = 31, seed: int = 0) -> Tensor:
+    """Loss with kernel height μ and weight α, plus log μ, minus the loss with height 1 and weight αμ, ``[queries]``.
+
+    Zero for KL, whatever the scores: α and μ are one knob there (fmicl Proposition 5).
+
+    ``seed``: of their cosines, uniform from −1 to 1.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    tau = get("fmicl/kl").temperature
+    cosines = torch.rand(queries, keys + 1, generator=draw, dtype=torch.float64) * 2 - 1
+    scores = Scores(cosines[:, 0] / tau, cosines[:, 1:] / tau, highest=1 / tau)
+    one = FMICL(divergence, weight=alpha, mu=mu)(scores)
+    return one + math.log(mu) - FMICL(divergence, weight=alpha * mu)(scores)
+
+
+def natural(dimension: float, c: float) -> float:
+    """``1 / E exp(−c‖x − y‖²)`` for two points uniform on the unit sphere: the α that makes αu a density ratio.
+
+    ``dimension``: d, at least 2. ``c``: ``1 / 2σ²``, above 0.
+    """
+    if dimension < 2:
+        raise reject("dimension", dimension, "a number of at least 2")
+    if not c > 0:
+        raise reject("c", c, "a number above 0")
+    return math.exp(2 * c) / float(hyp0f1(dimension / 2, c**2))
+
+
+def table7() -> pd.DataFrame:
+    """The paper's d, ``1/2σ²`` and α beside the natural α."""
+    wide = papers.published("fmicl", "7").pivot_table(index="row", columns="column", values="value")
+    chosen = wide.loc[["CIFAR-10", "Wikipedia"], ["d", "1/(2 sigma^2)", "alpha"]]
+    return chosen.assign(natural=[natural(float(d), float(c)) for d, c, _ in chosen.to_numpy()])
+
+
+def accuracy(table: Report) -> pd.DataFrame:
+    """A line for each row of a report of Table 8: divergence, α, published and measured accuracy in percent.
+
+    Returns ``divergence``, ``alpha``, ``published``, ``measured``, ``half width`` (95 %: over seeds, or of the test
+    set's sampling error where there is one seed); NaN where there is nothing. Sorted by α.
+    """
+    rows = []
+    for row in table.rows:
+        if row.kind == "method":
+            recipe, e = get(row.method), row.measured
+            half = None if e is None else e.sampling if e.half_width is None else e.half_width
+            weight = cast("FMICL", recipe.objective).weight
+            rows.append((recipe.label[:2], weight, row.published, e and e.mean, half))
+    columns = ["divergence", "alpha", "published", "measured", "half width"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.astype(dict.fromkeys(columns[1:], "float64")).sort_values("alpha", ignore_index=True)
