@@ -1,4 +1,4 @@
-"""What one waits for before anything is computed, as multiples of ``import torch``: ``python benchmarks/import_time.py``.
+"""What one waits for before anything is computed, as multiples of `import torch`: `python benchmarks/import_time.py`.
 
 Imports and commands run in fresh processes, commands once before they are timed, so that what they keep is there. The
 processor time of the process counts, so that a busy machine matters less, and of several rounds the least.
