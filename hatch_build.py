@@ -20,14 +20,17 @@ class Shipped(BuildHookInterface):  # type: ignore[type-arg]
     """Adds files to a wheel; an editable install reads them where they lie."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name the files to add: results as they are (no encoders), notebooks without outputs."""
+        """Name the files to add: results of runs in one, those of studies as they are, notebooks without outputs."""
         if self.target_name != "wheel" or version == "editable":
             return
         root, self.made = Path(self.root), TemporaryDirectory()
         for path in sorted((root / "results").rglob("*.json")):
             inner = path.relative_to(root).as_posix()
-            if not inner.startswith("results/encoders/"):
+            if not inner.startswith(("results/encoders/", "results/cells/")):
                 build_data["force_include"][str(path)] = f"{HERE}/{inner}"
+        archive = Path(self.made.name) / shipped.ARCHIVE
+        archive.write_bytes(shipped.pack(root / "results"))
+        build_data["force_include"][str(archive)] = f"{HERE}/results/{shipped.ARCHIVE}"
         for path in sorted((root / "nbs").glob("*.ipynb")):
             document = shipped.without_outputs(json.loads(path.read_text(encoding="utf-8")))
             copy = Path(self.made.name) / path.name

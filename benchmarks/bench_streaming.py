@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from contrastlab.data import StreamedImages
 from contrastlab.data.augmentations import augmentation
-from contrastlab.data.pictures import decode
 from contrastlab.data.loading import Crops, batches
+from contrastlab.data.pictures import decode
 
 pytestmark = pytest.mark.benchmark(group="streaming")
 COUNT, SIDE, BATCH, ROUNDS = 64, 224, 32, 5

@@ -21,13 +21,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LARGEST = 8_000_000
+LARGEST = 2_500_000
 """Bytes that a wheel may have."""
 SHIPPED = "contrastlab/_shipped/"
 
 
-def package_files(root: Path = ROOT) -> set[str]:
-    """What the wheel must hold beside the package's metadata: files of ``src``, results, notebooks."""
+def package_files(root: Path = ROOT, *, packed: bool = True) -> set[str]:
+    """What the wheel must hold beside the package's metadata: files of ``src``, results, notebooks.
+
+    Args:
+        root: of the repository.
+        packed: results of runs are one file, as in a wheel; else a file each, as in a source archive.
+    """
     source = {
         p.relative_to(root / "src").as_posix()
         for p in (root / "src").glob("contrast*/**/*")
@@ -36,8 +41,10 @@ def package_files(root: Path = ROOT) -> set[str]:
     results = {
         SHIPPED + p.relative_to(root).as_posix()
         for p in (root / "results").rglob("*.json")
-        if "encoders" not in p.relative_to(root / "results").parts[:1]
+        if p.relative_to(root / "results").parts[0] not in ("encoders", *(["cells"] if packed else []))
     }
+    if packed:
+        results.add(f"{SHIPPED}results/cells.json.xz")
     return source | results | {f"{SHIPPED}nbs/{p.name}" for p in (root / "nbs").glob("*.ipynb")}
 
 
@@ -63,7 +70,7 @@ def sdist_problems(sdist: Path, root: Path = ROOT) -> list[str]:
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE"}
-    for name in package_files(root):
+    for name in package_files(root, packed=False):
         needed.add(name.removeprefix(SHIPPED) if name.startswith(SHIPPED) else f"src/{name}")
     allowed = needed | {"PKG-INFO", "CHANGELOG.md", "CITATION.cff", ".gitignore"}
     return [f"missing: {name}" for name in sorted(needed - held)] + [

@@ -76,7 +76,8 @@ def test_coco_s_form_is_read_with_holes_in_the_ids(tmp_path) -> None:
 
 def test_json_is_written_and_read_back(tmp_path) -> None:
     once = coco.parse(raw(), "made")
-    path = coco.write(once, tmp_path / "a.json")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(once.plain()))
     again = coco.read_coco(path)
     assert again.plain() == once.plain()
     assert again.fingerprint == once.fingerprint
@@ -209,9 +210,9 @@ def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
 
 def test_the_owner_of_a_pixel_is_the_last_silhouette_painted_on_it() -> None:
     for index in range(3):
-        scene = silhouettes.render(index, side=32)
-        for row in range(32):
-            for column in range(32):
+        scene = silhouettes.render(index)
+        for row in range(0, silhouettes.SIDE, 3):
+            for column in range(1, silhouettes.SIDE, 3):
                 owner = -1
                 for k, (kind, (cx, cy, radius, turn)) in enumerate(zip(scene.kinds, scene.places, strict=True)):
                     dx, dy = column + 0.5 - cx, row + 0.5 - cy
@@ -250,13 +251,12 @@ def test_a_covered_corner_is_hidden() -> None:
     assert states.count(2.0) > states.count(1.0)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_test_pictures_are_others() -> None:
+def test_pictures_are_the_same_every_time_and_those_of_the_test_are_others() -> None:
     spec = silhouettes.SetSpec((4, 4))
     once, again = silhouettes.make(spec), silhouettes.make(spec)
     assert all(torch.equal(a, b) for a, b in zip(once["train"][0], again["train"][0], strict=True))
     assert once["train"][1].fingerprint == again["train"][1].fingerprint
     assert not any(torch.equal(a, b) for a, b in zip(once["train"][0], once["test"][0], strict=True))
-    assert silhouettes.make(spec, seed=1)["train"][1].fingerprint != once["train"][1].fingerprint
 
 
 def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
@@ -288,12 +288,11 @@ def test_keypoint_pictures_show_one_annotated_kind() -> None:
 
 
 def test_generated_sets_are_written_as_a_user_s_own(tmp_path) -> None:
-    silhouettes.write(tmp_path, "silhouettes_keypoints", pictures=(3, 2))
-    read = data.load(f"annotated:{tmp_path}")
-    pictures, known = silhouettes.make(silhouettes.SetSpec((3, 2), only=("ell",), points=True))["train"]
-    assert read.train.annotations.plain() == known.plain()
-    assert all(torch.equal(read.train[k], pictures[k]) for k in range(3))
-    assert len(read.test) == 2
+    silhouettes.write(tmp_path, "silhouettes_keypoints")
+    read, made = data.load(f"annotated:{tmp_path}"), data.load("silhouettes_keypoints")
+    assert read.train.annotations.plain() == made.train.annotations.plain()
+    assert all(torch.equal(read.train[k], made.train[k]) for k in range(3))
+    assert len(read.test) == len(made.test)
 
 
 def test_a_subset_keeps_pictures_and_objects_together() -> None:

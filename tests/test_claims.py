@@ -296,7 +296,7 @@ def test_others_load_the_same_lines(tmp_path: Path, suffix: str, every, monkeypa
         command.main(["claims", "--results", str(ROOT / "results"), "--out", str(tmp_path / f"claims.{suffix}")]) == 0
     )
     printed = capsys.readouterr().out
-    assert "ring 1, cifar10, laptop: IRing − IR" in printed
+    assert "ring 1, cifar10: IRing − IR" in printed
     assert "cmc Figure 4, " in printed
     path = tmp_path / f"claims.{suffix}"
     loaded = pd.read_csv(path, keep_default_na=False, na_values=[""]) if suffix == "csv" else pd.read_parquet(path)

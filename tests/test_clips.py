@@ -28,7 +28,7 @@ from contrastlab.settings import Settings
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    sources.load_videos.cache_clear()
+    data._read_row.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +207,12 @@ def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
     assert len(part) == len(part.factors["rate"]) == 24
     assert part.labels.bincount().tolist() == [3] * 8
     assert part.fingerprint != whole.fingerprint == ClipSet("b", clips, labels, actions.ACTIONS, 5.0).fingerprint
-    assert sets.spread(16, 4).tolist() == [2, 6, 10, 14]
-    assert sets.spread(3, 5).tolist() == [0, 0, 1, 2, 2]
+    assert videos.spread(16, 4).tolist() == [2, 6, 10, 14]
+    assert videos.spread(3, 5).tolist() == [0, 0, 1, 2, 2]
     assert torch.equal(whole.spread(4)[7], clips[7][[2, 6, 10, 14]])
     with pytest.raises(ArgumentError, match="frames=0"):
         whole.spread(0)
-    with pytest.raises(ArgumentError, match=r"clips=.*uint8 of shape \[N, T, 5, H, W\]"):
+    with pytest.raises(ArgumentError, match=r"items=.*uint8 of shape \[N, T, 5, H, W\]"):
         ClipSet("bad", clips[:, :, :3], labels, actions.ACTIONS, 5.0)
     with pytest.raises(ArgumentError, match="labels="):
         ClipSet("bad", clips, labels[1:], actions.ACTIONS, 5.0)
@@ -462,7 +462,7 @@ def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
     assert [path.split("_")[-1] for path in second[0].paths] == ["1.avi", "2.avi"] * 2
     assert test.labels.tolist() == [0, 1]
     (lists / "cartwheel_test_split2.txt").write_text("cartwheel_0.avi 7\n")
-    sources.load_videos.cache_clear()
+    data._read_row.cache_clear()
     with pytest.raises(CorruptFileError, match=r"cartwheel_test_split2.txt.*0, 1 or 2"):
         data.load("hmdb51", tmp_path)
 
@@ -472,7 +472,7 @@ def test_what_is_missing_of_a_set_of_videos_is_named(tmp_path, small_frames) -> 
         data.load("ucf101", tmp_path)
     write_ucf(tmp_path)
     (tmp_path / "ucf101" / "UCF-101" / "Biking" / "v_Biking_g03_c01.avi").unlink()
-    with pytest.raises(MissingDataError, match=r"v_Biking_g03_c01.avi is listed"):
+    with pytest.raises(MissingDataError, match=r"v_Biking_g03_c01.avi does not exist"):
         data.load("ucf101", tmp_path)
     (tmp_path / "ucf101" / "ucfTrainTestlist" / "testlist02.txt").unlink()
     with pytest.raises(MissingDataError, match=r"testlist02.txt does not exist"):

@@ -14,7 +14,8 @@ from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 
-from contrastlab import checkpoint, data, encoders, errors, methods, papers, reproduce, tasks
+from contrastlab import checkpoint, data, encoders, errors, files, methods, papers, reproduce, tasks
+from contrastlab.checkpoint import Artefact
 from contrastlab.data import Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.data.augmentations import augmentation
@@ -69,10 +70,8 @@ def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, t
     nets = networks(width=1.0)
     made = detectors.build(kind, nets, Augmented(1), VIEW, Detector(box_features=1024), classes=3)
     made.transform.min_size, made.transform.max_size = (64,), 128
-    training.store(
-        made, tmp_path, {"kind": kind, "classes": ("a", "b", "c"), "losses": [], "origin": "", "settings": Detector()}
-    )
-    stored = torch_names = training.files.read_tensors(tmp_path / training.FILE)[0]
+    training.store(made, Artefact(tmp_path, training.FILE, training.RECORD), {"kind": kind, "classes": ["a", "b", "c"]})
+    stored = torch_names = files.read_tensors(tmp_path / training.FILE)[0]
     body = resnet18(norm_layer=detectors.FrozenBatchNorm2d)
     levels = {f"layer{k}": str(k - 1) for k in range(1, 5)}
     pyramid = BackboneWithFPN(body, levels, [64, 128, 256, 512], 256)
@@ -353,7 +352,7 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     again = model()
     assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses
     assert all(torch.equal(t, whole.state_dict()[name]) for name, t in again.state_dict().items())
-    assert training.record(tmp_path)["classes"] == list(scenes.train.classes)
+    assert files.read_record(tmp_path / training.RECORD)["classes"] == list(scenes.train.classes)
 
 
 def test_progress_is_said_and_a_loss_that_is_not_finite_stops(scenes, monkeypatch, tmp_path) -> None:
@@ -384,7 +383,7 @@ def test_a_score_is_the_same_for_the_same_seed(corners, tmp_path) -> None:
 def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
     """Two pictures, two classes; squares of 40 pixels."""
     objects = [(1, 1, [10, 10, 40, 40]), (1, 2, [60, 60, 40, 40]), (2, 1, [20, 20, 40, 40])]
-    return coco.parse(
+    known = coco.parse(
         {
             "images": [{"id": i, "file_name": f"{i}.png", "width": 120, "height": 120, **of_image.get(f"i{i}", {})}
                        for i in (1, 2)],
@@ -395,8 +394,9 @@ def truth(rule: coco.Rule = "coco", **of_image) -> coco.Annotations:
                 for n, (i, c, b) in enumerate(objects, 1)
             ],
         },
-        "made", rule=rule,
+        "made",
     )  # fmt: skip
+    return replace(known, rule=rule)
 
 
 def found(annotations: coco.Annotations, shift: float = 0, score: float = 0.9) -> list[dict]:

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from contrastbook.made import shapes
 from contrastlab import data
-from contrastlab.data import ImageSet, Splits, StreamedImages, limits
+from contrastlab.data import ImageSet, Splits, StreamedImages, image_readers, limits, parquet
 from contrastlab.data.items import balanced_subset, hold_out
 from contrastlab.data.pictures import decode, square
 from contrastlab.errors import (
@@ -289,7 +289,7 @@ def test_take_draws_uniformly_where_labels_are_missing() -> None:
 
 @pytest.mark.parametrize("n", [0, -1, 4, 1.5, True])
 def test_take_refuses_counts_out_of_range(n: object) -> None:
-    with pytest.raises(ArgumentError, match=f"n={n!r}: accepted is an integer from 1 to the 3 images"):
+    with pytest.raises(ArgumentError, match=f"n={n!r}: accepted is an integer from 1 to the 3 items"):
         toy([0, 1, 2]).take(n)  # type: ignore[arg-type]
 
 
@@ -319,8 +319,8 @@ def test_image_set_describes_itself() -> None:
 @pytest.mark.parametrize(
     ("change", "argument"),
     [
-        ({"images": torch.zeros(3, 1, 2, 2)}, "images="),
-        ({"images": torch.zeros(3, 2, 2, 2, dtype=torch.uint8)}, "images="),
+        ({"items": torch.zeros(3, 1, 2, 2)}, "items="),
+        ({"items": torch.zeros(3, 2, 2, 2, dtype=torch.uint8)}, "items="),
         ({"labels": torch.tensor([0, 1])}, "labels="),
         ({"labels": torch.tensor([0, 1, 3])}, "labels="),
         ({"labels": torch.tensor([0, 1, -2])}, "labels="),
@@ -330,7 +330,7 @@ def test_image_set_describes_itself() -> None:
 )
 def test_image_set_refuses_what_does_not_fit(change: dict[str, object], argument: str) -> None:
     base = toy([0, 1, 2])
-    fields: dict[str, object] = {"images": base.images, "labels": base.labels, "classes": base.classes}
+    fields: dict[str, object] = {"items": base.images, "labels": base.labels, "classes": base.classes}
     with pytest.raises(ArgumentError, match=argument):
         ImageSet("toy", **(fields | change))  # type: ignore[arg-type]
 
@@ -500,17 +500,17 @@ def test_parquet_jpeg_of_a_lossless_set_is_noted(tmp_path: Path) -> None:
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     write_parquet(path, [encoded(picture(value=k)) for k in range(4)], [0, 0, 1, 1])
-    first = tables.read_parquet([path])
-    assert tables.read_parquet([path]).images is first.images
+    first = parquet.read_parquet([path])
+    assert parquet.read_parquet([path]).images is first.images
     write_parquet(path, [encoded(picture(value=k + 9)) for k in range(4)], [0, 0, 1, 1])
     os.utime(path, ns=(1, 1))
-    assert tables.read_parquet([path]).images[0, 0, 0, 0] == 9
+    assert parquet.read_parquet([path]).images[0, 0, 0, 0] == 9
 
 
 def test_parquet_of_mixed_sizes_is_squared_to_the_shortest_side(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [encoded(picture((20, 16))), encoded(picture((14, 30))), encoded(picture((14, 14), mode="L"))])
-    table = tables.read_parquet([path])
+    table = parquet.read_parquet([path])
     assert table.images.shape == (3, 3, 14, 14)
     assert table.labels.tolist() == [-1, -1, -1]
 
@@ -671,7 +671,7 @@ def test_what_the_disk_says_of_a_file_has_its_path(tmp_path: Path, monkeypatch: 
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(tmp_path / "a"))
 
     write_folder(tmp_path / "ant", 5)
-    monkeypatch.setattr(sources, "_fits", failed)
+    monkeypatch.setattr(image_readers, "_fits", failed)
     with pytest.raises(CorruptFileError, match=f"folder:{tmp_path}: .*{tmp_path / 'a'}"):
         data.load(f"folder:{tmp_path}")
 
@@ -737,14 +737,14 @@ def test_decode_keeps_grey_and_turns_the_rest_to_rgb() -> None:
 
 
 def test_imagenet100_list_is_that_of_the_paper() -> None:
-    synsets = sources.imagenet100_synsets()
+    synsets = image_readers.imagenet100_synsets()
     assert len(set(synsets)) == 100
     assert list(synsets) == sorted(synsets)
     assert {"n02869837", "n01749939", "n02090622", "n02123045"} <= set(synsets)
 
 
 def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path) -> None:
-    synsets = [*sources.imagenet100_synsets(), "n99999999"]
+    synsets = [*image_readers.imagenet100_synsets(), "n99999999"]
     for split in ("train", "val"):
         for synset in synsets:
             folder = tmp_path / "imagenet" / split / synset
@@ -753,7 +753,7 @@ def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path)
                 (folder / f"{k}.JPEG").write_bytes(encoded(picture((20, 30)), "JPEG"))
     splits = data.load("imagenet100", tmp_path)
     assert isinstance(splits.train, StreamedImages)
-    assert splits.train.classes == sources.imagenet100_synsets()
+    assert splits.train.classes == image_readers.imagenet100_synsets()
     assert len(splits.train) == len(splits.test) == 200
     assert splits.train[0].shape == (3, 256, 256)
     assert len(data.load("imagenet100", tmp_path, n_train=100).train.labels.unique()) == 100
@@ -792,7 +792,7 @@ def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
 
 
 def test_tinyimagenet_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist; unpack"):
+    with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist. Unpack"):
         data.load("tinyimagenet", tmp_path)
     base = tiny_imagenet(tmp_path)
     (base / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\n")

@@ -127,7 +127,7 @@ def test_every_row_has_a_published_number_and_every_cell_valid_settings(plan: pa
         printed = printed and (plan.name, name, method) not in DASHES
         assert (plan.published_value(name, method) is not None) == printed, (name, method)
     # data sets of one modality that a plan does not name have the same layers
-    named = {*plan.dataset, *(name for profile in plan.profile.values() for name in profile.dataset)}
+    named = {*plan.protocol.dataset, *(name for profile in plan.profile.values() for name in profile.dataset)}
     named.update({data.modality_of(name): name for name in data.names()}.values())
     for dataset, method, profile in product(sorted(named), (*plan.methods, *papers.REFERENCES), plan.profiles):
         assert isinstance(plan.settings(dataset, method, profile), Settings)

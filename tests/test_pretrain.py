@@ -9,7 +9,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -96,51 +95,37 @@ def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, 
     assert numbers(first) != numbers(other)
 
 
-SCRIPT = """
-import sys, torch
-torch.set_num_threads(1)
-from contrastlab import files, methods, reproduce
-from contrastlab import checkpoint
-from contrastlab.data import ImageSet
-from contrastlab.pretrain import pretrain
-from contrastlab.settings import Settings
-
-generator = torch.Generator().manual_seed(0)
-pixels = torch.randint(0, 256, (48, 3, 16, 16), generator=generator).to(torch.uint8)
-images = ImageSet("pictures/0", pixels, torch.arange(48) % 2, ("even", "odd"))
-recipe = methods.get("vince/la_nce").override({"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2})
-write = checkpoint.save
-
-def save(state, path):
-    write(state, path)
-    print("step", state["progress"]["step"], flush=True)
-
-checkpoint.save = save
-settings = Settings.model_validate_json(sys.argv[2])
-pretrain(recipe, settings, images, seed=3, folder=sys.argv[1], checkpoint_every=0, log=lambda line: None)
-"""
-
-
-def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, tmp_path) -> None:
+def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, tmp_path, monkeypatch) -> None:
     recipe = methods.get("vince/la_nce").override(
         {"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2}
     )
-    settings = tiny.override(epochs=40)
+    settings, images = tiny.override(epochs=40), pictures(48)
     target = random.Random(2024).randrange(10, 60)
-    child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), settings.model_dump_json()], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    with child.stdout as lines:
-        reached = [int(line.split()[1]) for line, _ in zip(lines, range(target), strict=False)]
-        child.send_signal(signal.SIGKILL)
-        assert child.wait(timeout=60) == -signal.SIGKILL
+    read, write = os.pipe()
+    save = checkpoint.save
+
+    def watched(state, path) -> None:
+        save(state, path)
+        os.write(write, f"{state['progress']['step']}\n".encode())
+
+    if (child := os.fork()) == 0:
+        os.close(read)
+        monkeypatch.setattr(checkpoint, "save", watched)
+        try:
+            pretrain(recipe, settings, images, seed=3, folder=tmp_path, checkpoint_every=0, log=quiet)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as lines:
+        reached = [int(line) for line, _ in zip(lines, range(target), strict=False)]
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert len(reached) == target
     assert reached == sorted(reached)
     stored = checkpoint.load(tmp_path / checkpoint.FILE)["progress"]["step"]
     assert reached[-1] <= stored < 120
-    resumed = pretrain(recipe, settings, pictures(48), seed=3, folder=tmp_path, log=quiet)
-    same(resumed, pretrain(recipe, settings, pictures(48), seed=3, log=quiet))
+    resumed = pretrain(recipe, settings, images, seed=3, folder=tmp_path, log=quiet)
+    same(resumed, pretrain(recipe, settings, images, seed=3, log=quiet))
 
 
 def test_keys_are_clustered_anew_in_every_epoch_with_another_seed_of_the_run_s(pictures, tiny, monkeypatch) -> None:
@@ -238,18 +223,19 @@ def test_without_resume_the_run_starts_anew(pictures, tiny, shrink, tmp_path) ->
     same(done, pretrain(recipe, tiny, images, log=quiet))
 
 
-@pytest.mark.parametrize("change", ["seed", "settings", "recipe", "images"])
+@pytest.mark.parametrize("change", ["seed", "settings", "recipe", "images", "pixels"])
 def test_the_folder_of_another_run_is_left_alone(change, pictures, tiny, shrink, tmp_path) -> None:
     recipe, images = shrink(methods.get("ring/ir")), pictures(48)
     pretrain(recipe, tiny, images, folder=tmp_path, log=quiet)
     files = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
-    other = {"seed": 0, "settings": tiny, "recipe": recipe, "images": images}
-    other[change] = {
-        "seed": 1, "settings": tiny.override(lr=0.1), "recipe": recipe.override({"temperature": 0.1}),
-        "images": pictures(48, seed=9),
+    same_run = {"seed": 0, "settings": tiny, "recipe": recipe, "images": images}
+    other = same_run | {
+        "seed": {"seed": 1}, "settings": {"settings": tiny.override(lr=0.1)},
+        "recipe": {"recipe": recipe.override({"temperature": 0.1})}, "images": {"images": pictures(48, seed=9)},
+        "pixels": {"images": replace(pictures(48, seed=9), name=images.name)},
     }[change]  # fmt: skip
     with pytest.raises(ArgumentError, match=str(tmp_path)):
-        pretrain(other["recipe"], other["settings"], other["images"], seed=other["seed"], folder=tmp_path, log=quiet)
+        pretrain(**other, folder=tmp_path, log=quiet)
     assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == files
 
 

@@ -197,26 +197,20 @@ def test_processes_train_the_same_cells_in_the_same_order_whatever_one_of_them_m
     assert {result.method for result in results.find(out)} == {"ring/moco", "ring/iring"}
 
 
-ORPHAN = """
-import os, sys, time
-from contrastlab.reproduce import execution
-if os.fork() == 0:
-    execution.end_with_parent(0.05)
-    print(os.getpid(), flush=True)
-    time.sleep(20)
-    print("alone")
-    sys.stdout.flush()
-time.sleep(0.5)
-os._exit(2)
-"""
-
-
 def test_a_process_that_waits_for_the_first_one_ends_with_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline().strip().isdigit()
-        assert parent.wait() == 2
-        assert parent.stdout.read() == ""
+    read, write = os.pipe()
+    if (parent := os.fork()) == 0:
+        if os.fork() == 0:
+            execution.end_with_parent(0.05)
+            os.write(write, b"begun")
+            time.sleep(20)
+            os.write(write, b", alone")
+        time.sleep(0.5)
+        os._exit(2)
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert said.read() == "begun"
+    assert os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]) == 2
 
 
 # -- devices -----------------------------------------------------------------------------------------
@@ -279,11 +273,10 @@ def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_pat
     class Reached(Exception):
         pass
 
-    def resumed(model, optimiser, path, origin) -> None:
-        raise Reached([p.device.type for group in optimiser.param_groups for p in group["params"]])
+    def run(self, *arguments) -> None:
+        raise Reached([p.device.type for group in self.optimiser.param_groups for p in group["params"]])
 
-    (tmp_path / checkpoint.FILE).touch()
-    monkeypatch.setattr(training, "_resume", resumed)
+    monkeypatch.setattr(training.Resumable, "run", run)
     monkeypatch.setattr(training, "_origin", lambda *arguments: "")
     scenes = data.load("silhouettes", n_train=2, n_test=2)
     with pytest.raises(Reached) as stopped:

@@ -33,7 +33,7 @@ from contrastlab.errors import (
 )
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.learner import Learner
-from contrastlab.report import Several, Unavailable
+from contrastlab.report import Reports, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import BusyError
@@ -355,7 +355,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
         "ring", 1, "shapes", rows="ir", profile="smoke", out_dir=tmp_path, read_also=(), accelerator="cpu", jobs=1,
         log=lambda line: None,
     )  # fmt: skip
-    assert isinstance(made, Several)
+    assert isinstance(made, Reports)
     made.check("ir")
     by_name = {r.name: {row.method: row for row in r.rows} for r in made.reports}
     assert by_name["shapes"]["ring/ir"].measured is not None
@@ -422,7 +422,7 @@ def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, tmp_path) -> None:
     process = start(tmp_path / "out", "--rows", "moco,mocoring", "--jobs", "2", "--no-references")
     assert process.stdout is not None
@@ -432,44 +432,43 @@ def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, t
         if " epoch " in line:
             break
     process.send_signal(sign)
+    # workers and their server have the same output: it ends with the last of them
     text = "".join(lines) + process.communicate(timeout=120)[0]
-    if "linear accuracy" not in text:  # on a very fast machine both may have ended before
+    if sign == signal.SIGKILL:
+        assert process.returncode == -sign
+    elif "linear accuracy" not in text:  # on a very fast machine both may have ended before
         assert process.returncode == 130, text
         assert "run again to continue" in text
         assert "Traceback" not in text
-    left = list((tmp_path / "out" / "encoders").glob("*/checkpoint.safetensors"))
-    left += list((tmp_path / "out" / "encoders").glob("*/run.json"))
-    assert left
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and _children(str(tmp_path)):
-        time.sleep(0.2)
-    assert not _children(str(tmp_path))
+    assert [
+        *(tmp_path / "out").glob("encoders/*/checkpoint.safetensors"),
+        *(tmp_path / "out").glob("encoders/*/run.json"),
+    ]
 
 
-def _children(mark: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_text().replace("\0", " ")
-        except OSError:
-            continue
-        if mark in line and "pytest" not in line:
-            found.append(line)
-    return found
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_of_it(tmp_path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text("""
+from contrastlab import reproduce
+reproduce.table("ring", 1, "digits", rows="ir,moco", profile="smoke", jobs=2, references_too=False, read_also=())
+""")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr.strip().splitlines()[-1].endswith("if __name__ == '__main__':; jobs=1 needs no worker")
+    assert done.stdout.count("ring table 1") == 1  # the workers say nothing
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path) -> None:
-    path = tmp_path / "x.lock"
-    script = "import sys, pathlib; from contrastlab import files; held = files.lock(pathlib.Path(sys.argv[1]))"
-    script += "; print(1, flush=True); input()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "1\n"
+    path, (read, write) = tmp_path / "x.lock", os.pipe()
+    if (child := os.fork()) == 0:
+        held = files.lock(path)
+        os.write(write, b"1")
+        time.sleep(60)
+        os._exit(held is None)
+    assert os.read(read, 1) == b"1"
     assert files.lock(path, wait=False) is None
-    child.kill()
-    child.wait()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
     held = files.lock(path, wait=False)
     assert held is not None
     held.release()
@@ -604,6 +603,8 @@ def test_the_server_of_workers_never_hears_an_interrupt(monkeypatch) -> None:
         (["--devices", "0"], "devices=0: accepted is a number of at least 1"),
         (["--devices", "-2"], "devices=-2"),
         (["--devices", "two"], "devices='two'"),
+        (["--devices", "²"], "devices='²'"),
+        (["--cluster", "local", "--time", "-5"], "timeout_min=-5: accepted is a number of at least 1"),
         (["--accelerator", "cuda"], "there is no CUDA device here"),
         (["--accelerator", "tpu"], "accelerator='tpu'"),
         (["--jobs", "0"], "jobs='0'"),
@@ -691,24 +692,11 @@ def test_devices_that_are_not_there_are_named(monkeypatch) -> None:
         where.fabric()
 
 
-INTERACTIVE = """
-import sys
-sys.ps1 = ">>> "
-from contrastlab import reproduce
-from contrastlab.errors import DeviceError
-print(reproduce.Execution(accelerator="cpu").fabric().world_size)
-try:
-    reproduce.Execution(accelerator="cpu", devices=2).fabric()
-except DeviceError as error:
-    print(error)
-"""
-
-
-def test_several_devices_for_one_cell_are_refused_in_a_notebook() -> None:
-    said = subprocess.run([sys.executable, "-c", INTERACTIVE], capture_output=True, text=True, check=True).stdout
-    alone, refused = said.splitlines()
-    assert alone == "1"
-    assert refused.startswith("devices=2: several devices for one cell need processes of their own")
+def test_several_devices_for_one_cell_are_refused_in_a_notebook(monkeypatch) -> None:
+    monkeypatch.setattr("lightning_fabric.connector._IS_INTERACTIVE", True)
+    assert reproduce.Execution(accelerator="cpu").fabric().world_size == 1
+    with pytest.raises(DeviceError, match="^devices=2: several devices for one cell need processes of their own"):
+        reproduce.Execution(accelerator="cpu", devices=2).fabric()
 
 
 # -- what users bring ---------------------------------------------------------------------------------

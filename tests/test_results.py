@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
 
-from contrastlab import methods, papers, results
+from contrastlab import cache, files, results, shipped
 from contrastlab.errors import ArgumentError, CorruptFileError, StorageError
-from contrastlab.papers import Column
 from contrastlab.settings import LinearProbe, Settings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -44,7 +43,7 @@ def test_round_trip_and_place(tmp_path: Path) -> None:
     assert path.relative_to(tmp_path).as_posix() == (
         f"cells/shapes/smoke/ring-ir-seed0-linear-{result.config_hash[:8]}.json"
     )
-    assert results.read(path) == (result,)
+    assert results.read(path) == result
     assert json.loads(path.read_text())["schema"] == 2
     assert results.save(result, tmp_path) == path
     assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -185,7 +184,7 @@ def test_provenance_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_of_a_newer_version_is_named(tmp_path: Path) -> None:
     path = results.save(make(), tmp_path)
     path.write_text(path.read_text().replace('"schema": 2', '"schema": 3'))
-    with pytest.raises(CorruptFileError, match="schema=3.*newer version"):
+    with pytest.raises(CorruptFileError, match="schema=3: accepted is 2; a newer version"):
         results.read(path)
 
 
@@ -216,43 +215,94 @@ def test_which_items_were_right_takes_a_bit_each() -> None:
     assert len(results.pack(torch.ones(10_000, dtype=torch.bool))) < 1700
 
 
-OLD = sorted((Path(__file__).parent / "data" / "schema1").glob("*.json"))
-
-
-@pytest.mark.parametrize("path", OLD, ids=[path.stem for path in OLD])
-def test_results_of_schema_1_are_read_with_their_provenance(path: Path) -> None:
-    raw = json.loads(path.read_text())
-    made = results.read(path)
-    assert [r.task for r in made] == ["linear", "neighbours"]
-    for r in made:
-        assert (r.dataset, r.method, r.seed) == tuple(raw[k] for k in ("dataset", "method", "seed"))
-        assert (raw["profile"], r.profile) == ("laptop", "pilot")  # the name went to searched settings
-        assert r.table == f"{raw['paper']}/table{raw['table']}"
-        assert r.metrics == {name: raw["metrics"][name] for name in r.metrics}
-        assert r.curve == raw["curve"]
-        assert r.items == raw["test_images"]
-        assert r.provenance.model_dump(mode="json").items() >= raw["provenance"].items()
-        # the recipe is today's, and so is the hash that a table looks for
-        recipe = methods.get(r.method).override(Settings.model_validate(r.settings).overrides)
-        assert r.recipe == json.loads(json.dumps(recipe.describe()))
-        plan = papers.plan(raw["paper"], raw["table"])
-        assert r.setup == plan.setup(Column(data=r.dataset, metric=next(iter(r.metrics))), r.method, r.profile)
-    assert made[0].config_hash != made[1].config_hash
-
-
-def test_three_old_files_are_kept_and_an_altered_one_is_refused(tmp_path: Path) -> None:
-    assert len(OLD) == 3
-    raw = json.loads(OLD[0].read_text())
-    raw["settings"]["epochs"] += 1
-    (tmp_path / "x.json").write_text(json.dumps(raw))
-    with pytest.raises(CorruptFileError, match="altered"):
-        results.read(tmp_path / "x.json")
-
-
 def test_every_stored_result_of_the_project_is_read() -> None:
     root = Path(__file__).parents[1] / "results"
     files_ = list(root.rglob("*-seed*-*.json"))
     assert len(results.find(root)) >= len(files_) > 40
+
+
+def settle(path: Path) -> None:
+    """Make a file look as if it had been there for a while."""
+    past = path.stat().st_mtime - 60
+    os.utime(path, (past, past))
+
+
+def test_what_was_found_whole_is_checked_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "results"
+    path = results.save(make(), root)
+    settle(path)
+    verified, real = [], files.verified
+    monkeypatch.setattr(files, "verified", lambda raw: verified.append("settings" in raw) or real(raw))
+    first = results.find(root)
+    assert results.find(root) == first == [make()]
+    assert results.find(root)[0].setup == first[0].setup
+    assert sum(verified) == 1
+    assert results.read(path) == first[0]
+    assert sum(verified) == 2
+    # a change is seen, although the file is as long as it was
+    path.write_text(path.read_text().replace("31.25", "91.25"))
+    with pytest.raises(CorruptFileError, match="altered after it was written"):
+        results.find(root)
+    settle(path)
+    with pytest.raises(CorruptFileError, match="altered after it was written"):
+        results.find(root)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"code": 1}', '{"values": {"a": 1}, "checksum": "x"}', "\udcff"])
+def test_a_damaged_index_or_one_that_cannot_be_written_changes_nothing(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    settle(results.save(make(), tmp_path / "results"))
+    assert results.find(tmp_path / "results") == [make()]
+    (index,) = (tmp_path / "cache").rglob("*.json")
+    index.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert results.find(tmp_path / "results") == [make()]
+    assert "values" in json.loads(index.read_text())  # made anew
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert results.find(tmp_path / "results") == [make()]
+
+
+def test_what_other_code_kept_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = cache.Cache("x")
+    kept.put("a", [1, "b"])
+    kept.save()
+    assert cache.Cache("x").get("a") == [1, "b"]
+    assert cache.Cache("y").get("a") is None
+    monkeypatch.setattr(cache, "code", lambda: "another")
+    assert cache.Cache("x").get("a") is None
+
+
+def test_results_of_a_wheel_are_read_from_one_file(tmp_path: Path) -> None:
+    made = [make(seed=seed) for seed in range(3)]
+    paths = [results.save(each, tmp_path / "apart") for each in made]
+    (tmp_path / "packed").mkdir()
+    archive = tmp_path / "packed" / shipped.ARCHIVE
+    archive.write_bytes(shipped.pack(tmp_path / "apart"))
+    assert results.find(tmp_path / "packed") == results.find(tmp_path / "apart") == made
+    assert results.find(tmp_path / "packed", dataset="shapes", profile="smoke", seed=1) == [made[1]]
+    assert results.find(tmp_path / "packed", dataset="digits") == []
+    place = {"dataset": "shapes", "profile": "smoke", "method": "ring/ir", "task": "linear"}
+    for root in ("apart", "packed"):
+        found = results.look_up(tmp_path / root, **place, seed=2, hash_=made[2].config_hash)
+        assert found == made[2]
+        assert results.look_up(tmp_path / root, **place, seed=2, hash_="0" * 64) is None
+        # the same recipe has another name in another paper
+        other = results.look_up(tmp_path / root, **place | {"method": "vince/ir"}, seed=2, hash_=made[2].config_hash)
+        assert other == made[2]
+    raw = json.loads(paths[0].read_text())
+    paths[0].write_text(json.dumps({**raw, "metrics": {"linear": 91.25}}))
+    archive.write_bytes(shipped.pack(tmp_path / "apart"))
+    with pytest.raises(CorruptFileError, match="altered after it was written"):
+        results.find(tmp_path / "packed")
+    archive.write_bytes(archive.read_bytes()[:-20])
+    with pytest.raises(CorruptFileError, match="Install the package again"):
+        results.find(tmp_path / "packed")
 
 
 def test_an_altered_metric_is_noticed_and_older_files_have_no_checksum(tmp_path: Path) -> None:
@@ -262,7 +312,7 @@ def test_an_altered_metric_is_noticed_and_older_files_have_no_checksum(tmp_path:
     with pytest.raises(CorruptFileError, match=f"{path}.*altered after it was written"):
         results.read(path)
     path.write_text(json.dumps({name: value for name, value in raw.items() if name != "checksum"}))
-    assert results.read(path) == (make(),)
+    assert results.read(path) == make()
 
 
 def test_all_damaged_files_of_a_folder_are_named_at_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.data import Splits
+from contrastlab.data import Splits, scene_sets
 from contrastlab.data.loading import batches
 from contrastlab.data.modalities import modality
 from contrastlab.data.scene_sets import SceneSet, StreamedScenes
@@ -107,7 +107,7 @@ def test_camvid_is_read_with_its_void(tmp_path) -> None:
     assert torch.equal(classes[0], torch.where(torch.from_numpy(mask) == 11, -1, torch.from_numpy(mask).long()))
     assert splits.test.items[1, :3, 0, 0].tolist() == [10, 50, 60]
     assert data.load("camvid", tmp_path, n_train=1, n_test=1).train.items.shape[0] == 1
-    with pytest.raises(ArgumentError, match="n_test=3: .*2 scenes"):
+    with pytest.raises(ArgumentError, match="n_test=3: .*2 items"):
         data.load("camvid", tmp_path, n_test=3)
 
 
@@ -141,7 +141,7 @@ def nyu(folder: Path, count: int = 4, shape: tuple[int, int] = (640, 480)) -> di
     depths = np.full((count, *shape), 2.0, np.float32)
     depths[:, 5, 7] = 0.0
     classes = np.tile(np.arange(shape[0])[:, None] % 6, (count, 1, shape[1])).astype(np.uint16)
-    with h5py.File(folder / sources.NYU_FILE, "w") as file:
+    with h5py.File(folder / scene_sets.NYU_FILE, "w") as file:
         for name, values in (("images", images), ("depths", depths), ("labels", classes)):
             file.create_dataset(name, data=values, compression="gzip", compression_opts=1)
 
@@ -204,7 +204,7 @@ def test_nyu_that_is_not_there_or_another_file_is_named(tmp_path, monkeypatch) -
     nyu(folder, 2, (20, 10))
     with pytest.raises(CorruptFileError, match=r"depths has the shape \(2, 20, 10\)"):
         data.load("nyu_depth_v2", tmp_path)
-    (folder / sources.NYU_FILE).write_bytes(b"MATLAB 5.0")
+    (folder / scene_sets.NYU_FILE).write_bytes(b"MATLAB 5.0")
     with pytest.raises(CorruptFileError, match="not the authors' layout"):
         data.load("nyu_depth_v2", tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
@@ -220,7 +220,7 @@ def test_normals_from_depth_are_those_of_the_planes() -> None:
         room = rooms.draw(0, np.array([index]))
         hits = rooms.cast(room, 0, rooms.rays(height, width))
         exact = (room.cameras[0][1][0].T @ hits.normal[0]).reshape(3, height, width)
-        made = sources.normals(hits.depth[0].reshape(height, width), *camera)
+        made = scene_sets.normals(hits.depth[0].reshape(height, width), *camera)
         assert np.isnan(made[:, :2]).all()
         normal = np.concatenate([exact, hits.surface[0].reshape(1, height, width)])
         flat = np.ones((height, width), bool)

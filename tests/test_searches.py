@@ -18,6 +18,7 @@ from contrastlab.data import Splits
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError
 from contrastlab.papers import SharedProfile, shared_profiles
 from contrastlab.papers.profiles import UNSEARCHED
+from contrastlab.papers.recipes import facts
 from contrastlab.settings import Settings
 from contrastlab.tasks import Masks
 from test_report import result
@@ -25,7 +26,9 @@ from test_report import result
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/searches"
 STORED = results.find(ROOT / "results")
-SEARCHED = [(p, kind) for p in ("laptop", "tuned") for kind in shared_profiles()[p].searches]
+SEARCHED = [
+    (p, kind) for p in ("laptop", "tuned") for kind, scope in shared_profiles()[p].kinds.items() if scope.search
+]
 
 
 def made(folder: Path, accuracies: dict[str, tuple[float | None, ...]]) -> Path:
@@ -108,8 +111,8 @@ def test_rows_of_a_stored_search_had_equal_budgets(path: Path) -> None:
 @pytest.mark.parametrize(("profile", "kind"), SEARCHED, ids=str)
 def test_a_searched_profile_is_what_its_search_chose(profile: str, kind: tuple[str, str]) -> None:
     shared = shared_profiles()[profile]
-    path = FOLDER / f"{shared.searches[kind]}.json"
-    assert shared.kinds[kind] == searches.section(path, printed=profile == "laptop")
+    path = FOLDER / f"{shared.kinds[kind].search}.json"
+    assert shared.kinds[kind].settings == searches.section(path, printed=profile == "laptop")
     # what all trials shared is the same in the profile, as far as it decides what is trained
     _, won = searches.winner(path, printed=profile == "laptop")
     for method in searches.read(path)["rows"]:
@@ -133,10 +136,10 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
     monkeypatch.setattr("contrastlab.papers.profiles.shared_profiles", lambda: profiles)
 
     def made(profile: str, method: str) -> tuple[float, int, str]:
-        recipe, settings = methods.get(method), Settings()
+        recipe, settings = facts(method), Settings()
         for changes in profiles[profile].layers(recipe):
             settings = settings.override(**changes)
-        return settings.lr, settings.epochs, profiles[profile].search(recipe)
+        return settings.lr, settings.epochs, profiles[profile].chosen_by(recipe)
 
     assert [made("base", m) for m in ("ring/ir", "ring/moco", "jcl/jcl")] == [
         (0.1, 5, ""), (0.2, 5, "queue"), (0.2, 5, "queue")
@@ -159,7 +162,7 @@ TABLE_SEARCHES = [
     (plan, name, search)
     for plan in (papers.plan(*name) for name in papers.plans())
     for name, profile in plan.profile.items()
-    for search in (profile.search, *profile.searches.values())
+    for search in (profile.search, *(scope.search for scope in profile.dataset.values()))
     if search not in ("", UNSEARCHED)
 ]
 
@@ -178,7 +181,7 @@ def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile
 
 def test_a_table_with_settings_of_its_own_takes_credit_for_no_search() -> None:
     plan = papers.plan("cmc", 8)
-    assert shared_profiles()["laptop"].search(methods.get("cmc/alexnet")) == "two-stream"
+    assert shared_profiles()["laptop"].chosen_by(facts("cmc/alexnet")) == "two-stream"
     assert plan.search("cifar10", "cmc/alexnet", "laptop") == ""
     assert plan.search("cifar10", "cmc/alexnet", "tuned") == "two-stream"
 

@@ -22,6 +22,7 @@ from scipy.io import savemat
 from contrastlab import data
 from contrastlab.data import StreamedImages
 from contrastlab.data.image_readers import scale_box
+from contrastlab.data.items import hold_out_groups
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 
 
@@ -230,7 +231,7 @@ def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
     pairs = [(label, g) for label, count in enumerate(groups) for g in range(count) for _ in range(frames)]
     random.shuffle(pairs)
     labels, of = (torch.tensor(column) for column in zip(*pairs, strict=True))
-    kept, held = hold_out_tracks(labels, of)
+    kept, held = hold_out_groups(labels, of)
     assert sorted(kept.tolist() + held.tolist()) == list(range(len(pairs)))
     assert not {pairs[k] for k in kept.tolist()} & {pairs[k] for k in held.tolist()}
     for rows in (kept, held):
@@ -240,7 +241,7 @@ def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
 def test_a_class_of_one_track_cannot_be_split_by_track() -> None:
     labels, tracks = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 0])
     with pytest.raises(NotApplicableError, match="signs: class 'stop' has one track: a split"):
-        hold_out_tracks(labels, tracks, name="signs", classes=("yield", "stop"))
+        hold_out_groups(labels, tracks, name="signs", classes=("yield", "stop"))
 
 
 # The small copies, and the stand-in
@@ -279,7 +280,7 @@ def test_a_copy_in_parquet_says_what_it_is(name, tmp_path) -> None:
     parquet(tmp_path / name / "all.parquet", 20)
     splits = data.load(name, tmp_path)
     assert (len(splits.train), len(splits.test)) == (16, 4)
-    assert splits.note.startswith(TARGETS[name].read.args[0])  # type: ignore[attr-defined]
+    assert splits.note.startswith(data.PUBLISHED[name]["note"])
 
 
 def test_the_test_digits_are_split_in_every_class(tmp_path) -> None:
@@ -343,11 +344,13 @@ MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", data.PUBLISHED)
 def test_a_set_that_is_not_there_says_where_it_was_looked_for_and_is_not_fetched(name, tmp_path) -> None:
     with pytest.raises(MissingDataError, match="CONTRASTLAB_DATA") as caught:
         data.load(name, tmp_path)
-    assert str(tmp_path / (TARGETS[name].folder or "gtsrb32/train.parquet")) in str(caught.value)
+    row = data.PUBLISHED[name]
+    needed = row.get("needs", [row["folder"]])[0] or {"sts": "sts"}.get(name, "gtsrb32/train.parquet")
+    assert str(tmp_path / needed) in str(caught.value)
     assert "<root>" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -372,7 +375,7 @@ def test_a_picture_that_is_missing_is_named(name, tmp_path) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_a_damaged_file_is_named_by_its_folder(name, tmp_path) -> None:
     MADE[name](tmp_path).write_bytes(b"5 x x\n")
-    with pytest.raises((CorruptFileError, MissingDataError), match=TARGETS[name].folder):
+    with pytest.raises((CorruptFileError, MissingDataError), match=data.PUBLISHED[name]["folder"]):
         data.load(name, tmp_path)
 
 

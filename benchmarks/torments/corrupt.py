@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from contrastbook import studies
-from contrastlab import checkpoint, data, results, tasks
+from contrastlab import checkpoint, data, files, results, tasks
 from contrastlab.data import flow
 from contrastlab.errors import ContrastLabError
 from contrastlab.pretrain import pretrain
@@ -257,7 +257,8 @@ def _fitted(model: Any, train: Any, how: Any, seed: int, place: Path) -> Any:
                 path.unlink()
             for path, content in kept.items():
                 path.write_bytes(content)
-    return losses, model.state_dict(), (training.record(place) if (place / training.RECORD).exists() else None)
+    record = place / training.RECORD
+    return losses, model.state_dict(), files.read_record(record) if record.exists() else None
 
 
 class _Stop(Exception):

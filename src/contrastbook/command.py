@@ -6,34 +6,40 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from contrastlab.__main__ import RESULTS_HELP, result_folders
+from contrastlab import terminal
 
 
 def add(commands: Any) -> None:
     """Add the command to argparse's subcommands."""
     claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
-    claims.add_argument("--results", action="append", help=RESULTS_HELP)
     claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
+    terminal.add_forms(claims, results=True)
     claims.set_defaults(action=_claims)
 
 
 def _claims(args: argparse.Namespace) -> None:
-    import pandas as pd
-    import torch
-
     from contrastbook.evidence import claims
     from contrastlab import results
 
-    torch.set_num_threads(1)  # more would wait for each other
     if args.out is not None:
         claims.check_path(args.out)
-    lines = claims.frame(results.find(result_folders("results", args.results)))
-    for line in lines[lines["gain"].notna()].to_dict("records"):
-        ends = "" if pd.isna(line["low"]) else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
-        print(
-            f"{claims.table_of(line)}, {claims.column_of(line)}, {line['profile']}: {line['claim']}"
-            f" published {claims.published(line)}, measured {line['gain']:+.2f}{ends}; {claims.sentence(line)}"
-        )
-    print(f"{int((lines['verdict'] == 'not run').sum())} claims have no run.")
+    lines = claims.frame(results.find(terminal.folders("results", args.results)))
+    every = lines.astype(object).where(lines.notna(), None).to_dict("records")
+    measured = [line for line in every if line["gain"] is not None]
+    terminal.show(args, every, (
+        {
+            "claim": f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}",
+            "published": claims.published(line),
+            "measured": f"{line['gain']:+.2f}" + _ends(line["low"], line["high"]),
+            "seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line),
+        }
+        for line in measured
+    ))  # fmt: skip
+    if not args.form:
+        print(f"{len(every) - len(measured)} claims have no run.")
     if args.out is not None:
         print("Written:", *claims.write(lines, args.out))
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:+.2f}, {high:+.2f}]"

@@ -9,21 +9,16 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from contrastlab import __version__, escape, shipped
+from contrastlab import __version__, escape, terminal
 from contrastlab.errors import ContrastLabError, NotApplicableError, reject
 
-if TYPE_CHECKING:
-    from contrastlab.report import Report, Several
-
-FOLDERS = (Path("runs"), *shipped.RESULTS)
-RESULTS_HELP = "folder of results; default runs, results and those that came with the package"
 FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
 
@@ -84,9 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
     show.add_argument("--profile", help="default: that of the best evidence that is stored")
-    show.add_argument("--results", action="append", help=RESULTS_HELP)
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
-    commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
+    terminal.add_forms(show, results=True)
+    listed = commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
+    terminal.add_forms(listed, results=True)
     commands.add_parser("methods", help="list the recipes")
     copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
     copied.add_argument("table", help="such as ring/table1, or a notebook by its name")
@@ -157,37 +153,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return FAULT
+    finally:
+        _keep()
     return 0
 
 
-def result_folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
-    """The folders that are asked for, which must exist, or the usual ones, which need not."""
-    for folder in given or ():
-        if not Path(folder).is_dir():
-            raise reject(argument, folder, "a folder that exists")
-    return given or FOLDERS
+def _keep() -> None:
+    """Keep what plans asked of recipes, so that the next list needs no PyTorch."""
+    if "contrastlab.papers.recipes" in sys.modules:
+        sys.modules["contrastlab.papers.recipes"].keep()
 
 
 def _list(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, results
 
-    stored = results.find(FOLDERS)
-    for entry in papers.catalogue():
-        there = [escape.line(f"{each.dataset} {each.profile}") for each in report.evidence(entry, stored)]
-        print(f"{entry.name:16s}{entry.notebook or '(no notebook yet)':38s}{', '.join(there) or '–'}")
+    stored = results.find(terminal.folders("results", args.results))
+    found = {entry: report.evidence(entry, stored) for entry in papers.catalogue()}
+    terminal.show(
+        args,
+        [
+            {"table": entry.name, "notebook": entry.notebook, "dataset": each and each.dataset,
+             "profile": each and each.profile, "rows": each and each.rows, "of": each and each.of,
+             "seeds": each and each.seeds}
+            for entry, evidence in found.items() for each in evidence or (None,)
+        ],
+        (
+            {"table": entry.name, "notebook": entry.notebook or "–",
+             "stored": ", ".join(f"{each.dataset} {each.profile}" for each in evidence) or "–"}
+            for entry, evidence in found.items()
+        ),
+    )  # fmt: skip
 
 
 def _methods(args: argparse.Namespace) -> None:
-    from contrastlab import methods
+    from contrastlab.papers.recipes import facts, kinds
 
-    for name in methods.names():
-        print(f"{name:34s}{methods.get(name).label}")
+    for name in kinds("method"):
+        print(f"{name:34s}{facts(name).label}")
 
 
 def _encoders(args: argparse.Namespace) -> None:
     from contrastlab import reproduce
 
-    for folder, record in reproduce.records(result_folders("out", args.out)):
+    for folder, record in reproduce.records(terminal.folders("out", args.out)):
         method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
@@ -209,28 +217,41 @@ def _notebook(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from contrastlab import methods, papers, report, reproduce, results
+    from contrastlab import papers, report, reproduce, results
+    from contrastlab.papers.recipes import kinds
 
-    plan, folders = papers.plan(*reproduce.parse_target(args.table)), result_folders("results", args.results)
+    plan, folders = papers.plan(*reproduce.parse_target(args.table)), terminal.folders("results", args.results)
     stored = results.find(folders, dataset=args.dataset, profile=args.profile)
     known = report.evidence(papers.Entry(paper=plan.paper, table=plan.table, notebook=""), stored)
     most = next(iter((*report.best_first(known), *known)), None)
     dataset = args.dataset or (most.dataset if most else "shapes")
     profile = args.profile or (most.profile if most else "laptop")
-    found = reproduce.find_results(folders, plan, dataset, profile)
-    for name in plan.select(dataset, args.columns):
-        made = report.table(plan, found, dataset, profile, column=name)
-        print(repr(made) if args.format == "text" else getattr(made, args.format)())
-    own = sorted({r.method for r in found} - set(methods.names()))
+    columns = plan.select(dataset, args.columns)
+    tasks = {column.task for column in columns.values()}
+    found = [r for r in stored if (r.dataset, r.profile) == (dataset, profile) and r.task in tasks]
+    made = report.Reports(tuple(report.table(plan, found, dataset, profile, column=name) for name in columns))
+    if args.form:
+        frame = made.frame
+        print(frame.to_csv(index=False) if args.form == "csv" else frame.to_json(orient="records", force_ascii=False))
+    elif args.format == "text":
+        print(made.whole(terminal.width()))
+    else:
+        print(getattr(made, args.format)())
+    own = sorted({r.method for r in found} - set(kinds("method")))
     if own:
         print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
 
 
 def _run(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce
-    from contrastlab.pretrain import Speed
+    from contrastlab import papers, reproduce
 
     paper, number = reproduce.parse_target(args.table)
+    plan = papers.plan(paper, number)  # what cannot be is refused before PyTorch is imported
+    plan.select(args.dataset, args.columns)
+    plan.resolve_all(args.rows)
+    reproduce.parse_seeds(args.seeds)
+    if args.profile != "auto":
+        reproduce.choose_profile(args.profile, plan.profiles)
     cluster = None
     if args.cluster is not None:
         options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
@@ -239,6 +260,8 @@ def _run(args: argparse.Namespace) -> None:
         cluster = reproduce.Cluster(args.cluster, given, wait=not args.no_wait)
     if args.picture is not None and args.picture.suffix not in (".png", ".svg", ".pdf"):
         raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+    from contrastlab.pretrain import Speed
+
     done = reproduce.table(
         paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
         references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
@@ -253,15 +276,12 @@ def _run(args: argparse.Namespace) -> None:
             done.figure().savefig(args.picture, dpi=150)
             print(f"Picture: {args.picture}")
     if not args.no_wait:
-        _refuse_nothing(done)
+        _refuse_nothing(done.rows)
 
 
-def _refuse_nothing(done: Report | Several) -> None:
+def _refuse_nothing(rows: Iterable[Any]) -> None:
     """Say why a table has no number at all, as an error: what was asked for cannot be."""
-    from contrastlab.report import Several
-
-    reports = done.reports if isinstance(done, Several) else (done,)
-    rows = [row for each in reports for row in each.rows]
+    rows = list(rows)
     reasons = [row.status for row in rows if row.status.startswith("n/a: ")]
     if reasons and not any(row.measured for row in rows):
         raise NotApplicableError(f"nothing has been run: {reasons[0].removeprefix('n/a: ')}")

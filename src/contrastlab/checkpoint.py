@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from filelock import FileLock
-from torch import Tensor
 
 from contrastlab import files
 from contrastlab.errors import CorruptFileError, MissingDataError
+
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
 
 FILE = "checkpoint.safetensors"
 
@@ -32,7 +34,7 @@ class Artefact:
         kind: in words, such as ``run``.
         fields: that a record has at least, with their types.
         origin: what decides the training, as a fingerprint; a file of another one is refused. Files of older versions
-            say none; empty where the record says it otherwise.
+            say none; empty where the record says it otherwise, ``None`` to read whatever is there.
     """
 
     folder: Path
@@ -40,7 +42,7 @@ class Artefact:
     record: str = ""
     kind: str = "training"
     fields: Mapping[str, Any] = field(default_factory=dict)
-    origin: str = ""
+    origin: str | None = ""
 
     @property
     def finished(self) -> bool:
@@ -53,7 +55,7 @@ class Artefact:
 
     def save(self, state: dict[str, Any]) -> None:
         """Write the checkpoint."""
-        save(state, self.folder / FILE, self.origin)
+        save(state, self.folder / FILE, self.origin or "")
 
     def resume(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
         """The state in the checkpoint, or ``None`` where there is none; see :func:`load`."""
@@ -118,7 +120,7 @@ def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
     files.write_tensors(path, tensors, {**_flat(state, "", tensors), **({"origin": origin} if origin else {})})
 
 
-def load(path: Path, device: torch.device | str = "cpu", origin: str = "") -> dict[str, Any]:
+def load(path: Path, device: torch.device | str = "cpu", origin: str | None = "") -> dict[str, Any]:
     """Read what :func:`save` wrote; tensors and JSON only, no code is run.
 
     Raises:
@@ -136,9 +138,9 @@ def load(path: Path, device: torch.device | str = "cpu", origin: str = "") -> di
     return state
 
 
-def check_origin(stored: Mapping[str, Any], origin: str, path: Path) -> None:
+def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> None:
     """Refuse what a file holds of another training; files of older versions say none."""
-    if stored.get("origin", origin) != origin:
+    if origin is not None and stored.get("origin", origin) != origin:
         raise CorruptFileError(f"{path} is of another training; delete {path.parent} to start this one anew")
 
 
@@ -147,15 +149,19 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
     Files know no memory format, and a fused step takes momenta to lie as their parameter does.
     """
+    import torch
+
     optimiser.load_state_dict(state)
     for parameter, moments in optimiser.state.items():
         for name, value in moments.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
                 moments[name] = torch.empty_like(parameter).copy_(value)
 
 
 def _flat(value: Any, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     # a dictionary becomes a list of pairs, because the keys of JSON are texts and an optimiser's are numbers
+    from torch import Tensor
+
     if isinstance(value, Tensor):
         tensors[path] = value
         return {"tensor": path}

@@ -16,15 +16,16 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
 
 from contrastlab.errors import CorruptFileError, StorageError
+
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
 
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What reading JSON out of a damaged file, and taking it apart, may raise."""
@@ -140,6 +141,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str
 
     The last of the values is ``checksum``, the SHA-256 of the file with zeros in its place.
     """
+    from safetensors.torch import save
+
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = bytearray(save(plain, {"values": json.dumps({**values, _CHECKSUM: _BLANK}, allow_nan=False)}))
     (length,) = struct.unpack_from("<Q", content)
@@ -154,6 +157,8 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     Raises:
         CorruptFileError: naming the file and what to do.
     """
+    from safetensors.torch import load_file
+
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -191,6 +196,8 @@ def _values(header: bytes) -> dict[str, Any]:
 
 def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
     """SHA-256 of tensors by name, and of plain values: what a training began from. 64 hexadecimal digits."""
+    import torch
+
     digest = hashlib.sha256(checksum(values).encode())
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -10,24 +10,24 @@ from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contrastlab import __version__
+
+if TYPE_CHECKING:  # results are read without torch
+    import torch
 
 _PACKAGES = (
     "torch", "torchvision", "numpy", "scikit-learn", "scipy", "pandas", "lightning-fabric", "faiss-cpu", "safetensors",
 )  # fmt: skip
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Provenance(_Stored):
+class Provenance(BaseModel):
     """Where a number comes from. :func:`provenance` fills in code and machine; the run adds the rest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     git_commit: str | None = Field(description="commit of this package's checkout; None outside one")
     git_dirty: bool | None = Field(description="whether tracked files differed from that commit")
@@ -67,6 +67,8 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     Returns:
         ``git_commit`` to ``deterministic``; the run adds data, times and speed.
     """
+    import torch
+
     device = torch.device(device)
     commit, dirty = _git()
     cuda = device.type == "cuda"

@@ -3,8 +3,9 @@
 ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the
 number: recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field
 orphans nothing. A file is read back only if its content still has that hash, the name that was made from it, and the
-checksum it was written with. Files of schema 1, one per table and seed, are read, too; they and older files of schema 2
-carry no checksum.
+checksum it was written with; older files carry no checksum. A file that has been found whole once is not checked again
+by :func:`find` until its size or times change. Results that travel in a wheel lie in one file,
+:data:`contrastlab.shipped.ARCHIVE`.
 """
 
 from __future__ import annotations
@@ -13,39 +14,34 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import torch
-from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
-from torch import Tensor
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 
-from contrastlab import files, methods, tasks
+from contrastlab import files, shipped
+from contrastlab.cache import Cache
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
-from contrastlab.provenance import Provenance, _Stored, provenance
+from contrastlab.provenance import Provenance, provenance
 from contrastlab.settings import Settings
 
+if TYPE_CHECKING:  # results are read without torch
+    from torch import Tensor
+
 __all__ = [
-    "Provenance",
-    "Result",
-    "digest",
-    "find",
-    "location",
-    "pack",
-    "provenance",
-    "read",
-    "save",
-    "setup",
-    "slug",
-    "unpack",
-]
+    "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack", "provenance", "read", "save",
+    "setup", "slug", "unpack",
+]  # fmt: skip
 
 
-class Result(_Stored):
+class Result(BaseModel):
     """What one task says of the encoders of one run."""
 
     schema_version: Literal[2] = Field(2, alias="schema")
@@ -82,14 +78,12 @@ class Result(_Stored):
 
     @model_validator(mode="after")
     def _finite(self) -> Self:
-        for kind in ("metrics", "half_widths"):
-            for name, value in getattr(self, kind).items():
-                if not math.isfinite(value):
-                    raise ValueError(f"{kind}[{name!r}]={value!r}: accepted is a finite number")
-        for epoch, row in enumerate(self.curve):
+        numbers = {"metrics": self.metrics, "half_widths": self.half_widths}
+        numbers |= {f"curve[{epoch}]": row for epoch, row in enumerate(self.curve)}
+        for where, row in numbers.items():
             for name, value in row.items():
                 if not math.isfinite(value):
-                    raise ValueError(f"curve[{epoch}][{name!r}]={value!r}: accepted is a finite number")
+                    raise ValueError(f"{where}[{name!r}]={value!r}: accepted is a finite number")
         return self
 
     @cached_property
@@ -137,25 +131,31 @@ def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, tas
 
 def pack(right: Tensor) -> str:
     """A boolean ``[N]`` as text, a bit each: ``N`` and a colon before base64."""
-    bits = np.packbits(right.cpu().numpy().astype(bool))
-    return f"{len(right)}:{base64.b64encode(bits.tobytes()).decode()}"
+    packed = np.packbits(right.cpu().numpy().astype(bool))
+    return f"{len(right)}:{base64.b64encode(packed.tobytes()).decode()}"
 
 
-def unpack(text: str) -> Tensor:
+def bits(text: str) -> np.ndarray:
     """The boolean ``[N]`` that :func:`pack` made a text of.
 
     Raises:
         CorruptFileError: it is no such text, or has not as many bits as it says.
     """
-    count, _, bits = text.partition(":")
+    count, _, content = text.partition(":")
     try:
-        packed, length = base64.b64decode(bits, validate=True), int(count)
+        packed, length = base64.b64decode(content, validate=True), int(count)
         if len(packed) != (length + 7) // 8:
             raise ValueError(f"{len(packed)} bytes for {length} items")
     except ValueError as error:
         raise CorruptFileError(f"which items were right, {text[:40]!r}, cannot be read: {error}") from error
-    known = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length)
-    return torch.from_numpy(known.astype(bool))
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length).astype(bool)
+
+
+def unpack(text: str) -> Tensor:
+    """:func:`bits` as a tensor."""
+    import torch
+
+    return torch.from_numpy(bits(text))
 
 
 def _slug(name: str) -> str:
@@ -181,35 +181,44 @@ def _path(result: Result, root: Path | str) -> Path:
 
 
 def save(result: Result, root: Path | str) -> Path:
-    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file.
-
-    Raises:
-        StorageError: it cannot be written; nothing is left half-written.
-    """
+    """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file."""
     stored = files.with_checksum(result.model_dump(mode="json", by_alias=True))
     text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
     return files.write_whole(_path(result, root), text + "\n")
 
 
-def read(path: Path | str) -> tuple[Result, ...]:
-    """The results stored in ``path``: one, or of a file of schema 1 one for each of its tasks.
+def read(path: Path | str) -> Result:
+    """The result stored in ``path``.
 
     Raises:
         FileNotFoundError: there is no such file.
         CorruptFileError: it is not a whole, unaltered result under its own name.
     """
     path = Path(path)
+    return _verified(path, partial(_json, path))
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result:
+    """A result, checked; where its content has been checked before, ``known`` is the hash of its setup."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        schema = raw.get("schema")
-        if schema not in (1, 2):
+        raw = load()
+        if raw.get("schema") != 2:
             raise ValueError(
-                f"schema={schema!r}: accepted is 1 or 2; a newer version of this package may have written it"
+                f"schema={raw.get('schema')!r}: accepted is 2; a newer version of this package may have written it"
             )
-        raw = files.verified(raw)
+        if not known:
+            raw = files.verified(raw)
         stored = raw.pop("config_hash", None)
-        made = _from_schema_1(raw) if schema == 1 else (Result.model_validate(raw),)
-        expected = _schema_1_hash(raw) if schema == 1 else made[0].config_hash
+        raw.pop("checksum", None)
+        result = Result.model_validate(raw)
+        if known:
+            result.__dict__["setup"] = known
+            return result
+        expected = result.config_hash
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
         reason = _reason(error)
         raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
@@ -218,45 +227,29 @@ def read(path: Path | str) -> tuple[Result, ...]:
             f"{path} was altered after it was written: its settings, recipe and data do not have the hash"
             f" {str(stored)[:8]} it carries. Restore it, or delete it and run the cell again."
         )
-    if schema != 1 and path.name != _path(made[0], "").name:
+    if path.name != _path(result, "").name:
         raise CorruptFileError(
-            f"{path} was renamed or exchanged: what it holds is {_path(made[0], '').name}. Restore it, or delete it and"
+            f"{path} was renamed or exchanged: what it holds is {_path(result, '').name}. Restore it, or delete it and"
             " run the cell again."
         )
-    return made
+    return result
 
 
-def _schema_1_hash(raw: Mapping[str, Any]) -> str:
-    return digest({"settings": raw["settings"], "recipe": raw["recipe"], "data": raw["provenance"]["data_fingerprint"]})
+def look_up(
+    root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
+) -> Result | None:
+    """The result with that hash under ``root``, of this recipe under whatever name: papers share recipes.
 
-
-def _from_schema_1(raw: Mapping[str, Any]) -> tuple[Result, ...]:
-    """Schema 1 held a table's cell: a linear probe and nearest neighbours of one image set, all fields written out."""
-    settings = Settings.from_schema_1(raw["settings"])
-    profile = "pilot" if raw["profile"] == "laptop" else raw["profile"]  # its name since there is a searched one
-    shared = {
-        "table": f"{raw['paper']}/{slug(raw['table'])}",
-        **{key: raw[key] for key in ("dataset", "method", "seed")},
-        "profile": profile,
-        "items": raw["test_images"],
-        "settings": settings.model_dump(mode="json"),
-        "recipe": methods.canonical(raw["recipe"]),
-        "curve": raw["curve"],
-        "precision": settings.precision,
-        "provenance": raw["provenance"],
-    }
-    return tuple(
-        Result.model_validate(
-            {
-                **shared,
-                "task": task.name,
-                "task_config": task.identity(),
-                "protocol": raw["protocol"],
-                "metrics": {m.name: raw["metrics"][m.name] for m in task.metrics if m.name in raw["metrics"]},
-            }
-        )
-        for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings))
-    )
+    Raises:
+        CorruptFileError: a file under its name is damaged.
+    """
+    path = location(root, dataset=dataset, profile=profile, method=method, seed=seed, task=task, hash_=hash_, on=on)
+    name = path.name.replace(method.replace("/", "-"), "*", 1)
+    candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
+    for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
+        if (known := _verified(candidate, load)).config_hash == hash_:
+            return known
+    return None
 
 
 def _reason(error: Exception) -> str:
@@ -266,50 +259,67 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
+def _stored(root: Path, pattern: str) -> Iterator[tuple[Path, Path, Callable[[], Any]]]:
+    """Where each result is, the file that it is in, and what reads its JSON, in the order of their paths."""
+    for path in sorted(root.glob(f"cells/{pattern}")):
+        yield path, path, partial(_json, path)
+    archive = root / shipped.ARCHIVE
+    if archive.is_file():
+        for name, record in shipped.records(archive).items():
+            if fnmatchcase(name, f"cells/{pattern}"):
+                yield root / name, archive, partial(dict, record)
+
+
+def _stamp(path: Path) -> str:
+    """What changes with the content of a file; empty while it is so new that it may change within its time stamp."""
+    s = path.stat()
+    settled = time.time() - s.st_mtime > 2
+    return f"{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" if settled else ""
+
+
 def find(
-    root: Path | str | Iterable[Path | str],
-    *,
-    table: str | None = None,
-    dataset: str | None = None,
-    profile: str | None = None,
-    method: str | None = None,
-    task: str | None = None,
-    seed: int | None = None,
-) -> list[Result]:
+    root: Path | str | Iterable[Path | str], *, table: str | None = None, dataset: str | None = None,
+    profile: str | None = None, method: str | None = None, task: str | None = None, seed: int | None = None,
+) -> list[Result]:  # fmt: skip
     """All stored results under ``root`` that match, in the order of their paths; none twice.
 
     Args:
         root: such as ``results`` or ``runs``, or several; a folder that does not exist holds no results.
-        table: first computed for this table, such as ``ring/table1``; ``None``, here and below, is any.
+        table: that it was first computed for, such as ``ring/table1``; ``None``, here and below, is any.
         dataset: of pre-training, as it was run.
-        profile: one of the ``profiles`` of a table.
+        profile: of the run.
         method: full name, such as ``ring/iring``.
         task: its name.
         seed: of the run.
 
     Raises:
-        ArgumentError: ``root`` is a file.
         CorruptFileError: files that should be results are none; the message names each.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
-    known: dict[tuple[str | int, ...], Result] = {}
+    wanted = {key: value for key, value in wanted.items() if value is not None}
+    pattern = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
+    found: dict[tuple[str | int, ...], Result] = {}
     damaged: list[CorruptFileError] = []
     folders = [root] if isinstance(root, str | Path) else root
-    for base in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
+    for whole, base in {Path(folder).resolve(): Path(folder) for folder in folders}.items():
         if base.exists() and not base.is_dir():
             raise reject("root", str(base), "a folder")
-        inner = f"{_slug(dataset) if dataset else '*'}/{_slug(profile) if profile else '*'}/*-seed*-*.json"
-        for path in (*sorted(base.glob(f"cells/{inner}")), *sorted(base.glob(f"*_*/{inner}"))):
+        index = Cache(f"results in {whole}")
+        for path, file, load in _stored(base, pattern):
+            name, stamp = os.path.relpath(path, base), _stamp(file)
+            before, _, known = (index.get(name) or "").rpartition(" ")
             try:
-                found = read(path)
+                r = _verified(path, load, known=known if stamp and before == stamp else "")
             except CorruptFileError as error:
                 damaged.append(error)
                 continue
-            for r in found:
-                if all(value is None or getattr(r, key) == value for key, value in wanted.items()):
-                    known.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+            if stamp:
+                index.put(name, f"{stamp} {r.setup}")
+            if all(getattr(r, key) == value for key, value in wanted.items()):
+                found.setdefault((r.config_hash, r.dataset, r.on, r.profile, r.method, r.seed), r)
+        index.save()
     if len(damaged) > 1:
         raise CorruptFileError(f"{len(damaged)} damaged results: " + " ".join(map(str, damaged)))
     if damaged:
         raise damaged[0]
-    return list(known.values())
+    return list(found.values())

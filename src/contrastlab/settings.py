@@ -262,13 +262,6 @@ class Settings(_Data):
         watched = ("knn_every", "test_images") if self.schedule == "plateau" else ()
         return {name: value for name, value in out.items() if name not in _NOT_TRAINING or name in watched}
 
-    @classmethod
-    def from_schema_1(cls, stored: Mapping[str, Any]) -> Settings:
-        """Settings as results of schema 1 hold them."""
-        named = {**stored, "overrides": stored["parts"]}
-        del named["parts"]
-        return cls.model_validate(named)
-
 
 _NOT_TRAINING = frozenset(
     {

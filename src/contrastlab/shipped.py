@@ -1,17 +1,21 @@
 """What travels with the package beside its code: the project's stored results and its notebooks.
 
-A checkout has them in its root; `hatch_build.py` puts them into the wheel, the notebooks without their outputs.
+A checkout has them in its root; `hatch_build.py` puts them into the wheel, results in one file and notebooks without
+their outputs.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from contrastlab.errors import CorruptFileError, unknown
 
-__all__ = ["RESULTS", "folder", "notebook", "notebooks"]
+ARCHIVE = "cells.json.xz"
+"""Name of the file that holds the results of a folder in a wheel: its path to the content of each, as JSON."""
 
 _PACKAGE = Path(__file__).parent
 
@@ -24,6 +28,30 @@ def folder(name: Literal["results", "nbs"]) -> Path:
 
 RESULTS: tuple[Path, ...] = (Path("results"), folder("results"))
 """Folders of results that are kept: that of the project one works in, and the package's own."""
+
+
+def pack(root: Path) -> bytes:
+    """All results under ``root`` as the content of :data:`ARCHIVE`."""
+    paths = sorted(root.glob("cells/*/*/*.json"))
+    every = {path.relative_to(root).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    return lzma.compress(json.dumps(every, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def records(archive: Path) -> dict[str, Any]:
+    """Path to the content of each result that :func:`pack` was given; not to be changed.
+
+    Raises:
+        CorruptFileError: the file is damaged.
+    """
+    return _records(archive, archive.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _records(archive: Path, _: int) -> dict[str, Any]:
+    try:
+        return dict(json.loads(lzma.decompress(archive.read_bytes())))
+    except (OSError, EOFError, ValueError, TypeError, lzma.LZMAError) as error:
+        raise CorruptFileError(f"{archive} cannot be read: {error!r}. Install the package again.") from error
 
 
 def notebooks() -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from contrastbook.evidence import inference
 from contrastlab import escape, papers, tasks
@@ -27,7 +26,7 @@ from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import signed
 from contrastlab.report.rows import RANDOM_LAB, Scores, rows_apart, scores
-from contrastlab.results import Result, unpack
+from contrastlab.results import Result, bits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -253,10 +252,10 @@ def _finite(value: float) -> float | None:
 
 def _item_statistics(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float | None]:
     """What the test items say that each run has right; nothing where an old result does not keep them."""
-    right = [{seed: unpack(text) for seed, text in arm.correct.items()} for arm in (high, low)]
+    right = [{seed: bits(text) for seed, text in arm.correct.items()} for arm in (high, low)]
     both = [seed for seed in common if all(seed in arm for arm in right)]
     tests = [inference.mcnemar(right[0][seed], right[1][seed]) for seed in both]
-    flips = [inference.item_flip_sd(torch.stack(list(arm.values()))) ** 2 for arm in right if len(arm) > 1]
+    flips = [inference.item_flip_sd(np.stack(list(arm.values()))) ** 2 for arm in right if len(arm) > 1]
     return {
         "item_flip_sd": math.sqrt(sum(flips) / len(flips)) if flips else None,
         "discordant": sum(t.discordant for t in tests) / len(tests) if tests else None,

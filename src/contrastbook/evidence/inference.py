@@ -24,9 +24,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-import torch
 from scipy import interpolate, optimize, special
-from torch import Tensor
 
 from contrastlab.errors import reject
 
@@ -118,7 +116,7 @@ class McNemar:
     p: float
 
 
-def mcnemar(right: Tensor, base: Tensor) -> McNemar:
+def mcnemar(right: np.ndarray, base: np.ndarray) -> McNemar:
     """What two networks differ in on the same items. ``right``: which items the one has right, boolean ``[N]``."""
     if right.shape != base.shape or right.ndim != 1 or not len(right):
         raise reject(
@@ -131,7 +129,7 @@ def mcnemar(right: Tensor, base: Tensor) -> McNemar:
     return McNemar(100 * gain, 100 * half, 100 * share, p)
 
 
-def item_flip_sd(right: Tensor) -> float:
+def item_flip_sd(right: np.ndarray) -> float:
     """Standard deviation over seeds, in percent, if each test item were right by a coin of its own.
 
     Two seeds of one method differ in a share *d* of the items; independent flips then give the accuracy a standard
@@ -142,7 +140,7 @@ def item_flip_sd(right: Tensor) -> float:
     if right.ndim != 2 or len(right) < 2 or not right.shape[1]:
         raise reject("right", tuple(right.shape), "booleans [R, N] of at least two seeds and one item")
     seeds, items = right.shape
-    share = torch.from_numpy(right.numpy().sum(0) / seeds)  # in numpy: torch would wake threads for so little
+    share = np.asarray(right).sum(0) / seeds
     flips = float((share * (1 - share)).mean()) * seeds / (seeds - 1)
     return 100 * math.sqrt(flips / items)
 

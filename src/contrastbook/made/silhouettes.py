@@ -1,7 +1,7 @@
 """Generated pictures with two to four silhouettes of ``shapes``, and everything that is true of them.
 
 The silhouettes are painted one over the other. A map of which silhouette owns a pixel gives exact visible masks, boxes
-as their extents, and whether a named corner is seen. Each picture is a function of seed, part and number alone. What is
+as their extents, and whether a named corner is seen. Each picture is a function of its part and number alone. What is
 known of them is written as COCO's JSON and read back by the one reader of :mod:`contrastlab.data.coco`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,6 @@ from contrastbook.made import shapes
 from contrastlab import files
 from contrastlab.data import Request, Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
-from contrastlab.errors import reject
 from contrastlab.seeds import generator
 
 SIDE = 96
@@ -40,13 +39,8 @@ _UNANNOTATED = 0.2  # chance that an image's objects of a class are known not to
 LVIS_CLASSES = tuple((kind, t) for t in ("plain", "stripes", "checks", "dots") for kind in shapes.CLASSES)
 """The 40 classes (silhouette, texture) of ``silhouettes_lvis``, from the most to the least frequent."""
 
-ELL = coco.KeypointKind(
-    ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "right_heel"),
-    ((2, 3), (4, 5)),
-    (0.05,) * 6,
-)
-"""The six corners of ``ell``: a mirrored one has its two arms exchanged."""
-
+# the six corners of ``ell``: a mirrored one has its two arms exchanged
+_ELL_NAMES = ("corner", "inner_corner", "left_tip", "right_tip", "left_heel", "right_heel")
 # in the units of shapes.silhouette's own frame before its scale, and the way to the silhouette's inside
 _ELL_CORNERS = ((-1.0, 1.0), (-0.3, 0.3), (-1.0, -1.0), (1.0, 1.0), (-0.3, -1.0), (1.0, 0.3))
 _ELL_INSIDE = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), (-1.0, 1.0))
@@ -55,8 +49,8 @@ _ELL_INSIDE = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), 
 class Scene(NamedTuple):
     """One picture and its truth."""
 
-    pixels: Tensor  # uint8 [3, side, side]
-    owner: Tensor  # int64 [side, side], which object owns a pixel, −1 for the ground
+    pixels: Tensor  # uint8 [3, SIDE, SIDE]
+    owner: Tensor  # int64 [SIDE, SIDE], which object owns a pixel, −1 for the ground
     kinds: tuple[str, ...]  # name of the silhouette of each object
     textures: tuple[str, ...]  # of each object
     corners: tuple[Tensor | None, ...]  # [6, 3] x, y and visibility (2 seen, 1 hidden, 0 outside) of each ``ell``
@@ -90,39 +84,33 @@ def _colour(hue: float, value: float) -> Tensor:
     return shapes.colour(torch.tensor([hue], dtype=torch.float64), value)[0]
 
 
-def render(
-    index: int, seed: int = 0, *, side: int = SIDE, kinds: tuple[str, ...] | None = None, zipf: bool = False
-) -> Scene:
+def render(index: int, *, kinds: tuple[str, ...] | None = None, zipf: bool = False) -> Scene:
     """One picture.
 
     Args:
         index: of the picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
-        seed: another seed is another data set.
-        side: height and width, at least 32 pixels.
         kinds: silhouettes of the objects from back to front; by default two to four at random.
         zipf: draw silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
     """
-    if side < 32:
-        raise reject("side", side, "at least 32 pixels")
-    rng = generator(seed, "silhouettes", index)
+    rng = generator(0, "silhouettes", index)
     count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
     drawn = [_draw_class(rng, zipf) for _ in range(count)]
     names, textures = kinds or tuple(kind for kind, _ in drawn), tuple(texture for _, texture in drawn)
     placed: list[tuple[float, float, float]] = []
     for _ in range(count):
         for _ in range(200):
-            radius = side * _uniform(*_RADII, rng)
-            spot = _uniform(0.9 * radius, side - 0.9 * radius, rng), _uniform(0.9 * radius, side - 0.9 * radius, rng)
+            radius = SIDE * _uniform(*_RADII, rng)
+            spot = _uniform(0.9 * radius, SIDE - 0.9 * radius, rng), _uniform(0.9 * radius, SIDE - 0.9 * radius, rng)
             if all(math.dist(spot, other[:2]) >= _APART * (radius + other[2]) for other in placed):
                 break
         placed.append((*spot, radius))
 
-    axis = torch.arange(side, dtype=torch.float64) + 0.5
+    axis = torch.arange(SIDE, dtype=torch.float64) + 0.5
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     hue, angle, period = _uniform(0, 1, rng), _uniform(0, math.pi, rng), _uniform(8, 24, rng)
     wave = ((math.cos(angle) * x + math.sin(angle) * y) / period * 2 * math.pi).sin()
     pixels = _colour(hue, 0.45) * (1 + 0.08 * wave)
-    owner = torch.full((side, side), -1, dtype=torch.int64)
+    owner = torch.full((SIDE, SIDE), -1, dtype=torch.int64)
     places = []
     for k, (name, (cx, cy, radius)) in enumerate(zip(names, placed, strict=True)):
         turn = _uniform(0, 2 * math.pi, rng)
@@ -133,7 +121,7 @@ def render(
         tint = _colour((hue + _uniform(0.15, 0.85, rng)) % 1, 0.95)
         pixels = pixels + (0.5 - distance).clamp(0, 1) * (tint * _texture(textures[k], u, v) - pixels)
         owner[distance < 0] = k
-    noise = torch.randn(3, side, side, generator=rng, dtype=torch.float64)
+    noise = torch.randn(3, SIDE, SIDE, generator=rng, dtype=torch.float64)
     corners = tuple(
         _corners(place, owner, k) if name == "ell" else None
         for k, (name, place) in enumerate(zip(names, places, strict=True))
@@ -145,15 +133,15 @@ def _corners(place: tuple[float, float, float, float], owner: Tensor, me: int) -
     """The corners ``[6, 3]`` of an ``ell``: x, y, and whether the pixel just inside is its own (2) or another's (1)."""
     cx, cy, radius, turn = place
     size, *middle = shapes.FRAMES["ell"]
-    cos, sin, side = math.cos(turn), math.sin(turn), len(owner)
+    cos, sin = math.cos(turn), math.sin(turn)
     turned, centre, own, inwards = (
         torch.tensor(values, dtype=torch.float64)
         for values in ([[cos, sin], [-sin, cos]], [cx, cy], _ELL_CORNERS, _ELL_INSIDE)
     )
     own = (own - torch.tensor(middle, dtype=torch.float64)) * size * radius
     points, probes = (each @ turned + centre for each in (own, own + _INSET * radius * inwards))
-    inside = ((points >= 0) & (points < side)).all(1) & ((probes >= 0) & (probes < side)).all(1)
-    column, row = probes.floor().long().clamp(0, side - 1).unbind(1)
+    inside = ((points >= 0) & (points < SIDE)).all(1) & ((probes >= 0) & (probes < SIDE)).all(1)
+    column, row = probes.floor().long().clamp(0, SIDE - 1).unbind(1)
     seen = torch.where(inside, torch.where(owner[row, column] == me, 2.0, 1.0), 0.0).double()
     return torch.cat([points, seen[:, None]], 1)
 
@@ -172,13 +160,13 @@ class SetSpec:
 
     Args:
         pictures: of the training part and of the test part.
-        rule: ``coco``, or ``lvis`` with 40 classes in Zipf's frequencies and lists of what was looked for.
+        lvis: 40 classes in Zipf's frequencies, and LVIS's lists of what was looked for.
         only: names of silhouettes that are annotated; ``None`` is all.
         points: annotate the corners of ``ell``.
     """
 
     pictures: tuple[int, int] = (160, 60)
-    rule: coco.Rule = "coco"
+    lvis: bool = False
     only: tuple[str, ...] | None = None
     points: bool = False
 
@@ -187,54 +175,53 @@ SETS: Mapping[str, SetSpec] = MappingProxyType(
     {
         "silhouettes": SetSpec(),
         "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
-        "silhouettes_lvis": SetSpec(rule="lvis"),
+        "silhouettes_lvis": SetSpec(lvis=True),
         "silhouettes_1200": SetSpec((1200, 200)),
     }
 )
 """Name to what is annotated."""
 
 
-def make(spec: SetSpec, *, seed: int = 0) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
+def make(spec: SetSpec) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
-    lvis = spec.rule == "lvis"
-    classes = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES] if lvis else list(spec.only or shapes.CLASSES)
-    points = {"keypoints": list(ELL.names)} if spec.points else {}
+    mixed = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
+    classes = mixed if spec.lvis else list(spec.only or shapes.CLASSES)
+    points = {"keypoints": list(_ELL_NAMES)} if spec.points else {}
     categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
     parts = {}
     for part, count in zip(("train", "test"), spec.pictures, strict=True):
-        pictures, images, objects = _part(spec, part, count, categories, seed)
-        if lvis and part == "train":
+        pictures, images, objects = _part(spec, part, count, categories)
+        if spec.lvis and part == "train":
             categories = _frequencies(categories, objects)
         numbered = [{**each, "id": k} for k, each in enumerate(objects, 1)]
         raw = json.loads(json.dumps({"images": images, "annotations": numbered, "categories": categories}))
-        kind = ELL if spec.points else None
-        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}", keypoints=kind, rule=spec.rule)
+        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}")
     return parts
 
 
 def _part(
-    spec: SetSpec, part: str, count: int, categories: list[dict[str, Any]], seed: int
+    spec: SetSpec, part: str, count: int, categories: list[dict[str, Any]]
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[dict[str, Any]]]:
-    start, lvis = 0 if part == "train" else shapes.TEST_OFFSET, spec.rule == "lvis"
+    start = 0 if part == "train" else shapes.TEST_OFFSET
     number = {category["name"]: category["id"] for category in categories}
     pictures, images, objects = [], [], []
     for image in range(count):
-        rng = generator(seed, f"annotations {part}", image)
+        rng = generator(0, f"annotations {part}", image)
         kinds = None
         if spec.points:  # every picture shows the annotated one, as pictures without people are not trained on
             others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
             mixed = (*(shapes.CLASSES[k] for k in others), "ell")
             kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
-        scene = render(start + image, seed, kinds=kinds, zipf=lvis)
+        scene = render(start + image, kinds=kinds, zipf=spec.lvis)
         pictures.append(scene.pixels)
         about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
         mine = []
         for k, kind in enumerate(scene.kinds):
-            name = f"{scene.textures[k]} {kind}" if lvis else kind
+            name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
             mask = scene.owner == k
             if name in number and int(mask.sum()) >= _VISIBLE:
                 mine.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
-        if lvis:
+        if spec.lvis:
             lists, mine = _federated(mine, len(categories), rng)
             about |= lists
         images.append(about)
@@ -277,21 +264,14 @@ def _frequencies(categories: list[dict[str, Any]], objects: list[dict[str, Any]]
     return [{**c, "image_count": pictures[c["id"]], "frequency": group[c["id"]]} for c in categories]
 
 
-def write(folder: Path, name: str = "silhouettes", *, pictures: tuple[int, int] | None = None) -> Path:
-    """Write a set as a user's own would lie there: ``train/`` and ``test/`` with pictures, and a JSON file for each.
-
-    Args:
-        folder: to write into.
-        name: a key of :data:`SETS`.
-        pictures: of the two parts; by default the set's own.
-    """
-    spec = SETS[name] if pictures is None else replace(SETS[name], pictures=pictures)
-    for part, (made, known) in make(spec).items():
+def write(folder: Path, name: str = "silhouettes") -> Path:
+    """Write one of :data:`SETS` as a user's own: folders ``train`` and ``test`` with pictures, a JSON file for each."""
+    for part, (made, known) in make(SETS[name]).items():
         files.make_folder(folder / part)
         for pixels, image in zip(made, known.images.values(), strict=True):
             rows = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
             Image.fromarray(rows).save(folder / part / image["file_name"])
-        coco.write(known, folder / f"{part}.json")
+        files.write_whole(folder / f"{part}.json", json.dumps(known.plain()) + "\n")
     return folder
 
 

@@ -24,17 +24,26 @@ from types import MappingProxyType
 from typing import Any
 
 from contrastlab.data.annotated import load_own
-from contrastlab.data.image_readers import PUBLISHED, load_digits, load_folder, load_published
+from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published
 from contrastlab.data.items import Splits
 from contrastlab.data.limits import cache_folder, own_path
 from contrastlab.data.parquet import load_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages
 from contrastlab.data.sentences import load_sentences
 from contrastlab.data.sounds import load_waves
-from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject, unknown, unreadable
+from contrastlab.errors import (
+    ArgumentError,
+    ContrastLabError,
+    CorruptFileError,
+    MissingDataError,
+    reject,
+    unknown,
+    unreadable,
+)
 
 __all__ = [
     "OWN",
+    "PUBLISHED",
     "SOURCES",
     "ImageSet",
     "Request",
@@ -77,25 +86,28 @@ class Source:
         modality: see :mod:`contrastlab.data.modalities`.
         read: makes the splits, cut to the sizes of the request.
         get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
+        folder: of the files, below the data root.
     """
 
     modality: str
     read: Callable[[Request], Splits]
     get: str = ""
+    folder: str = ""
 
 
-def _whole(modality: str, read: Callable[[Request], Splits], get: str = "") -> Source:
-    return Source(modality, lambda request: request.limit(read(request)), get)
+def _whole(modality: str, read: Callable[[Request], Splits], get: str = "", folder: str = "") -> Source:
+    return Source(modality, lambda request: request.limit(read(request)), get, folder)
 
 
-_ROWS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
 )
+"""Name of a published data set to its row: who reads it, where it lies, how to get it, what to note of it."""
 
 
 @lru_cache(maxsize=32)
 def _read_row(name: str, root: Path) -> Splits:
-    row = dict(_ROWS[name])
+    row = dict(PUBLISHED[name])
     folder, get = row.pop("folder"), row.pop("get")
     for needed in row.pop("needs", [folder]):
         if not (root / needed).exists():
@@ -107,13 +119,16 @@ def _read_row(name: str, root: Path) -> Splits:
 
 
 def _row(request: Request) -> Splits:
-    return _read_row(request.name, request.root)
+    try:
+        return _read_row(request.name, request.root)
+    except ArgumentError as error:  # what a file says is no argument of the user's
+        raise ValueError(str(error)) from error
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType({
     "digits": _whole("image", lambda request: load_digits()),
-    **dict.fromkeys(PUBLISHED, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
-    **{name: _whole(row["modality"], _row, row["get"]) for name, row in _ROWS.items()},
+    **dict.fromkeys(TORCHVISION, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
+    **{name: _whole(row["modality"], _row, row["get"], row["folder"]) for name, row in PUBLISHED.items()},
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
@@ -170,32 +185,27 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name.
 
-    - ``digits``: bundled with scikit-learn, 1×8×8, 10 classes, stratified 80/20 split
-    - ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``: published splits, 32×32 RGB and 28×28 grey
-    - ``stl10``: 3×96×96; ``pretrain`` is train and the 100,000 unlabelled images (label −1)
-    - ``tinyimagenet``: 3×64×64, 200 synsets; ``imagenet``: ILSVRC 2012 image folders, streamed; ``imagenet100``: the
-      100 synsets of CMC's Table 6 from the same folders; ``test`` is the validation part of each
-    - ``div2k``: large pictures without labels, streamed
-    - ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``, ``vggflower``: of ring Table 3, files
-    - ``trafficsign_tracks``: the same signs, split so that no physical sign is on both sides
-    - ``dtd10``, ``flowers17``, ``gtsrb32``, ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``: copies
-    - ``gtsrb32_clips``: tracks of traffic signs as clips, 15 frames of 3×32×32 and TV-L1 flow, split by track
-    - ``ucf101``, ``hmdb51``: video files with three official splits; frames and TV-L1 flow are kept in the user's cache
-    - ``camvid``: street frames with classes of pixels
-    - ``nyu_depth_v2``: the labelled frames with depth, normals computed from it, and classes of pixels, streamed
-    - ``wikipedia``, ``wikisplit``: sentences; ``sts``: scored pairs of sentences
-    - ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more: speech
-    - annotated pictures, for detection: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd`` and
-      ``bccd_val``, ``lsp``, ``coco200_persons``, ``coco200_things``
+    - images in memory: ``digits`` (bundled, 1×8×8), ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``, ``stl10``
+      (96×96; ``pretrain`` has 100,000 unlabelled images, too), ``tinyimagenet`` (64×64; ``test`` is validation)
+    - image files: ``imagenet`` (``test`` is validation), ``imagenet100`` (CMC's Table 6), ``div2k`` (no labels)
+    - to transfer to, files: ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``,
+      ``trafficsign_tracks``, ``vggflower``; small copies of them: ``dtd10``, ``flowers17``, ``gtsrb32``,
+      ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``
+    - clips: ``gtsrb32_clips``, ``ucf101``, ``hmdb51`` (frames and TV-L1 flow are kept in the user's cache)
+    - scenes: ``camvid`` (classes of pixels), ``nyu_depth_v2`` (also depth, and normals computed from it)
+    - sentences: ``wikipedia``, ``wikisplit``; scored pairs of them: ``sts``
+    - speech: ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more
+    - annotated pictures: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``bccd_val``, ``lsp``,
+      ``coco200_persons``, ``coco200_things``
     - a user's own: ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
       ``parquet:<path>`` (:func:`contrastlab.data.parquet.load_parquet`), ``waves:<folder>`` of sound files
       (:func:`contrastlab.data.sounds.load_waves`), ``sentences:<file>`` with a sentence a line,
       ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`)
     - generated sets, of any size: see :mod:`contrastbook.made`
 
-    ``published.toml`` beside this module has where each published set lies below the data root. ``cifar10`` and its
-    like are read from ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else
-    from torchvision's layout under ``<root>``. Published sets are kept in memory between calls.
+    ``published.toml`` beside this module says where each published set lies. ``cifar10`` and its like are read from
+    ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else from torchvision's
+    layout under ``<root>``. Published sets are kept in memory between calls.
 
     Args:
         name: see the list.
@@ -227,7 +237,7 @@ def load(
     if source is None:
         raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)
-    with _errors_named(request, source.get):
+    with _errors_named(request, source):
         return source.read(request)
 
 
@@ -238,9 +248,9 @@ _UNREADABLE = (
 
 
 @contextmanager
-def _errors_named(request: Request, get: str) -> Iterator[None]:
+def _errors_named(request: Request, source: Source) -> Iterator[None]:
     """What a reader raises on missing or damaged files, as an error that names the data set."""
-    how = f" {get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if get else ""
+    how = f" {source.get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if source.get else ""
     how = how.replace("<root>", str(request.root))
     try:
         yield
@@ -253,9 +263,10 @@ def _errors_named(request: Request, get: str) -> Iterator[None]:
     except PermissionError as error:
         raise unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
     except _UNREADABLE as error:
-        if not get and isinstance(error, (TypeError, RuntimeError)):
+        if not source.get and isinstance(error, (TypeError, RuntimeError)):
             raise  # a fault of a generator is no damaged file
-        raise CorruptFileError(f"{request.name}: its files cannot be read: {_describe(error)}") from error
+        where = f"a file under {request.root / source.folder}" if source.get else "one of its files"
+        raise CorruptFileError(f"{request.name}: {where} cannot be read: {_describe(error)}") from error
 
 
 def _describe(error: Exception) -> str:

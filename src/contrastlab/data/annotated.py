@@ -195,12 +195,12 @@ def coco_form(
     Only the categories ``only`` are kept, by default all; with ``merged`` they become one category of that name.
     Names of pictures with a folder in them are relative to the folder above that of the part.
     """
-    found = []
+    read = []
     for part in parts:
         known = coco.read_coco(folder / annotations.format(part), strict=False).only(only, merged=merged)
         place = folder / pictures.format(part)
-        found.append((known, place.parent if "/" in _first_file(known) else place))
-    return _splits(name, note, *found)
+        read.append((known, place.parent if "/" in _first_file(known) else place))
+    return _splits(name, note, *read)
 
 
 def voc_form(
@@ -257,7 +257,8 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
         })  # fmt: skip
     categories = [{"id": 1, "name": "person", "keypoints": list(JOINTS.names)}]
     everything = {"images": images, "annotations": people, "categories": categories}
-    known, test = coco.parse(everything, name, keypoints=JOINTS), {image["id"] for image in images[::5]}
+    known = replace(coco.parse(everything, name), keypoints=JOINTS)
+    test = {image["id"] for image in images[::5]}
     parts = (known.subset(i for i in known.images if (i in test) == held) for held in (False, True))
     return _splits(name, note, *((part, folder) for part in parts))
 

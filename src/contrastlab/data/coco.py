@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from contrastlab import files
 from contrastlab.data import limits
 from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject
 
@@ -134,11 +133,6 @@ class Annotations:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write(annotations: Annotations, path: Path) -> Path:
-    """Write COCO's JSON, whole or not at all; :func:`read_coco` reads it back."""
-    return files.write_whole(path, json.dumps(annotations.plain()) + "\n")
-
-
 @contextmanager
 def reading(where: object, form: str) -> Iterator[None]:
     """Errors of reading a file, ``where``, as a CorruptFileError or MissingDataError that says so."""
@@ -189,20 +183,16 @@ def read_coco(path: Path, *, strict: bool = True) -> Annotations:
     return parse(_load(path), str(path), strict=strict)
 
 
-def parse(
-    raw: Mapping[str, Any], name: str, *, keypoints: KeypointKind | None = None, strict: bool = True,
-    rule: Rule | None = None,
-) -> Annotations:  # fmt: skip
+def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
     """Annotations from the content of a file in COCO's form, or in LVIS's, which has ``neg_category_ids``.
+
+    The kind of keypoints is what the categories say, with COCO's sigmas for its 17 points and 0.05 for others.
 
     Args:
         raw: the content.
         name: what to call it in errors.
-        keypoints: the kind of points; by default what the categories say, with COCO's sigmas for its 17 points and
-            0.05 for others.
         strict: refuse a box without area or a mask that leaves its picture. A published set has a few: there they are
             left out, or cut by whoever draws the mask.
-        rule: how detections are scored; by default by the form.
 
     Raises:
         CorruptFileError: it is not in COCO's form.
@@ -216,7 +206,7 @@ def parse(
                 raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
             limits.check_pixels(width, height, f"{name}, image {image['id']}")
         ids = {category["id"] for category in categories}
-        kind = keypoints or _keypoint_kind(categories)
+        kind = _keypoint_kind(categories)
         objects, left_out = [], 0
         for each in marked:
             where = f"{name}, annotation {each['id']}"
@@ -233,10 +223,9 @@ def parse(
                 raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
             else:
                 left_out += 1
-        federated = any("neg_category_ids" in image for image in images.values())
+        rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
         has_points = any("keypoints" in each for each in objects)
-    chosen: Rule = rule or ("lvis" if federated else "coco")
-    return Annotations(images, tuple(objects), categories, chosen, kind if has_points else None, left_out)
+    return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
 
 
 def _box(given: Sequence[float], where: str) -> list[float]:

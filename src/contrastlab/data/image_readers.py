@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -157,17 +156,14 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
     parts = []
     for split in ("train", "val"):
         present = _subfolders(folder / split)
-        count = len(set(only) & set(present)) if only else len(present)
-        if count != synsets:
-            raise MissingDataError(
-                f"{name}: {folder / split} has {count} of the {synsets} synset folders; another selection loads as"
-                f" 'folder:{folder}'."
-            )
-        listing = _listed(folder / split, only or present)
+        listing = _listed(folder / split, set(only) & set(present) if only else present)
         if len(listing.classes) != synsets:
-            raise MissingDataError(f"{name}: some synset folders of {folder / split} are empty.")
+            raise MissingDataError(
+                f"{name}: {folder / split} has {len(listing.classes)} of the {synsets} synset folders with pictures;"
+                f" another selection loads as 'folder:{folder}'."
+            )
         parts.append(listing.streamed(f"{name}/{'train' if split == 'train' else 'test'}"))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
@@ -200,30 +196,21 @@ def unlabelled(name: str, folder: Path, note: str) -> Splits:
 # Sets in memory -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Published:
-    """A set that lies under the data root as parquet or in torchvision's layout."""
-
-    title: str
-    torchvision: str
-    folder: str
-
-
-PUBLISHED: Mapping[str, Published] = MappingProxyType({
-    "cifar10": Published("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
-    "cifar100": Published("CIFAR-100", "CIFAR100", "cifar-100-python"),
-    "fashionmnist": Published("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
-    "mnist": Published("MNIST", "MNIST", "MNIST/raw"),
-    "stl10": Published("STL-10", "STL10", "stl10_binary"),
+TORCHVISION: Mapping[str, tuple[str, str, str]] = MappingProxyType({
+    "cifar10": ("CIFAR-10", "CIFAR10", "cifar-10-batches-py"),
+    "cifar100": ("CIFAR-100", "CIFAR100", "cifar-100-python"),
+    "fashionmnist": ("Fashion-MNIST", "FashionMNIST", "FashionMNIST/raw"),
+    "mnist": ("MNIST", "MNIST", "MNIST/raw"),
+    "stl10": ("STL-10", "STL10", "stl10_binary"),
 })  # fmt: skip
+"""Name to title, class of torchvision, and that class's folder below the data root."""
 
 
 def load_published(name: str, root: Path, download: bool) -> Splits:
-    """Splits of one of :data:`PUBLISHED`, from ``<root>/<name>/*.parquet`` or else through torchvision."""
-    entry = PUBLISHED[name]
+    """Splits of one of :data:`TORCHVISION`, from ``<root>/<name>/*.parquet`` or else through torchvision."""
     by_split = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in by_split or "test" not in by_split:
-        return _load_torchvision(name, entry, root, download)
+        return _load_torchvision(name, root, download)
     table, test_table = read_parquet(by_split["train"]), read_parquet(by_split["test"])
     # The originals are stored without loss, so JPEG here is a second, lossy coding that results must mention.
     lossy = ", JPEG-compressed once more" if table.encoding == "JPEG" else ""
@@ -233,19 +220,18 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
         more = read_parquet(by_split["unlabel"]).images
         pixels, labels = torch.cat([train.items, more]), torch.cat([train.labels, torch.full((len(more),), -1)])
         pretrain = ImageSet(f"{name}/train+unlabelled", pixels, labels, train.classes)
-    return Splits(name, pretrain, train, test, f"{entry.title}, parquet{lossy}")
+    return Splits(name, pretrain, train, test, f"{TORCHVISION[name][0]}, parquet{lossy}")
 
 
-def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -> Splits:
+def _load_torchvision(name: str, root: Path, download: bool) -> Splits:
     import torchvision.datasets
 
-    factory = getattr(torchvision.datasets, entry.torchvision)
+    title, kind, layout = TORCHVISION[name]
+    factory, folder = getattr(torchvision.datasets, kind), root / layout
     splits = [{"split": part} for part in ("train+unlabeled", "test")] if name == "stl10" else [
         {"train": part} for part in (True, False)
     ]  # fmt: skip
-    looked = (
-        f"{entry.title} is neither at {root / name}/*train*.parquet (with *test*.parquet) nor at {root / entry.folder}"
-    )
+    looked = f"{title} is neither at {root / name}/*train*.parquet (with *test*.parquet) nor at {folder}"
     try:
         read = [factory(root, **split) for split in splits]
     except (RuntimeError, OSError) as absent:
@@ -254,7 +240,6 @@ def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -
                 f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it; or let it be downloaded:"
                 f" contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)."
             ) from absent
-        folder = root / entry.folder
         absent_before = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             read = [factory(root, **split, download=True) for split in splits]
@@ -270,7 +255,7 @@ def _load_torchvision(name: str, entry: Published, root: Path, download: bool) -
     whole, test = (
         ImageSet(f"{name}/{s}", *_tensors(part), classes) for s, part in zip(("train", "test"), read, strict=True)
     )
-    note = f"{entry.title}, the distributed files read by torchvision"
+    note = f"{title}, the distributed files read by torchvision"
     known = whole.labels >= 0
     if bool(known.all()):
         return Splits.of(name, whole, test, note)
@@ -341,16 +326,9 @@ def torchvision_files(
     name: str, folder: Path, note: str, *, kind: str, up: int, train: Sequence[str], test: Sequence[str],
     boxes: str = "",
 ) -> Splits:  # fmt: skip
-    """The image files that a class of torchvision lists.
+    """The image files of some splits of a class of torchvision, whose root lies ``up`` folders above ``folder``.
 
-    Args:
-        name: of the data set.
-        folder: the folder that torchvision makes.
-        note: see :class:`contrastlab.data.Splits`.
-        kind: name of the class in ``torchvision.datasets``.
-        up: how many folders above ``folder`` the root is that torchvision expects.
-        train: its splits to train on; ``test`` those to test on.
-        boxes: file below ``folder`` of lines ``<image> <left> <top> <right> <bottom>``, counted from 1, ends inside.
+    ``boxes`` is a file below ``folder`` of lines ``<image> <left> <top> <right> <bottom>``, from 1, both ends inside.
     """
     import torchvision.datasets
 
@@ -365,7 +343,7 @@ def torchvision_files(
         labels = [label for source in sources for label in source._labels]
         marked = [corners[Path(path).stem] for path in paths] if boxes else None
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, sources[-1].classes, marked))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def birds(name: str, folder: Path, note: str) -> Splits:
@@ -403,20 +381,13 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
         number = {category["id"]: k for k, category in enumerate(categories)}
         paths, labels = [images[a["image_id"]]["file_name"] for a in marked], [number[a["category_id"]] for a in marked]
         parts.append(_streamed(f"{name}/{part}", folder, paths, labels, [str(c["name"]) for c in categories]))
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2) -> tuple[int, int, int, int]:
-    """A box of COCO, grown about its middle and cut at the border of the picture.
+    """A box of COCO, grown by ``scale`` about its middle (Meta-Dataset's is 1.2) and cut at the picture's border.
 
-    Args:
-        box: (left, top, width, height) in pixels.
-        width: of the picture; so is ``height``.
-        height: of the picture.
-        scale: factor on both sides; Meta-Dataset's is 1.2.
-
-    Returns:
-        (top, left, height, width) in whole pixels, at least one each.
+    (left, top, width, height) in pixels become (top, left, height, width) in whole pixels, at least one each.
     """
     edges = []
     for start, length, limit in ((box[1], box[3], height), (box[0], box[2], width)):
@@ -430,12 +401,7 @@ def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2)
 def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", side: int = 0) -> Splits:
     """A crop of every object of MSCOCO 2017 that is one; crowds and boxes without area are none.
 
-    Args:
-        name: of the data set.
-        folder: of ``train2017`` and ``val2017``.
-        note: see :class:`contrastlab.data.Splits`.
-        annotations: folder of the lists, below ``folder``.
-        side: pixels of a crop that is kept in memory; 0 streams them.
+    Crops of ``side`` pixels are kept in memory; with 0 they are streamed.
     """
     parts: list[Any] = []
     for part, year in (("train", "train2017"), ("test", "val2017")):
@@ -452,17 +418,13 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
             parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
         else:
             parts.append(crops)
-    return Splits.of(name, *parts, note)
+    return Splits.of(name, parts[0], parts[1], note)
 
 
 def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits:
     """The training frames of GTSRB, as published or as its copy ``gtsrb32``: 30 frames in a row show one sign.
 
-    Args:
-        name: of the data set.
-        root: data root.
-        note: of the split.
-        by_track: whether the frames of one sign stay on one side of the split.
+    With ``by_track`` the frames of one sign stay on one side of the split.
     """
     published, copy = root / "gtsrb" / "GTSRB" / "Final_Training" / "Images", root / "gtsrb32" / "train.parquet"
     pool: ImageSet | StreamedImages
@@ -475,5 +437,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = whole_numbers(copy, "track")[0]
         pool = ImageSet("gtsrb32", table.images, table.labels, table.classes, {"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
-    split: Callable[[Tensor], tuple[Tensor, Tensor]] = partial(hold_out_groups, groups=tracks) if by_track else hold_out
-    return _halves(name, pool, split(pool.labels, name=name, classes=pool.classes), f"{origin}; {note}")
+    if not by_track:
+        return _held_out(name, pool, f"{origin}; {note}")
+    rows = hold_out_groups(pool.labels, tracks, name=name, classes=pool.classes)
+    return _halves(name, pool, rows, f"{origin}; {note}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -30,21 +31,18 @@ def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
         raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
 
 
-def _chosen(values: Any, rows: Tensor) -> Any:
-    if isinstance(values, Tensor):
-        return values[rows.to(values.device)]
-    if isinstance(values, Mapping):
-        return {name: _chosen(column, rows) for name, column in values.items()}
-    if isinstance(values, tuple):
-        return tuple(values[k] for k in rows.tolist())
-    return None if values is None else values.index_select(0, rows)
+def _chosen(column: Any, rows: Tensor) -> Any:
+    if isinstance(column, Tensor):
+        return column[rows.to(column.device)]
+    if isinstance(column, tuple):
+        return tuple(column[k] for k in rows.tolist())
+    return None if column is None else column.index_select(0, rows)
 
 
 class ItemSet:
     """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
 
-    A subclass is a frozen dataclass. ``by_item`` names its fields that have one entry for each item, and
-    ``_hashed`` gives what its fingerprint depends on.
+    A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item.
 
     Attributes:
         name: data set and split, such as ``"cifar10/train"``.
@@ -59,8 +57,16 @@ class ItemSet:
     name: str
     labels: Tensor
     classes: tuple[str, ...]
+    if TYPE_CHECKING:  # a field, a property or a constant of the subclass
+
+        @property
+        def channels(self) -> int:
+            """Numbers of a pixel; 1 for grey, 3 for RGB."""
+
+        def __getitem__(self, index: int) -> Tensor: ...
 
     def _hashed(self) -> Iterable[str | Tensor]:
+        """What the fingerprint depends on."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -86,29 +92,29 @@ class ItemSet:
 
     def subset(self, indices: Tensor) -> Self:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
-        fields = {field: _chosen(getattr(self, field), indices) for field in self.by_item}
-        return replace(self, **fields)  # type: ignore[type-var, no-any-return]
+        return self._changed(lambda column: _chosen(column, indices))
+
+    def _changed(self, change: Callable[[Any], Any]) -> Self:
+        columns = {field: getattr(self, field) for field in self.by_item}
+        fields = {
+            field: {name: change(values) for name, values in column.items()}
+            if isinstance(column, Mapping) else change(column)
+            for field, column in columns.items()
+        }  # fmt: skip
+        return replace(self, **fields)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
-        """``n`` random items in their order, class counts as equal as possible; see :func:`balanced_subset`.
-
-        ``n`` is from 1 to ``len(self)``, or None for all.
-        """
+        """``n`` random items in their order, or all for None; see :func:`balanced_subset`."""
         return self if n in (None, len(self)) else self.subset(balanced_subset(self.labels, n, seed))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Items(ItemSet):
-    """Items in memory, in one tensor; see :class:`ItemSet`.
-
-    Attributes:
-        items: ``[N, …]``; the subclass says which type and shape.
-    """
+    """Items in memory, in one tensor ``[N, …]``; the subclass says which type and shape."""
 
     resident: ClassVar[bool] = True
     by_item: ClassVar[tuple[str, ...]] = ("items", "labels")
-    shape: ClassVar[str]
-    """What ``items`` is, in words, for errors."""
+    shape: ClassVar[str]  # of the items and their type, in words
 
     name: str
     items: Tensor
@@ -116,7 +122,6 @@ class Items(ItemSet):
     classes: tuple[str, ...]
 
     def _fits(self) -> bool:
-        """Whether ``items`` has the type and shape of this class."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -136,10 +141,7 @@ class Items(ItemSet):
 
     def to(self, device: torch.device | str) -> Self:
         """The same set with all its tensors on ``device``."""
-        moved: dict[str, Any] = {"items": self.items.to(device), "labels": self.labels.to(device)}
-        if "factors" in self.by_item:
-            moved["factors"] = {name: values.to(device) for name, values in self.factors.items()}
-        return replace(self, **moved)
+        return self._changed(lambda column: column.to(device))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,7 +182,7 @@ class Files(ItemSet):
         check_labels(self.labels, self.classes, len(self.paths))
 
     def _decoding(self) -> str:
-        """How a file becomes an item, in words that enter the fingerprint."""
+        """How a file becomes an item: the beginning of what is hashed."""
         raise NotImplementedError
 
     def _hashed(self) -> Iterator[str | Tensor]:
@@ -197,16 +199,10 @@ class Files(ItemSet):
 
 
 def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
-    """Indices of ``n`` items, drawn at random, with class counts as equal as the labels allow.
+    """Indices of ``n`` items (1 to N), ascending, drawn at random, with class counts as equal as the labels allow.
 
     The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
     not known and the draw is uniform over all items.
-
-    Returns:
-        int64 ``[n]``, ascending.
-
-    Raises:
-        ArgumentError: ``n`` is not in [1, N].
     """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
         raise reject("n", n, f"an integer from 1 to the {len(labels)} items of the set, or None for all")
@@ -225,18 +221,11 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 def hold_out(
     labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
 ) -> tuple[Tensor, Tensor]:
-    """A stratified split of the labelled items, always the same for the same labels.
+    """Indices kept and held out of a stratified split, ascending, always the same for the same labels.
 
-    Args:
-        labels: int64 ``[N]``; items with label −1 enter neither part.
-        fraction: share of each class that is held out, rounded, but at least one item and never all.
-        name: of the data set, for the error; so are ``classes`` and ``item``, what a label belongs to.
-
-    Returns:
-        Indices kept and indices held out, both ascending.
-
-    Raises:
-        NotApplicableError: a class has fewer than two items.
+    Of each class the ``fraction`` is held out, rounded, but at least one item and never all; a class of one item is
+    refused by a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1
+    enter neither part.
     """
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
@@ -260,7 +249,7 @@ def hold_out_groups(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`hold_out`, but the items of a group (such as the frames of one track) stay together.
 
-    ``groups`` is int64 ``[N]``; groups of one number and different labels are different groups.
+    ``groups`` is int64 ``[N]``; of different labels, the same number is another group.
     """
     _, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
     of_group = torch.empty(int(of_item.max()) + 1, dtype=torch.int64).index_copy_(0, of_item, labels)
@@ -283,9 +272,6 @@ class Splits:
         test: labelled items to score on; disjoint from ``pretrain`` and ``train``.
         note: where the items came from, in words.
         further: (train, test) of the second official split, the third, …; the first is ``train`` and ``test``.
-
-    Raises:
-        ArgumentError: ``train`` or ``test`` is empty or has an unlabelled item.
     """
 
     labelled: ClassVar[bool] = True
@@ -331,10 +317,11 @@ class Splits:
 
     def to(self, device: torch.device | str) -> Splits:
         """The same splits with resident parts on ``device``, each once; files stay files."""
-        parts = (self.pretrain, self.train, self.test)
-        moved = {id(part): part.to(device) if part.resident else part for part in parts}
-        pretrain, train, test = (moved[id(part)] for part in parts)
-        return replace(self, pretrain=pretrain, train=train, test=test)
+        parts = {name: vars(self)[name] for name in ("pretrain", "train", "test") if name in vars(self)}
+        moved = {id(part): part.to(device) if part.resident else part for part in parts.values()}
+        splits = copy(self)
+        vars(splits).update({name: moved[id(part)] for name, part in parts.items()})
+        return splits
 
 
 def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
@@ -369,8 +356,4 @@ class UnlabelledSplits(Splits):
         """The same splits with so many items; ``n_test`` alone is refused."""
         if n_train is not None:
             return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
-        return self if n_test is None else self.test  # type: ignore[no-any-return]
-
-    def to(self, device: torch.device | str) -> Splits:
-        """The same items on ``device``; files stay files."""
-        return type(self)(self.name, self.pretrain.to(device) if self.pretrain.resident else self.pretrain, self.note)
+        return self if n_test is None else self.test

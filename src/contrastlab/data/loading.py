@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from contrastlab.data.augmentations import sample_boxes
+from contrastlab.data.items import ItemSet
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
@@ -38,36 +39,12 @@ def decoders(workers: int) -> Iterator[None]:
         _DECODERS.reset(token)
 
 
-class Source(Protocol):
-    """What training and tasks need of a set of items; see :mod:`contrastlab.data`."""
-
-    @property
-    def modality(self) -> str:
-        """Name in :data:`contrastlab.data.modalities.MODALITIES`."""
-
-    @property
-    def labels(self) -> Tensor:
-        """``[N]`` int64, −1 where unknown."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names."""
-
-    @property
-    def channels(self) -> int:
-        """1 or 3."""
-
-    @property
-    def resident(self) -> bool:
-        """Whether ``items`` holds all of them as one tensor, which ``to(device)`` moves."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Tensor: ...
+Source = ItemSet
+"""What training and tasks need of data."""
 
 
 @runtime_checkable
-class Pictures(Source, Protocol):
+class Pictures(Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
@@ -75,7 +52,7 @@ class Pictures(Source, Protocol):
 
 
 @runtime_checkable
-class Videos(Source, Protocol):
+class Videos(Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
@@ -116,11 +93,7 @@ class Crops:
         return generator(self.seed, "crops", self.before + number)
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
-        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them.
-
-        Raises:
-            NotApplicableError: a picture that is smaller than a window.
-        """
+        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
         a, draws = self.augmentation, self.draws(number)
         if self.window is not None:
             room = torch.tensor((height, width)) - self.window + 1
@@ -128,9 +101,10 @@ class Crops:
                 raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
             corner = (torch.rand(self.count, 2, generator=draws) * room).long()
             return torch.cat([corner, torch.full_like(corner, self.window)], 1)
-        asked = ((self.count, a.scale), *((1, scale) for scale in self.further))
-        each = [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in asked]
-        return each[0] if len(each) == 1 else torch.cat(each)
+        counted = ((self.count, a.scale), *((1, scale) for scale in self.further))
+        return torch.cat(
+            [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in counted]
+        )
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
@@ -142,10 +116,7 @@ def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
 
 def place(source: Source, device: torch.device | str) -> Source:
     """The set with its pixels on ``device`` if it is resident; a streaming one as it is."""
-    if not source.resident:
-        return source
-    placed: Source = source.to(device)  # type: ignore[attr-defined]
-    return placed
+    return source.to(device) if source.resident else source  # type: ignore[attr-defined]
 
 
 def batches(
@@ -155,7 +126,7 @@ def batches(
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
     """``(indices, images)`` of each batch, in ``order``.
 
-    Nothing here makes the host wait for a GPU, but the copy of an order to it.
+    The only host–GPU synchronisation is copying each epoch's order.
 
     Args:
         source: resident (indexed where it lies, best on ``device``) or streaming (decoded by worker processes).
@@ -240,16 +211,16 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
         return len(self.source)
 
     def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor] | Exception:
+        index, number = which  # the item at index comes as the number-th of the order
         try:
-            return self.read(*which)
+            return index, self._read(index, number)
         except (ContrastLabError, OSError) as error:
             return error
 
-    def read(self, index: int, number: int) -> tuple[int, Tensor]:
-        """The item at ``index``, which comes as the ``number``-th of the order."""
+    def _read(self, index: int, number: int) -> Tensor:
         if self.crop is None:
-            return index, self.source[index]
+            return self.source[index]
         if isinstance(self.source, Videos):
-            return index, self.source.window(index, self.crop.draws(number))
+            return self.source.window(index, self.crop.draws(number))
         boxes = partial(self.crop.boxes, number)
-        return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]
+        return self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined, no-any-return]

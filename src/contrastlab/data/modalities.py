@@ -39,13 +39,7 @@ class Modality:
 
 
 def _image_build(settings: Settings) -> Mapping[str, Any]:
-    return {
-        "arch": settings.arch,
-        "stem": settings.stem,
-        "head": settings.head,
-        "dim": settings.dim,
-        "width": settings.width,
-    }
+    return {name: getattr(settings, name) for name in ("arch", "stem", "head", "dim", "width")}
 
 
 def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
@@ -65,41 +59,32 @@ def _wave_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleLi
     return _image_encoders(views, source, settings)
 
 
-MODALITIES: Mapping[str, Modality] = MappingProxyType(
-    {
-        modality.name: modality
-        for modality in (
-            Modality(
-                "image", lambda settings: augmentation(settings.augmentation, settings.image_size), _image_encoders,
-                _image_build,
-            ),
-            Modality("waveform", speech.views_of, _wave_encoders, _image_build),
-            Modality(
-                "sentence", lambda settings: text.tokens(settings, data_root()),
-                lambda views, source, settings: text.encoders(views, source, settings, data_root()),
-                lambda settings: text.build_arguments(settings, data_root()),
-            ),
-            Modality("clip", clip_augmentation, _clip_encoders, _image_build),
-            Modality(
-                "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
-                _image_encoders, _image_build,
-            ),
-            Modality(
-                "annotated image", lambda settings: augmentation(settings.augmentation, settings.image_size),
-                _image_encoders, _image_build,
-            ),
-        )
-    }
+def _image_views(settings: Settings) -> Augmentation:
+    return augmentation(settings.augmentation, settings.image_size)
+
+
+_ROWS = (
+    Modality("image", _image_views, _image_encoders, _image_build),
+    Modality("annotated image", _image_views, _image_encoders, _image_build),
+    Modality("waveform", speech.views_of, _wave_encoders, _image_build),
+    Modality(
+        "sentence", lambda settings: text.tokens(settings, data_root()),
+        lambda views, source, settings: text.encoders(views, source, settings, data_root()),
+        lambda settings: text.build_arguments(settings, data_root()),
+    ),
+    Modality("clip", clip_augmentation, _clip_encoders, _image_build),
+    Modality(
+        "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
+        _image_encoders, _image_build,
+    ),
 )  # fmt: skip
+
+MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in _ROWS})
 """Name to modality."""
 
 
 def modality(source: Any) -> Modality:
-    """The modality of a set of items.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The modality of a set of items."""
     if source.modality not in MODALITIES:
         raise errors.unknown("modality", source.modality, MODALITIES)
     return MODALITIES[source.modality]

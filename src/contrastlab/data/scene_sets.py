@@ -104,7 +104,8 @@ CAMVID_CLASSES = (
 
 def camvid(name: str, folder: Path, note: str) -> Splits:
     """CamVid as SegNet's authors cut it: street frames of 240x180 with 11 classes of pixels; no depth, no normals."""
-    return Splits.of(name, *(_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test")), note)
+    train, test = (_camvid(f"{name}/{part}", folder / f"{part}.parquet") for part in ("train", "test"))
+    return Splits.of(name, train, test, note)
 
 
 def _camvid(name: str, path: Path) -> SceneSet:
@@ -166,12 +167,12 @@ def nyu(name: str, folder: Path, note: str) -> Splits:
         table, pixel_classes = tuple(mapping["mapClass"].tolist()), tuple(str(n) for n in mapping["className"])
     classes = tuple(sorted(set(kinds)))
     labels, read = torch.tensor([classes.index(kind) for kind in kinds]), partial(_nyu_scene, table=table)
-    parts = (
+    train_part, test_part = (
         StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, 8, read)
         for part, chosen in (("train", train), ("test", test))
     )
     counted = note.format(train=len(train), test=len(test), classes=len(pixel_classes))
-    return Splits.of(name, *parts, counted)
+    return Splits.of(name, train_part, test_part, counted)
 
 
 def _strings(file: Any, name: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -211,46 +211,47 @@ def _pick(path: Path, rows: Iterable[list[str]], first: int, second: int, score:
     return pairs
 
 
-def _if_there(path: Path, read: Callable[[Path], list[Pair]]) -> list[list[Pair]]:
-    return [read(path)] if path.exists() else []
-
-
-def _sick(path: Path) -> list[Pair]:
-    return _pick(path, _rows(path)[1:], 1, 2, 3)
-
-
 def _plain_layout(root: Path) -> dict[str, list[list[Pair]]]:
     """``sts/semeval-sts/<year>/<part>.test.tsv``, ``sts/stsb/stsb-en-<split>.csv``, ``sts/sick2014/SICK_…``."""
-    base, parts = root / "sts", {}
-    for year in range(12, 17):
-        paths = sorted((base / "semeval-sts" / f"20{year}").glob("*.test.tsv"))
-        parts[f"STS{year}"] = [_pick(path, _rows(path), 1, 2, 0) for path in paths]
+    base = root / "sts"
+    parts = {
+        f"STS{year}": [
+            _pick(path, _rows(path), 1, 2, 0) for path in sorted((base / f"semeval-sts/20{year}").glob("*.test.tsv"))
+        ]
+        for year in range(12, 17)
+    }
     for split, key in (("test", "STS-B"), ("dev", "dev")):
-        path = base / "stsb" / f"stsb-en-{split}.csv"
-        parts[key] = _if_there(path, lambda path: _pick(path, _rows(path, ",", quoted=True), 0, 1, 2))
-    parts["SICK-R"] = _if_there(base / "sick2014" / "SICK_test_annotated.txt", _sick)
-    return parts
+        path = base / f"stsb/stsb-en-{split}.csv"
+        parts[key] = [_pick(path, _rows(path, ",", quoted=True), 0, 1, 2)] if path.exists() else []
+    return parts | _sick(base / "sick2014")
 
 
 def _senteval_layout(root: Path) -> dict[str, list[list[Pair]]]:
     """SentEval's ``STS/STS12-en-test/STS.input.<part>.txt`` and ``STS.gs.<part>.txt``, which SimCSE reads."""
-    base, parts = root / "STS", {}
-    for year in range(12, 17):
-        parts[f"STS{year}"] = []
-        for path in sorted((base / f"STS{year}-en-test").glob("STS.input.*.txt")):
-            scored = path.with_name(path.name.replace("STS.input.", "STS.gs."))
-            if path.name == "STS.input.ALL.txt" or not scored.exists():
-                continue
-            texts, gold = _rows(path), scored.read_text(encoding="utf-8").splitlines()
-            if len(texts) != len(gold):
-                raise CorruptFileError(f"{path} has {len(texts)} pairs and {scored.name} {len(gold)} scores")
-            rows = [[*row[:2], score] for row, score in zip(texts, gold, strict=True)]
-            parts[f"STS{year}"].append(_pick(path, rows, 0, 1, 2))
+    base = root / "STS"
+    parts = {f"STS{year}": _senteval_year(base / f"STS{year}-en-test") for year in range(12, 17)}
     for split, key in (("test", "STS-B"), ("dev", "dev")):
-        path = base / "STSBenchmark" / f"sts-{split}.csv"
-        parts[key] = _if_there(path, lambda path: _pick(path, _rows(path), 5, 6, 4))
-    parts["SICK-R"] = _if_there(root / "SICK" / "SICK_test_annotated.txt", _sick)
+        path = base / f"STSBenchmark/sts-{split}.csv"
+        parts[key] = [_pick(path, _rows(path), 5, 6, 4)] if path.exists() else []
+    return parts | _sick(root / "SICK")
+
+
+def _senteval_year(folder: Path) -> list[list[Pair]]:
+    parts = []
+    for path in sorted(folder.glob("STS.input.*.txt")):
+        scored = path.with_name(path.name.replace("STS.input.", "STS.gs."))
+        if path.name == "STS.input.ALL.txt" or not scored.exists():
+            continue
+        texts, gold = _rows(path), scored.read_text(encoding="utf-8").splitlines()
+        if len(texts) != len(gold):
+            raise CorruptFileError(f"{path} has {len(texts)} pairs and {scored.name} {len(gold)} scores")
+        parts.append(_pick(path, [[*row[:2], score] for row, score in zip(texts, gold, strict=True)], 0, 1, 2))
     return parts
+
+
+def _sick(folder: Path) -> dict[str, list[list[Pair]]]:
+    path = folder / "SICK_test_annotated.txt"
+    return {"SICK-R": [_pick(path, _rows(path)[1:], 1, 2, 3)] if path.exists() else []}
 
 
 def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:

@@ -36,17 +36,9 @@ SUFFIXES = frozenset({".wav", ".flac", ".ogg"})
 
 
 def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.int16]:
-    """One sound, its channels averaged, at ``rate`` samples a second.
+    """One sound, a file or its content, its channels averaged, at ``rate`` samples a second: int16 ``[T]``.
 
     Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg) by ``soundfile``.
-
-    Args:
-        source: a file, or its content.
-        rate: samples a second of the result.
-        where: what to call it in errors.
-
-    Returns:
-        int16 ``[T]``.
 
     Raises:
         CorruptFileError: it cannot be read, or has no samples.
@@ -158,21 +150,17 @@ def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str]
 def sound_files(
     name: str, folder: Path, note: str, *, files: str, label: str, test_list: str = "", test_speakers: int = 0
 ) -> Splits:
-    """Sounds whose paths say what they are.
+    """Sounds of the pattern ``files``, whose class is the first group of the expression ``label`` in their path.
 
-    Args:
-        name: of the data set.
-        folder: of the sounds.
-        note: see :class:`contrastlab.data.Splits`.
-        files: pattern of the paths below ``folder``.
-        label: regular expression whose first group, found in a path, is the class.
-        test_list: file below ``folder`` of the paths to test on.
-        test_speakers: test on so many folders, the last ones. Without both, 20 % of each class are held out.
+    The test is what the file ``test_list`` names, or the last ``test_speakers`` folders, or 20 % of each class.
     """
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(files))
     if not paths:
         raise FileNotFoundError(2, "no sound", str(folder / files))
-    words = [re.findall(label, path)[0] for path in paths]
+    matches = [re.search(label, path) for path in paths]
+    words = [match[1] for match in matches if match]
+    if None in matches:
+        raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
     classes = sorted(set(words), key=int if all(word.isdecimal() for word in words) else str)
     if test_list:
         listed = set((folder / test_list).read_text(encoding="utf-8").split())
@@ -227,14 +215,9 @@ def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
 
 
 def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: bool = False) -> Splits:
-    """The Free Spoken Digit Dataset at 8,000 samples a second: takes 0 to 4 of 50 test, as its authors split it.
+    """The Free Spoken Digit Dataset at 8,000 samples a second, by ``digit`` or ``speaker``.
 
-    Args:
-        name: of the data set.
-        folder: of its parquet files.
-        note: with ``{unheard}`` where the unheard speakers are named.
-        classes: ``digit`` or ``speaker``.
-        unheard: test on the last two of six speakers in place of takes.
+    Takes 0 to 4 of 50 test, as its authors split it; with ``unheard`` it is the last two of six speakers.
     """
     waves, digits, speakers, takes = _spoken_digits(folder)
     known = sorted(set(speakers))

@@ -214,14 +214,16 @@ def tokens(settings: Settings, root: Path) -> Tokens:
 
 def build_arguments(settings: Settings, root: Path) -> Mapping[str, Any]:
     """Arguments of :func:`contrastlab.encoders.sentences.build`, and the kind of encoder."""
-    config = dict(configuration(settings.text, root))
-    how = {"head": settings.head, "dim": settings.dim, "pooling": settings.text.pooling}
-    return {"kind": "sentence", "config": config, **how}
+    return {
+        "kind": "sentence", "config": dict(configuration(settings.text, root)), "head": settings.head,
+        "dim": settings.dim, "pooling": settings.text.pooling,
+    }  # fmt: skip
 
 
 def encoders(views: Views, source: Any, settings: Settings, root: Path) -> nn.ModuleList:
     """One new encoder per stream, with the weights of the model folder if settings name one."""
-    how = dict(build_arguments(settings, root))
-    del how["kind"]
+    arguments = dict(build_arguments(settings, root))
+    del arguments["kind"]
     weights = model_folder(settings.text.model, root) if settings.text.model else None
-    return networks.build_for(len(views.channels(source.channels)), how.pop("config"), weights=weights, **how)
+    streams = views.channels(source.channels)
+    return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in streams)

@@ -50,7 +50,7 @@ class ClipSet(PixelItems):
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
-    channels: ClassVar[int] = 3  # type: ignore[assignment]
+    channels: ClassVar[int] = 3
 
     bound: float
     factors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -321,12 +321,7 @@ def _hmdb(lists: Path) -> tuple[Sequence[str], list[_Listed]]:
 def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) -> Splits:
     """Video files with three official splits, of which pre-training sees the training part of the first.
 
-    Args:
-        name: of the data set.
-        folder: of one folder an action.
-        note: see :class:`contrastlab.data.Splits`.
-        lists: folder of the official splits, beside ``folder``.
-        layout: of the lists, ``ucf`` or ``hmdb``.
+    The folder ``lists`` beside ``folder`` has the splits, in the ``layout`` ``ucf`` or ``hmdb``.
     """
     classes, splits = {"ucf": _ucf, "hmdb": _hmdb}[layout](folder.parent / lists)
     folds = []

@@ -8,10 +8,13 @@ from contrastlab.encoders.encoder import (
     build,
     build_for,
     features,
+    layer_outputs,
+    named_layers,
+    pooled_layers,
     set_memory_format,
+    side_within,
 )
 from contrastlab.encoders.export import load, save
-from contrastlab.encoders.layers import layer_outputs, named_layers, pooled_layers, side_within
 from contrastlab.encoders.networks import Stem
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -61,27 +60,19 @@ class SentenceEncoder(nn.Module):
         return F.normalize(self.head(self.features(x)).float(), dim=1, eps=1e-8)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's report on weights that a shorter network leaves aside, and without progress bars."""
-    logging = errors.import_extra("transformers", EXTRA).utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
+    logging = transformers.utils.logging
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # no report on weights that a shorter network leaves aside
     logging.disable_progress_bar()
     try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
-def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
-    try:
-        with _quiet():
-            made: nn.Module = transformers.AutoModel.from_pretrained(
-                weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
-            )
+        made: nn.Module = transformers.AutoModel.from_pretrained(
+            weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
+    finally:
+        logging.set_verbosity(verbosity)
     return made
 
 
@@ -91,14 +82,8 @@ def build(
 ) -> SentenceEncoder:  # fmt: skip
     """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
-    Args:
-        config: what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, ….
-        head: see :class:`SentenceEncoder`, and so are ``dim`` and ``pooling``.
-        dim: of the embedding.
-        pooling: over tokens.
-        in_channels: 1; sentences have no channels.
-        weights: folder to read the backbone's weights from; layers that ``config`` has not are left out. ``None`` draws
-            them from torch's default generator.
+    ``config`` is what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, …. The weights of the
+    layers that it names are read from the folder ``weights``; ``None`` draws them from torch's default generator.
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
@@ -128,8 +113,3 @@ def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: 
         "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
         "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
     }  # fmt: skip
-
-
-def build_for(streams: int, config: Mapping[str, Any], **how: Any) -> nn.ModuleList:
-    """One encoder per stream; see :func:`build`."""
-    return nn.ModuleList(build(config, **how) for _ in range(streams))

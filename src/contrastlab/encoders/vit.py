@@ -46,7 +46,7 @@ def _class() -> type[nn.Module]:
     timm = errors.import_extra("timm.models.vision_transformer", EXTRA)
 
     class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
-        """timm's, with MoCo v3's start; gives a map of patches, and the class token where a pooled feature is asked."""
+        """timm's, with MoCo v3's start; gives a map of patches, or pooled the class token."""
 
         initialises_itself = True
 

@@ -9,25 +9,11 @@ ever typed into code, a chapter or a notebook.
     300
 """
 
-from contrastlab.papers.catalogue import Entry, catalogue
-from contrastlab.papers.plans import parse_plan, plan, plans
 from contrastlab.papers.profiles import SharedProfile, shared_profiles
-from contrastlab.papers.published import PAPERS, Paper, published, tables
-from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan
+from contrastlab.papers.published import PAPERS, Entry, Paper, catalogue, plans, published, tables
+from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan
 
 __all__ = [
-    "PAPERS",
-    "REFERENCES",
-    "Column",
-    "Entry",
-    "Paper",
-    "SharedProfile",
-    "TablePlan",
-    "catalogue",
-    "parse_plan",
-    "plan",
-    "plans",
-    "published",
-    "shared_profiles",
-    "tables",
-]
+    "PAPERS", "REFERENCES", "Column", "Entry", "Paper", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
+    "plan", "plans", "published", "shared_profiles", "tables",
+]  # fmt: skip

@@ -1,19 +1,23 @@
-"""What the papers print: every number, as data."""
+"""What the papers print: every number as data, and which table is made by which notebook."""
 
 from __future__ import annotations
 
+import csv
 import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from contrastlab import errors
+from contrastlab.results import slug
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HERE = files("contrastlab.papers")
 
@@ -37,16 +41,19 @@ class Paper(FrozenModel):
         return f"{', '.join(self.authors)}. {self.title}{f'. {origin}' if origin else ''}"
 
 
-def _papers() -> Mapping[str, Paper]:
-    raw = tomllib.loads((HERE / "papers.toml").read_text(encoding="utf-8"))
-    return MappingProxyType({name: Paper.model_validate(entry) for name, entry in raw.items()})
+def read_toml(*path: str) -> dict[str, Any]:
+    """A TOML file of this folder."""
+    return tomllib.loads(HERE.joinpath(*path).read_text(encoding="utf-8"))
 
 
-PAPERS: Mapping[str, Paper] = _papers()
+PAPERS: Mapping[str, Paper] = MappingProxyType(
+    {name: Paper.model_validate(entry) for name, entry in read_toml("papers.toml").items()}
+)
 """Short name to title, authors, year and venue."""
 
 
-def stems(folder: str, suffix: str) -> dict[tuple[str, str], str]:
+@cache
+def stems(folder: str, suffix: str) -> Mapping[tuple[str, str], str]:
     """(paper, table) to file name, in the order paper, tables before figures, number, letter."""
     found = []
     for entry in (HERE / folder).iterdir():
@@ -59,52 +66,66 @@ def stems(folder: str, suffix: str) -> dict[tuple[str, str], str]:
     }
 
 
-def tables(paper: str) -> tuple[str, ...]:
-    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``.
+def plans() -> tuple[tuple[str, str], ...]:
+    """The (paper, table) pairs whose protocol is at hand."""
+    return tuple(stems("protocols", "toml"))
 
-    Raises:
-        UnknownNameError: no such paper.
-    """
+
+def tables(paper: str) -> tuple[str, ...]:
+    """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``."""
     if paper not in PAPERS:
         raise errors.unknown("paper", paper, PAPERS)
     return tuple(table for name, table in stems("tables", "csv") if name == paper)
 
 
 @cache
-def numbers_of(paper: str, table: str) -> pd.DataFrame:
-    """The one frame of a table, not to be changed; see :func:`published`."""
-    name = stems("tables", "csv")[paper, table]
-    with (HERE / "tables" / name).open(encoding="utf-8") as file:
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
-    frame["value"] = frame["value"].map(float)
-    frame["std"] = frame["std"].map(lambda text: float(text) if text else float("nan"))
-    return frame
+def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
+    with (HERE / "tables" / stems("tables", "csv")[paper, table]).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return tuple({**row, "value": float(row["value"]), "std": float(row["std"] or "nan")} for row in rows)
 
 
 @cache
 def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
     """(row, column) as printed to ``value``, ``std`` and ``note`` of a table; empty for a figure, which prints none."""
     if (paper, table) not in stems("tables", "csv"):
-        return MappingProxyType({})
-    cells = numbers_of(paper, table).to_dict("records")
-    return MappingProxyType({(cell["row"], cell["column"]): cell for cell in reversed(cells)})
+        return {}
+    return {(line["row"], line["column"]): line for line in reversed(_lines(paper, table))}
 
 
 def published(paper: str, table: int | str) -> pd.DataFrame:
-    """The numbers a paper prints in one table.
-
-    Args:
-        paper: short name in :data:`PAPERS`.
-        table: ``1`` or ``"5a"``.
+    """The numbers a paper prints in one table, ``1`` or ``"5a"``.
 
     Returns:
         One row per printed number: ``paper, table, row, column, value, std, note``. ``value`` is in the unit of the
         column (accuracies: percent); ``std`` is NaN where none is printed; a printed sign (``+2.7``) is read as one.
-
-    Raises:
-        UnknownNameError: no such paper or table.
     """
+    import pandas as pd
+
     known = tables(paper)
     if str(table) not in known:
         raise errors.unknown(f"table of {paper}", str(table), known)
-    return numbers_of(paper, str(table)).copy()
+    return pd.DataFrame(_lines(paper, str(table)))
+
+
+class Entry(FrozenModel):
+    """A published table or figure, and the notebook that makes it."""
+
+    paper: str
+    table: str
+    notebook: str = Field("", description="path from the project's root; empty where there is none yet")
+
+    @property
+    def name(self) -> str:
+        """``ring/table1``."""
+        return f"{self.paper}/{slug(self.table)}"
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
+    raw = read_toml("notebooks.toml")
+    notebooks = {(paper, table): f"nbs/{name}.ipynb" for paper, names in raw.items() for table, name in names.items()}
+    known = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks))
+    order = {name: k for k, name in enumerate(PAPERS)}
+    keys = sorted(known, key=lambda key: (order[key[0]], key[1].startswith("figure")))
+    return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)

@@ -1,18 +1,21 @@
-"""Rows, columns and protocol of one published table."""
+"""How published tables are made: rows, columns and the protocol behind each, read from TOML."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from contrastlab import data, errors, tasks
-from contrastlab import methods as recipes
-from contrastlab.papers.profiles import UNSEARCHED, Changes, Fixed, Kind, Profile, shared_profiles, thawed
-from contrastlab.papers.published import FrozenModel, cells_of
+from contrastlab import errors, tasks
+from contrastlab.papers import recipes
+from contrastlab.papers.profiles import UNSEARCHED, Fixed, Scope, check_known, shared_profiles, thawed
+from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
@@ -25,8 +28,9 @@ REFERENCES: Mapping[str, str] = MappingProxyType(
 )
 """The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
 
-
 _PAPER_PROFILE = "paper"
+_SCOPES = ("modality", "dataset", "method")
+_NOTHING = Scope()
 
 
 class Column(FrozenModel):
@@ -60,9 +64,9 @@ class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
-    ``linear`` are merged inside): ``settings`` < ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the
-    profile shared by all tables (``profiles.toml``; there first what is for every row, then for rows with a kind of
-    part) < ``profile``, with kinds of parts and the same five inside. Profile ``paper`` is the protocol itself.
+    ``linear`` are merged inside): ``settings`` < kinds of parts < ``modality`` < ``dataset`` < ``method`` <
+    ``modality.method`` < the profile shared by all tables (``profiles.toml``) < ``profile``, each with the same order
+    inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -84,20 +88,21 @@ class TablePlan(FrozenModel):
         default_factory=dict,
         description="method to the sign of its pair's difference as the paper's words have it; 0: equally good",
     )
-    protocol: Changes = Field(alias="settings", description="the paper's protocol")
-    modality: dict[str, Kind] = Field(default_factory=dict)
-    dataset: dict[str, Changes] = Field(default_factory=dict)
-    method: dict[str, Changes] = Field(default_factory=dict)
-    profile: dict[str, Profile] = Field(default_factory=dict)
+    protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
+    profile: dict[str, Scope] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
-    def _whole_columns(cls, raw: dict[str, Any]) -> dict[str, Any]:
+    def _whole(cls, raw: dict[str, Any]) -> dict[str, Any]:
         metric, columns = raw.get("metric", "linear"), raw.get("columns")
         if not isinstance(columns, dict) or not all(isinstance(column, str | dict) for column in columns.values()):
             raise ValueError(f"columns={columns!r}: accepted is a table of columns, each a text or a table")
+        if not isinstance(raw.get("settings"), dict):
+            raise ValueError(f"settings={raw.get('settings')!r}: accepted is a table of the paper's settings")
+        protocol = {**raw["settings"], **{name: raw[name] for name in _SCOPES if name in raw}}
+        raw = {name: value for name, value in raw.items() if name not in (*_SCOPES, "settings")}
         short = {name: {"data": name, "published": c} if isinstance(c, str) else c for name, c in columns.items()}
-        return {**raw, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
+        return {**raw, "protocol": protocol, "columns": {name: {"metric": metric, **c} for name, c in short.items()}}
 
     @model_validator(mode="after")
     def _consistent(self) -> TablePlan:
@@ -105,8 +110,8 @@ class TablePlan(FrozenModel):
         names = {"row": {row for row, _ in printed}, "column": {column for _, column in printed}}
         for column in self.columns.values():
             tasks.metric(column.metric)
-            if column.stands_for and column.stands_for not in self.columns:
-                raise ValueError(str(errors.unknown("column, for stands_for", column.stands_for, self.columns)))
+            if column.stands_for:
+                check_known("column, for stands_for", column.stands_for, self.columns)
         headings = [column.published for column in self.columns.values()]
         kinds = ("column", "row") if self.transposed else ("row", "column")
         for kind, used in zip(kinds, (list(self.rows.values()), headings), strict=True):
@@ -115,16 +120,12 @@ class TablePlan(FrozenModel):
                 own = name.partition(" / ")[0] if "" in headings else name
                 if own and not {own + end for end in ends or {""}} & names[kind]:
                     raise ValueError(str(errors.unknown(f"published {kind}", own, names[kind])))
-        holders: list[TablePlan | Profile] = [self, *self.profile.values()]
-        overridden = [name for holder in holders for name in holder.method]
-        overridden += [name for holder in holders for kind in holder.modality.values() for name in kind.method]
+        overridden = [name for scope in (self.protocol, *self.profile.values()) for name in scope.methods]
         further = (name for method, bases in self.claims.items() for name in (method, *bases))
         for name in (*overridden, *self.pairs, *self.pairs.values(), *further):
-            if name not in self.rows and name not in REFERENCES:
-                raise ValueError(str(errors.unknown("method", name, (*self.rows, *REFERENCES))))
+            check_known("method", name, (*self.rows, *REFERENCES))
         for name in self.signs:
-            if name not in self.pairs:
-                raise ValueError(str(errors.unknown("method of signs, which has a pair", name, self.pairs)))
+            check_known("method of signs, which has a pair", name, self.pairs)
         return self
 
     @property
@@ -140,7 +141,7 @@ class TablePlan(FrozenModel):
     @property
     def floor(self) -> str:
         """The row that others are read against: the table's own untrained row, or the random encoder of ours."""
-        return next((name for name in self.rows if recipes.get(name).keys is None), next(iter(REFERENCES)))
+        return next((name for name in self.rows if not recipes.facts(name).trained), next(iter(REFERENCES)))
 
     @property
     def references(self) -> Mapping[str, str]:
@@ -149,7 +150,7 @@ class TablePlan(FrozenModel):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The rows, in the order printed; the reference rows are in :data:`REFERENCES`."""
+        """The rows, in the order printed."""
         return tuple(self.rows)
 
     @property
@@ -158,26 +159,21 @@ class TablePlan(FrozenModel):
         return tuple(dict.fromkeys(column.data for column in self.columns.values()))
 
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
-        """The columns that a run on ``dataset`` can fill, by name.
+        """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
         Data without a published column fill every kind of column the table has, without published numbers; each
         stands for the first column of its kind.
 
-        Args:
-            dataset: pre-training data, one of :func:`contrastlab.data.names` or a user's own.
-            columns: ``"all"``, or some names of columns.
-
         Raises:
-            UnknownNameError: an unknown data set or column, with near matches.
-            NotApplicableError: the table has no column for such data.
+            NotApplicableError: the table has no column for data of this modality.
         """
-        self.dataset_key(dataset)
+        self.check_dataset(dataset)
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         if not here:
-            kind = data.modality_of(dataset)
-            alike = {name: c for name, c in self.columns.items() if data.modality_of(c.data) == kind}
+            kind = recipes.modality(dataset)
+            alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
             if not alike:
                 raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
             others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
@@ -206,11 +202,7 @@ class TablePlan(FrozenModel):
         return self.model_copy(update={"rows": {**self.rows, **new}}) if new else self
 
     def resolve(self, method: str) -> str:
-        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``.
-
-        Raises:
-            UnknownNameError: neither a row of this table nor a reference row.
-        """
+        """The full name of a row: ``"iring"`` is ``"ring/iring"``, ``"random"`` is ``"ours/random"``."""
         for full in (method, f"{self.paper}/{method}", f"ours/{method}"):
             if full in self.rows or full in REFERENCES:
                 return full
@@ -219,12 +211,7 @@ class TablePlan(FrozenModel):
         raise errors.unknown(f"method of {self.paper} table {self.table}", method.rpartition("/")[2], short)
 
     def resolve_all(self, methods: str | Iterable[str]) -> tuple[str, ...]:
-        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition.
-
-        Raises:
-            UnknownNameError: a name that is not a row.
-            ArgumentError: no name at all.
-        """
+        """Rows from ``"all"``, ``"ir, iring"`` or a list of names, without repetition."""
         asked = methods.split(",") if isinstance(methods, str) else list(methods)
         names = [name.strip() for name in asked if name.strip()]
         if not names:
@@ -236,7 +223,7 @@ class TablePlan(FrozenModel):
     def label(self, method: str) -> str:
         """The row's name as printed, else as its recipe has it; its full name where another row is labelled so."""
         printed = self.rows.get(full := self.resolve(method), REFERENCES.get(full, ""))
-        label = recipes.get(full).label if not printed or " / " in printed else printed
+        label = recipes.facts(full).label if not printed or " / " in printed else printed
         return full if not printed and label in self.rows.values() else label
 
     def settings(
@@ -249,69 +236,58 @@ class TablePlan(FrozenModel):
             method: a row or a reference row, in full or short.
             profile: one of :attr:`profiles`.
             column: whose own settings are laid over all others.
-
-        Raises:
-            UnknownNameError: unknown data set, method or profile, with near matches.
         """
         method = self.resolve(method)
         if profile not in self.profiles:
             raise errors.unknown("profile", profile, self.profiles)
+        self.check_dataset(dataset)
         own = thawed(column.settings) if column is not None else {}
-        return Settings().override(*self._layers(self.dataset_key(dataset), method, profile), own)
+        return Settings().override(*self._layers(dataset, method, profile), own)
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
         settings = self.settings(column.data, method, profile, column)
-        recipe = recipes.get(self.resolve(method)).override(settings.overrides)
+        recipe = recipes.facts(self.resolve(method)).describe(settings.overrides)
         task = tasks.get(column.task, settings)
-        return setup(recipe.describe(), settings.model_dump(mode="json"), task.name, task.identity())
+        return setup(recipe, settings.model_dump(mode="json"), task.name, task.identity())
 
     def search(self, dataset: str, method: str, profile: str) -> str:
         """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
 
         A data set's own search wins over the table's, and that over the shared profile's, made on pictures.
         """
-        chosen = self.profile.get(profile, Profile())
-        if own := chosen.searches.get(dataset, chosen.search):
+        chosen = self.profile.get(profile, _NOTHING)
+        own = chosen.dataset.get(dataset, _NOTHING).search or chosen.search
+        if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
             return "" if own == UNSEARCHED else own
-        if profile not in shared_profiles() or data.modality_of(dataset) != "image":
-            return ""
-        return shared_profiles()[profile].search(recipes.get(self.resolve(method)))
+        return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
 
-    def dataset_key(self, dataset: str) -> str:
-        """``dataset``, checked to be a registered data set or ``<kind>:<path>`` of :data:`contrastlab.data.OWN`.
-
-        Raises:
-            UnknownNameError: not registered, with near matches.
-        """
-        if dataset not in data.names() and dataset.partition(":")[0] not in data.OWN:
-            raise errors.unknown("dataset", dataset, data.names())
-        return dataset
+    def check_dataset(self, dataset: str) -> None:
+        """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""
+        kind, colon, _ = dataset.partition(":")
+        if kind + colon not in recipes.datasets():
+            raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
 
     def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
-        kind, none = data.modality_of(dataset), Kind()
-        yield self.protocol
-        yield self.modality.get(kind, none).settings
-        yield self.dataset.get(dataset, {})
-        yield self.method.get(method, {})
-        yield self.modality.get(kind, none).method.get(method, {})
-        if profile in shared_profiles():
-            yield from shared_profiles()[profile].layers(recipes.get(method), kind)
-        if profile in self.profile:
-            yield from self.profile[profile].layers(recipes.get(method), dataset, kind)
+        recipe, kind = recipes.facts(method), recipes.modality(dataset)
+        yield from self.protocol.layers(recipe, dataset, kind)
+        for scope in (shared_profiles().get(profile), self.profile.get(profile)):
+            if scope is not None:
+                yield from scope.layers(recipe, dataset, kind)
 
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        return self._printed(column, self.rows.get(self.resolve(method), ""))[0]
+        return self._value(column, self.rows.get(self.resolve(method), ""))
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
-        cell = self._find(column, self.rows.get(self.resolve(method), ""))
+        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
         return None if cell is None or math.isnan(cell["std"]) else float(cell["std"])
 
     def published_note(self, column: str, method: str) -> str:
         """What was noted beside the printed number when it was transcribed."""
-        return self._printed(column, self.rows.get(self.resolve(method), ""))[1]
+        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
+        return "" if cell is None else str(cell["note"])
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -325,7 +301,7 @@ class TablePlan(FrozenModel):
         base = self.pairs[method] if base is None else self.resolve(base)
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
-                printed, _ = self._printed(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                printed = self._value(column, f"{self.rows.get(method, '')} minus {name} (printed)")
                 if printed is not None:
                     return printed, "printed"
         high, low = (self.published_value(column, name) for name in (method, base))
@@ -337,14 +313,78 @@ class TablePlan(FrozenModel):
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
 
-    def _printed(self, column: str, row: str) -> tuple[float | None, str]:
-        cell = self._find(column, row)
-        return (None, "") if cell is None else (float(cell["value"]), str(cell["note"]))
+    def _value(self, column: str, row: str) -> float | None:
+        cell = self._cell(column, row)
+        return None if cell is None else float(cell["value"])
 
-    def _find(self, name: str, row: str) -> Mapping[str, Any] | None:
+    def _cell(self, name: str, row: str) -> Mapping[str, Any] | None:
         if not row or name not in self.columns or not self.columns[name].printed:
             return None
         row, column = row + self.columns[name].suffix, self.columns[name].published
         if not column:
             row, _, column = row.partition(" / ")  # a cell that names its own; or the column is printed nowhere
         return cells_of(self.paper, self.table).get((column, row) if self.transposed else (row, column))
+
+
+def parse_plan(text: str, name: str) -> TablePlan:
+    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``.
+
+    ``protocol_of = "2"`` takes settings, data sets, methods and profiles from that table of the same paper, as far as
+    they concern this table's rows; what this file says beside it wins field by field.
+
+    Raises:
+        ArgumentError: the file breaks a rule; the message names the file and the field.
+    """
+    paper, _, table = PurePath(name).stem.partition("_")
+    table = table.removeprefix("table")
+    try:
+        raw = tomllib.loads(text)
+        return TablePlan.model_validate({"paper": paper, "table": table, **_with_protocol(paper, table, raw)})
+    except tomllib.TOMLDecodeError as error:
+        raise errors.ArgumentError(f"{name} is not TOML: {error}") from error
+    except errors.ContrastLabError as error:
+        raise errors.ArgumentError(f"{name}: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise errors.ArgumentError(f"{name}: {problems}") from error
+
+
+def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """A plan's raw data with the protocol of the table that ``protocol_of`` names, if any."""
+    other = raw.pop("protocol_of", None)
+    if other is None:
+        return raw
+    known = [number for name, number in plans() if name == paper and number != table]
+    if other not in known:
+        raise errors.unknown(f"protocol_of: table of {paper} with a protocol", str(other), known)
+    source = read_toml("protocols", stems("protocols", "toml")[paper, other])
+    if "protocol_of" in source:
+        raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
+    rows = {*raw.get("rows", {}), *REFERENCES}
+    shared: dict[str, Any] = {name: source[name] for name in ("settings", *_SCOPES, "profile") if name in source}
+    scopes = [shared, *shared.get("profile", {}).values()]
+    for holder in (*scopes, *(kind for scope in scopes for kind in scope.get("modality", {}).values())):
+        holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
+    return _merged(shared, raw)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    inner = [key for key in changes if isinstance(changes[key], dict) and isinstance(base.get(key), dict)]
+    return base | changes | {key: _merged(base[key], changes[key]) for key in inner}
+
+
+@cache
+def _plan(paper: str, table: str) -> TablePlan:
+    name = stems("protocols", "toml")[paper, table]
+    return parse_plan(HERE.joinpath("protocols", name).read_text(encoding="utf-8"), name)
+
+
+def plan(paper: str, table: int | str) -> TablePlan:
+    """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
+    if paper not in PAPERS:
+        raise errors.unknown("paper", paper, PAPERS)
+    known = [each for name, each in plans() if name == paper]
+    number = str(table).removeprefix("table")
+    if number not in known:
+        raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
+    return _plan(paper, number)

@@ -10,38 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contrastlab.papers import TablePlan
-from contrastlab.report.figure import image
-from contrastlab.report.matrix import PROFILES, Kept, Stored, best_first, evidence, matrix
 from contrastlab.report.numbers import Estimate, interval, machine, origin
 from contrastlab.report.rows import RANDOM, RANDOM_LAB, SUPERVISED, Row, Unavailable, make, scores, shared_note
-from contrastlab.report.sentences import Sentences
-from contrastlab.report.show import Report, Several
+from contrastlab.report.show import Lines, Report, Reports, image
+from contrastlab.report.stored import PROFILES, BestEvidence, Evidence, best_first, evidence, matrix
 from contrastlab.results import Result
 
 __all__ = [
-    "PROFILES",
-    "RANDOM",
-    "RANDOM_LAB",
-    "SUPERVISED",
-    "Estimate",
-    "Kept",
-    "Report",
-    "Row",
-    "Sentences",
-    "Several",
-    "Stored",
-    "Unavailable",
-    "best_first",
-    "columns",
-    "evidence",
-    "image",
-    "interval",
-    "machine",
-    "matrix",
-    "origin",
-    "scores",
-    "table",
-]
+    "PROFILES", "RANDOM", "RANDOM_LAB", "SUPERVISED", "BestEvidence", "Estimate", "Evidence", "Lines", "Report",
+    "Reports", "Row", "Unavailable", "best_first", "columns", "evidence", "image", "interval", "machine", "matrix",
+    "origin", "scores", "table",
+]  # fmt: skip
 
 
 def table(
@@ -65,12 +44,6 @@ def table(
         profile: one of ``plan.profiles``.
         column: name of the column, where the data set fills several; by default the first.
         unavailable: rows that cannot exist on this data set.
-
-    Returns:
-        All published rows, the reference rows, then the gains of rows over their bases.
-
-    Raises:
-        UnknownNameError: unknown data set, column, profile or method.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])
@@ -83,17 +56,7 @@ def table(
 
 
 def columns(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> tuple[Report, ...]:
-    """A :func:`table` for each column that has a number of some row; where none has, for the first.
-
-    Args:
-        plan: of the table.
-        results: stored results, also those first computed for another table.
-        dataset: pre-training data, as it was run.
-        profile: one of ``plan.profiles``.
-
-    Raises:
-        UnknownNameError: unknown data set or profile.
-    """
+    """A :func:`table` for each column that has a number of some row; where none has, for the first."""
     kept = list(results)
     every = [table(plan, kept, dataset, profile, column=name) for name in plan.select(dataset)]
     return tuple(each for each in every if any(row.measured for row in each.rows)) or (every[0],)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from contrastlab.errors import reject
 from contrastlab.results import Result
@@ -23,15 +22,19 @@ def decimals(values: Iterable[float | None]) -> int:
     return 1 if all(value is None or round(value, 1) == round(value, 6) for value in values) else 2
 
 
+def _t_quantile(freedom: int) -> float:
+    """97.5 % quantile of Student's t distribution."""
+    from scipy import special  # takes longer to import than a list to print
+
+    return float(special.stdtrit(freedom, 0.975))
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over seeds, in the metric's unit.
 
-    Args:
-        mean: over seeds.
-        half_width: of the 95 % t interval over seeds; ``None`` for one seed.
-        seeds: how many.
-        sampling: 95 % half-width of the test items' own sampling error; ``None`` where it is not defined.
+    ``half_width`` is that of the 95 % t interval over seeds, ``None`` for one seed. ``sampling`` is that of the test
+    items' sampling error, ``None`` where it is not defined.
     """
 
     mean: float
@@ -46,7 +49,7 @@ class Estimate:
         """
         number = signed(self.mean, sign=sign)
         if self.half_width is not None and self.seeds == 2:
-            apart = self.half_width / float(stats.t.ppf(0.975, 1))
+            apart = self.half_width / _t_quantile(1)
             low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
             return f"{number} ({low} to {high})"
         if self.half_width is not None:
@@ -55,18 +58,14 @@ class Estimate:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``.
-
-    Raises:
-        ArgumentError: no value.
-    """
+    """Mean and 95 % half-width of the Student t interval; the half-width of a single value is ``None``."""
     if not values:
         raise reject("values", list(values), "at least one number")
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
         return mean, None
-    return mean, float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return mean, float(_t_quantile(n - 1) * np.std(values, ddof=1) / math.sqrt(n))
 
 
 def machine(result: Result) -> str:
@@ -76,11 +75,7 @@ def machine(result: Result) -> str:
 
 
 def origin(results: Sequence[Result]) -> str:
-    """Where results come from, in one sentence: seeds, days, code, packages, machine and time.
-
-    Raises:
-        ArgumentError: no result.
-    """
+    """Where results come from, in one sentence: seeds, days, code, packages, machine and time."""
     if not results:
         raise reject("results", [], "at least one stored result")
     where = [r.provenance for r in results]

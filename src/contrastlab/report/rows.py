@@ -1,9 +1,9 @@
-"""The lines of a table from stored results."""
+"""The rows of a table from stored results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,19 +29,19 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
+    """A published row, a reference row of ours, or the gain of a row over its base; numbers in the metric's unit.
 
     Args:
         method: full name.
         label: as printed.
-        kind: a published row, a reference row of ours, or the gain of a row over its base.
-        published: in the metric's unit; ``None`` where nothing is printed.
+        kind: which of the three.
+        published: ``None`` where nothing is printed.
         measured: ``None`` where there is no result.
         versus_random: measured minus random encoder (two for a two-stream method); ``None`` if unknown.
         above_random: better by more than the sampling error of the test items.
         status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
         note: what to know about the numbers.
-        published_sd: standard deviation printed beside the published number; ``None`` where none is.
+        published_sd: printed beside the published number.
         precision: that the encoders were trained in.
     """
 
@@ -67,19 +67,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Scores:
-    """The results of one row that belong together.
+    """The results of one row that belong together: ``by_seed`` numbers of one configuration on the same data.
 
     Args:
         metric: what the numbers are.
-        by_seed: number of each seed.
+        by_seed: seed to number.
         data: fingerprint.
-        items: test items.
+        items: how many test items.
         note: what to know about them.
         data_note: what to know about the data.
         split: two streams, read against two random encoders.
         half_width: 95 %, of the sampling error, as the task stored it.
         precision: that the encoders were trained in.
-        correct: by seed, which test items were right, as :func:`contrastlab.results.pack` has it; old results lack it.
+        correct: by seed, which test items were right, see :func:`contrastlab.results.pack`; old results lack it.
         curves: by seed, what training said of itself, a row an epoch.
     """
 
@@ -183,9 +183,9 @@ def make(
 
     Args:
         plan: of the table.
-        printed: the column whose published numbers stand beside the measured ones; empty for none.
+        printed: name of the column whose published numbers stand beside the measured ones; empty for none.
         column: that is measured.
-        results: stored results.
+        results: stored results of any table.
         profile: of the runs.
         missing: row to why it cannot be computed.
     """
@@ -224,25 +224,16 @@ def make(
 
 
 def _paired(
-    plan: TablePlan,
-    printed: str,
-    method: str,
-    base: str,
-    cells: Mapping[str, Scores | None],
+    plan: TablePlan, printed: str, method: str, base: str, cells: Mapping[str, Scores | None],
     missing: Mapping[str, str],
-) -> Row:
+) -> Row:  # fmt: skip
     published, derived = plan.published_difference(printed, method)
     note = "published difference derived from the two rows" if derived == "derived" else ""
     apart = rows_apart(plan, printed, method, base)
     if published is not None and apart is not None and published * apart < 0:
         note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
-    row = Row(
-        method=f"{method} − {base}",
-        label=f"{plan.label(method)} − {plan.label(base)}",
-        kind="difference",
-        published=published,
-        note=note,
-    )
+    label = f"{plan.label(method)} − {plan.label(base)}"
+    row = Row(f"{method} − {base}", label, "difference", published=published, note=note)
     reason = missing.get(method) or missing.get(base)
     if reason:
         return replace(row, status=f"n/a: {reason}")
@@ -261,8 +252,7 @@ def _paired(
 
 def shared_note(plan: TablePlan, name: str) -> str:
     """What is noted of every printed number of a column alike."""
-    printed: Iterable[str] = [
+    notes = [
         plan.published_note(name, method) for method in plan.methods if plan.published_value(name, method) is not None
     ]
-    notes = list(printed)
     return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""

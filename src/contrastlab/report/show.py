@@ -1,39 +1,100 @@
-"""A finished table as a page, a terminal and a notebook show it: one frame, pandas' own renderers.
-
-The file is long because every way of showing a table reads the same few texts.
-"""
+"""A finished table in words, as a table and as a picture, for a page, a terminal and a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
+from typing import TYPE_CHECKING, Self
 
-import pandas as pd
-from matplotlib.figure import Figure
-
-from contrastlab import escape, tasks
+from contrastlab import escape, tasks, terminal
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report.figure import dots, image
 from contrastlab.report.numbers import decimals, signed
-from contrastlab.report.rows import PRETRAINED, Row, join
-from contrastlab.report.sentences import Sentences, agreement, effect, listed
+from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, Row, join
 from contrastlab.tasks import Metric
 
-_CHOSEN = "settings chosen on held-out training items"
+if TYPE_CHECKING:  # a list of what is stored draws nothing
+    import pandas as pd
+    from matplotlib.figure import Figure
+
 _BANNERS = {
     "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
     " these numbers say nothing about accuracy and are not comparable with the published ones.",
     "first": "Profile first: a small encoder on generated pictures, minutes a table. It shows that something is learnt;"
     " not comparable with the published numbers.",
-    "laptop": "Profile laptop: a small encoder on part of the data, " + _CHOSEN + ". Rows are"
-    " comparable with each other, not with the published numbers.",
+    "laptop": "Profile laptop: a small encoder on part of the data, {settings}. Rows are comparable with each other,"
+    " not with the published numbers.",
     "tuned": "Profile tuned: as laptop, and what the paper prints (temperature, weights) was chosen, too. Rows are"
     " comparable with each other, not with the published numbers.",
     "pilot": "Profile pilot: first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so"
     " levels are flattered. Not comparable with the published numbers.",
 }
+"""What the numbers of a profile are not; ``settings`` are those of :data:`_SETTINGS`."""
+_OTHER = "Profile {profile}: not the paper's protocol; not comparable with the published numbers."
+_SETTINGS = {
+    True: "settings chosen on held-out training items", False: "settings taken without a search, for some rows or all"
+}  # fmt: skip
+"""Whether a recorded search chose the settings of every row, in words."""
+
+
+class Lines(tuple[str, ...]):
+    """Lines of text that print themselves; what a name of somebody's brings along breaks no line."""
+
+    def __new__(cls, lines: Iterable[str] = ()) -> Self:
+        """Of any lines."""
+        return super().__new__(cls, map(escape.line, lines))
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
+
+    def _repr_markdown_(self) -> str:
+        return "\n".join(f"- {escape.markdown(line)}" for line in self)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a row, with semicolons where one has a comma of its own."""
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
+
+
+def effect(row: Row, gap: str) -> str:
+    """A gain with its interval, and whether its sign is decided."""
+    assert row.measured is not None
+    gain, half = row.measured.mean, row.measured.half_width
+    if half is None:
+        return f"{row.label}: {gain:+.2f} {gap} with one common seed; no conclusion about its sign."
+    verdict = "its interval contains 0, so the sign is open" if abs(gain) <= half else "its interval excludes 0"
+    return f"{row.label}: {gain:+.2f} ± {half:.2f} {gap} over {row.measured.seeds} common seeds; {verdict}."
+
+
+def agreement(run: Sequence[Row], gap: str) -> list[str]:
+    """How many published numbers lie inside our intervals."""
+    gaps = [
+        (row.label, row.difference, row.measured.half_width)
+        for row in run
+        if row.measured is not None and row.difference is not None and row.measured.half_width is not None
+    ]
+    if not gaps:
+        return ["No row has both a published number and an interval of ours, so agreement is not judged."]
+    inside = [label for label, difference, half in gaps if abs(difference) <= half]
+    outside = [f"{label} ({difference:+.1f})" for label, difference, half in gaps if abs(difference) > half]
+    out = [
+        f"The published number lies inside our interval for {len(inside)} of {len(gaps)} rows"
+        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
+    ]
+    if outside:
+        out.append(f"Outside, measured minus published in {gap}: {listed(outside)}.")
+    return out
+
+
+def image(figure: Figure) -> str:
+    """A figure as an ``<img>``; its label is the alternative text."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    picture = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{escape.html(figure.get_label())}" src="data:image/png;base64,{picture}">'
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,13 +152,9 @@ class Report:
         """What the profile's numbers are not; empty in profile ``paper``."""
         if self.comparable:
             return ""
-        banner = _BANNERS.get(
-            self.profile,
-            f"Profile {self.profile}: not the paper's protocol; not comparable with the published numbers.",
-        )
         run = [row.method for row in self.rows if row.kind == "method" and row.measured is not None]
         searched = all(self.plan.search(self.dataset, method, self.profile) for method in run)
-        return banner if searched else banner.replace(_CHOSEN, "settings taken without a search, for some rows or all")
+        return _BANNERS.get(self.profile, _OTHER).format(profile=self.profile, settings=_SETTINGS[searched])
 
     def _of(self, kind: str) -> dict[str, Row]:
         return {row.method: row for row in self.rows if row.kind == kind}
@@ -108,7 +165,7 @@ class Report:
 
     @property
     def _seeds(self) -> set[int]:
-        return {row.measured.seeds for row in self.rows if row.measured is not None and row.kind != "difference"}
+        return {row.measured.seeds for row in self.drawn if row.measured is not None}
 
     @cached_property
     def _decimals(self) -> int:
@@ -116,10 +173,9 @@ class Report:
         return decimals(row.published for row in self.rows)
 
     @property
-    def legend(self) -> Sentences:
+    def legend(self) -> Lines:
         """How to read the cells: each meaning once."""
-        shown, gap = [row for row in self.rows if row.measured is not None], self.metric.gap
-        out = []
+        shown, gap, out = [row for row in self.rows if row.measured is not None], self.metric.gap, []
         if len(self._seeds) == 1:
             (count,) = self._seeds
             out.append(f"{count} seed{'s' * (count > 1)} a row.")
@@ -147,25 +203,25 @@ class Report:
             out.append(
                 "A printed sd is over the paper's own runs." if printed else "Published numbers carry no uncertainty."
             )
-        return Sentences(out)
+        return Lines(out)
 
     @property
-    def notes(self) -> Sentences:
+    def notes(self) -> Lines:
         """What to know about single rows."""
-        return Sentences(
+        return Lines(
             f"{row.label}: {row.note.rstrip('.')}."
             for row in self.rows
             if row.note and row.kind != "difference" and row.measured
         )
 
     @property
-    def absent(self) -> Sentences:
+    def absent(self) -> Lines:
         """The rows without a number, a line for each reason."""
         by_reason: dict[str, list[str]] = {}
         for row in self.rows:
             if row.status and row.kind != "difference":
                 by_reason.setdefault(row.status, []).append(row.label)
-        return Sentences(
+        return Lines(
             f"Not run: {listed(labels)}."
             if status == "not run"
             else f"Not possible here: {listed(labels)} ({status.removeprefix('n/a: ').rstrip('.')})."
@@ -176,31 +232,22 @@ class Report:
     def frame(self) -> pd.DataFrame:
         """Numbers, unrounded, in the metric's unit; NaN where there is none.
 
-        Measured columns carry the profile in their name, so that frames of two profiles cannot be stacked
-        into one column by accident.
+        Measured columns carry the profile in their name, so that frames of two profiles are not stacked by accident.
         """
+        import pandas as pd
+
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
-        records = []
-        for row in self.rows:
-            m = row.measured
-            record = {
-                "method": row.method,
-                "row": row.label,
-                "kind": row.kind,
-                published: row.published,
-                f"measured {here}": m and m.mean,
-                f"95 % half-width {here}": m and m.half_width,
-                f"seeds {here}": m.seeds if m else 0,
-                f"sampling half-width {here}": m and m.sampling,
-            }
-            if self.comparable:
-                record["measured − published"] = row.difference
-            record |= {
-                f"vs random {here}": row.versus_random,
-                f"above random {here}": row.above_random,
+        records = [
+            {
+                "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
+                f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
+                f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
+                **({"measured − published": row.difference} if self.comparable else {}),
+                f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
                 "note": join(row.status, row.note),
             }
-            records.append(record)
+            for row in self.rows
+        ]  # fmt: skip
         frame = pd.DataFrame.from_records(records)
         number = [published, "measured − published"]
         number += [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
@@ -209,9 +256,11 @@ class Report:
     @cached_property
     def texts(self) -> pd.DataFrame:
         """The lines as shown: a text in each cell, no column that is empty throughout."""
-        lines = [self._line(row) for row in self.rows if row.kind != "difference" and row.measured is not None]
+        import pandas as pd
+
+        lines = [self._line(row) for row in self.drawn]
         columns = ["method", "published", "published gain", "measured", "− published", self._against, "against base"]
-        frame = pd.DataFrame(lines, columns=columns, dtype=str)
+        frame = pd.DataFrame(lines, columns=columns, dtype=str).fillna("–")
         empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
         return frame.drop(columns=empty)
 
@@ -223,25 +272,34 @@ class Report:
         if row.published_sd is not None:
             printed += f" (sd {row.published_sd:.2f})"
         seeds = f" [{row.measured.seeds}]" if len(self._seeds) > 1 else ""
-        gained = "–" if gain is None or gain.published is None else signed(gain.published, digits, sign=True)
-        against = "–"
+        line = {"method": row.label, "published": printed, "measured": row.measured.text() + seeds}
+        if gain is not None and gain.published is not None:
+            line["published gain"] = signed(gain.published, digits, sign=True)
+        if self.comparable and row.difference is not None:
+            line["− published"] = signed(row.difference, sign=True)
         if row.versus_random is not None:
-            against = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
-        return {
-            "method": row.label,
-            "published": printed,
-            "published gain": gained,
-            "measured": row.measured.text() + seeds,
-            "− published": "–" if not self.comparable or row.difference is None else signed(row.difference, sign=True),
-            self._against: against,
-            "against base": "–" if gain is None or gain.measured is None else gain.measured.text(sign=True),
-        }
+            mark = "▲" if row.above_random else "▽"
+            line[self._against] = f"{signed(row.versus_random, 1, sign=True)} {mark}"
+        if gain is not None and gain.measured is not None:
+            line["against base"] = gain.measured.text(sign=True)
+        return line
 
-    def text(self) -> str:
-        """The table for a terminal."""
-        body = self.texts.to_string(index=False) if len(self.texts) else "nothing has been run"
+    def text(self, width: int | None = None) -> str:
+        """The table for a terminal, folded to ``width`` columns where there is one."""
+        body = "nothing has been run"
+        if len(self.texts) and width is None:
+            body = self.texts.to_string(index=False)
+        elif len(self.texts):
+            body = terminal.table(list(self.texts), self.texts.to_numpy().tolist(), width)
         banner = (self.banner,) if self.banner else ()
-        return "\n".join((self.caption, *banner, "", body, "", *self.legend, *self.notes, *self.absent))
+        before = [terminal.fold(line, width) for line in (self.caption, *banner)]
+        after = [terminal.fold(line, width) for line in (*self.legend, *self.notes, *self.absent)]
+        return "\n".join((*before, "", body, "", *after))
+
+    def whole(self, width: int | None = None) -> str:
+        """:meth:`text` and what it shows."""
+        findings = "\n".join(terminal.fold(line, width) for line in self.findings)
+        return f"{self.text(width)}\n\n{findings}\n"
 
     def markdown(self) -> str:
         """The table for a README or a log."""
@@ -274,13 +332,10 @@ class Report:
         return self.markdown()
 
     def __repr__(self) -> str:
-        return f"{self.text()}\n\n{self.findings!r}\n"
+        return self.whole()
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
-        """Refuse a table with a row that was asked for and has neither a number in the metric's range nor a reason.
-
-        Args:
-            rows: what was asked for.
+        """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason.
 
         Raises:
             ContrastLabError: naming the rows.
@@ -296,13 +351,13 @@ class Report:
             raise ContrastLabError(f"{self.caption} No number and no reason: {', '.join(bad)}")
 
     @property
-    def summary(self) -> Sentences:
+    def summary(self) -> Lines:
         """What the table shows and what it cannot, in sentences made from its numbers; complete without the table."""
         first, *others = self.findings
-        return Sentences((first, *self.absent, *others, *((self.banner,) if self.banner else ())))
+        return Lines((first, *self.absent, *others, *((self.banner,) if self.banner else ())))
 
     @property
-    def findings(self) -> Sentences:
+    def findings(self) -> Lines:
         """What the table shows, without what :meth:`text` and :meth:`html` say beside it."""
         gap = self.metric.gap
         methods = [row for row in self.rows if row.kind == "method"]
@@ -328,7 +383,7 @@ class Report:
         if single:
             every = "every row" if len(single) == len(run) else listed(single)
             out.append(f"One seed only for {every}: how much another seed would change these numbers is not known.")
-        return Sentences(out)
+        return Lines(out)
 
     @property
     def alt(self) -> str:
@@ -344,11 +399,43 @@ class Report:
         return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
 
     def figure(self) -> Figure:
-        """A dot per row with its interval; see :func:`contrastlab.report.figure.dots`."""
-        return dots(
-            self.drawn, self.metric, self.name, self.profile, self.alt, published=self.comparable,
-            floor=self.plan.floor, called=self.floor,
-        )  # fmt: skip
+        """A dot per row with its interval; readable in black and white.
+
+        Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals
+        over seeds, dotted bars the sampling error of the test items where there is one seed. Published numbers are
+        diamonds joined to ours by a thin line.
+        """
+        import matplotlib.pyplot as plt
+
+        metric, blue = self.metric, "#0072B2"
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(self.drawn), 1)), layout="constrained")
+        plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
+        for y, row in enumerate(self.drawn):
+            assert row.measured is not None
+            mean, dotted = row.measured.mean, row.measured.half_width is None
+            width = row.measured.sampling if dotted else row.measured.half_width
+            if width is not None:
+                style = ":" if dotted else "-"
+                axes.plot([mean - width, mean + width], [y, y], color=blue, linestyle=style, linewidth=2, zorder=2)
+            if self.comparable and row.published is not None:
+                axes.plot([row.published, mean], [y, y], color="0.6", linewidth=1, zorder=1)
+                axes.plot(row.published, y, "D", color="#D55E00", markerfacecolor="none", markersize=8, zorder=3)
+            hollow = row.above_random is False or row.method in (self.plan.floor, RANDOM_LAB)
+            axes.plot(mean, y, "o", color=blue, markerfacecolor="white" if hollow else blue, markersize=8, zorder=3)
+            if row.method == self.plan.floor:
+                axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
+        axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row in self.drawn])
+        axes.set_ylim(max(len(self.drawn), 1) - 0.5, -0.5)
+        unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
+        profile, name = escape.mathtext(self.profile), escape.mathtext(self.name)
+        axes.set_xlabel(f"{metric.label} ({unit}), profile {profile}, {name}")
+        key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
+        axes.set_title(key + "   diamond: published" * self.comparable, fontsize="small", loc="left")
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        figure.set_label(self.alt)
+        return figure
 
     def figure_html(self) -> str:
         """The figure as an ``<img>`` with its alternative text."""
@@ -356,7 +443,7 @@ class Report:
 
 
 @dataclass(frozen=True, repr=False)
-class Several:
+class Reports:
     """The reports of several columns of one table, one after the other."""
 
     reports: tuple[Report, ...]
@@ -377,19 +464,26 @@ class Several:
         return self.reports[0].profile
 
     @property
+    def rows(self) -> tuple[Row, ...]:
+        """Of all columns."""
+        return tuple(row for each in self.reports for row in each.rows)
+
+    @property
     def frame(self) -> pd.DataFrame:
         """All numbers, with the column's name in front."""
+        import pandas as pd
+
         return pd.concat([r.frame.assign(column=r.name) for r in self.reports], ignore_index=True)
 
     @property
-    def summary(self) -> Sentences:
+    def summary(self) -> Lines:
         """The sentences of each column behind its name."""
-        return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.summary)
+        return Lines(f"{r.name}: {line}" for r in self.reports for line in r.summary)
 
     @property
-    def findings(self) -> Sentences:
+    def findings(self) -> Lines:
         """See :attr:`Report.findings`."""
-        return Sentences(f"{r.name}: {line}" for r in self.reports for line in r.findings)
+        return Lines(f"{r.name}: {line}" for r in self.reports for line in r.findings)
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """See :meth:`Report.check`."""
@@ -422,5 +516,9 @@ class Several:
     def _repr_markdown_(self) -> str:
         return self.markdown()
 
+    def whole(self, width: int | None = None) -> str:
+        """See :meth:`Report.whole`."""
+        return "\n\n".join(each.whole(width) for each in self.reports)
+
     def __repr__(self) -> str:
-        return "\n\n".join(map(repr, self.reports))
+        return self.whole()

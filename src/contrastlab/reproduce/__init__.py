@@ -1,21 +1,31 @@
 """Published tables from runs: a run is trained once, tasks score it, cells are filled on all cores."""
 
-from contrastlab.reproduce.cells import Cell, first_process
-from contrastlab.reproduce.execution import Execution, parse_devices
-from contrastlab.reproduce.jobs import Cluster
-from contrastlab.reproduce.run import Run, embed, fingerprint, records
-from contrastlab.reproduce.tables import (
-    PROFILE_VARIABLE,
-    cells,
-    choose_profile,
-    find_results,
-    parse_seeds,
-    parse_target,
-    references,
-    table,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, parse_seeds, parse_target
+from contrastlab.reproduce.records import records
+
+if TYPE_CHECKING:
+    from contrastlab.reproduce.cells import Cell, first_process
+    from contrastlab.reproduce.execution import Execution, parse_devices
+    from contrastlab.reproduce.jobs import Cluster
+    from contrastlab.reproduce.run import Run, embed, fingerprint
+    from contrastlab.reproduce.tables import find_results, references, table
 
 __all__ = [
-    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Run", "cells", "choose_profile", "embed", "find_results",
+    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Run", "choose_profile", "embed", "find_results",
     "fingerprint", "first_process", "parse_devices", "parse_seeds", "parse_target", "records", "references", "table",
 ]  # fmt: skip
+
+_FILES = {
+    "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
+    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "run", "find_results": "tables",
+    "references": "tables", "table": "tables",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:  # what trains needs PyTorch; what reads arguments and records does not
+    if name in _FILES:
+        return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -102,15 +102,12 @@ class Cell:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
         hash_ = results.digest({"setup": self.setup, "data": data_hash(*(splits or self.data(execution)))})
         for root in (execution.out_dir, *execution.read_also):
-            path = results.location(
+            known = results.look_up(
                 root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,
                 task=self.column.task, hash_=hash_, on=self.column.on,
             )  # fmt: skip
-            # the same recipe may have another name in another paper's table
-            others = path.parent.glob(path.name.replace(self.method.replace("/", "-"), "*", 1))
-            for candidate in dict.fromkeys((path, *sorted(others))):
-                if candidate.exists() and (known := results.read(candidate)[0]).config_hash == hash_:
-                    return known
+            if known is not None:
+                return known
         return None
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:

@@ -23,13 +23,14 @@ from torch import nn
 from contrastlab import escape, files, papers, report, results, shipped
 from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
+from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.reproduce.tables import choose_profile, find_results, parse_seeds, table
+from contrastlab.reproduce.tables import find_results, table
 from contrastlab.results import Result
 
-Made = report.Report | report.Several
+Made = report.Report | report.Reports
 
 PARAMETERS: Mapping[str, Any] = {
     "dataset": "shapes", "columns": "all", "rows": "all", "profile": "auto", "seeds": "0", "jobs": "auto",
@@ -182,17 +183,17 @@ class Notebook(Study):
         """A table from results that are kept with the project: its columns with a number, or the first without any."""
         return self._read(self.read_also, self.plan(number), dataset, profile)
 
-    def kept(self, number: int | str | None = None) -> report.Kept:
+    def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
         entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
         ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
-        return report.Kept(entry.name, best, tuple(ranked[1:]))
+        return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
 
     def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
         filled = report.columns(plan, find_results(folders, plan, dataset, profile), dataset, profile)
-        return filled[0] if len(filled) == 1 else report.Several(filled)
+        return filled[0] if len(filled) == 1 else report.Reports(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
         """The run behind a row of the first table with the first seed, and its encoders."""

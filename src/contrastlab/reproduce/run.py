@@ -7,8 +7,7 @@ history), and while it is trained a checkpoint. What is trained once serves ever
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,19 +28,11 @@ from contrastlab.methods.description import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import cpu_fabric, precision
+from contrastlab.reproduce.records import NEEDED, RECORD, read_record
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-RECORD = "run.json"
-_NEEDED = {
-    "schema": int, "hash": str, "recipe": dict, "dataset": str, "seed": int, "history": list, "seconds": int | float,
-    "images": int | float,
-}  # fmt: skip
-_FIELDS = frozenset(
-    {*_NEEDED, "settings", "data_note", "data_fingerprint", "modality", "precision", "provenance", "encoder_checksum"}
-)
 
 
 class BusyError(Exception):
@@ -89,7 +80,7 @@ class Run:
     @property
     def artefact(self) -> Artefact:
         """Its files, there or not."""
-        return _artefact(Path(self.root) / "encoders" / self.hash[:16])
+        return Artefact(Path(self.root) / "encoders" / self.hash[:16], FILE, RECORD, "run", NEEDED)
 
     @property
     def folder(self) -> Path:
@@ -183,24 +174,6 @@ class Run:
         return moved
 
 
-def _artefact(folder: Path) -> Artefact:
-    return Artefact(folder, FILE, RECORD, "run", _NEEDED)
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """What the ``run.json`` of a folder says; a ``CorruptFileError`` names one that is damaged or newer."""
-    record = _artefact(folder).read()
-    wrong = sorted(record.keys() - _FIELDS)
-    reason = f"{', '.join(wrong)}: no field of a record" if wrong else ""
-    if not re.fullmatch("[0-9a-f]{64}", record["hash"]):
-        reason = f"hash={record['hash']!r}: accepted are 64 hexadecimal digits"
-    if not isinstance(record["recipe"].get("name"), str):
-        reason = "its recipe has no name"
-    if reason:
-        raise CorruptFileError(f"{folder / RECORD} is no record of a run ({reason}); delete its folder and run it anew")
-    return record
-
-
 def embed(
     folder: Path | str, images: Tensor, *, kind: Literal["embedding", "pooled", "map"] = "embedding",
     device: torch.device | str = "cpu",
@@ -234,10 +207,3 @@ def embed(
     source = ImageSet("own", images, torch.full((len(images),), -1), ())
     augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
-
-
-def records(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folder and record of every finished run under ``roots``."""
-    for root in roots:
-        for path in sorted(Path(root).glob(f"encoders/*/{RECORD}")):
-            yield path.parent, read_record(path.parent)

@@ -12,58 +12,19 @@ import torch
 
 from contrastlab import data, methods, papers, report, results
 from contrastlab.data import Splits
-from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
+from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Report, Unavailable
 from contrastlab.reproduce import jobs as pool
+from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell, say
 from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
 from contrastlab.views import Split
 
-PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 _Loaded = tuple[Splits, Splits] | MissingDataError | MissingExtraError | NotApplicableError
-
-
-def choose_profile(profile: str, known: Sequence[str]) -> str:
-    """One of ``known``; ``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
-
-    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
-    """
-    kind = "profile"
-    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
-        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
-    elif profile == "auto":
-        profile = "paper" if torch.cuda.is_available() else "laptop"
-    if profile not in known:
-        raise unknown(kind, profile, ("auto", *known))
-    return profile
-
-
-def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
-    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
-    try:
-        parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
-        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
-    except (TypeError, ValueError):
-        numbers = ()
-    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32:
-        raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
-    return numbers
-
-
-def parse_target(target: str) -> tuple[str, str]:
-    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
-    known = {f"{paper}/{results.slug(number)}": (paper, number) for paper, number in papers.plans()}
-    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
-    if target not in known and target in notebooks:
-        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
-        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
-    if target not in known:
-        raise unknown("table", target, known)
-    return known[target]
 
 
 def references(names: Iterable[str], profile: str) -> list[str]:
@@ -98,7 +59,7 @@ def table(
     cluster: pool.Cluster | None = None,
     log: Log = say,
     **execution: Any,
-) -> Report | report.Several:
+) -> Report | report.Reports:
     """Run what is missing of a table and give it published beside measured.
 
     Args:
@@ -196,7 +157,7 @@ def _load(cell: Cell, execution: Execution) -> _Loaded:
 
 def assemble(
     plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
-) -> Report | report.Several:
+) -> Report | report.Reports:
     """The report of cells that have been run."""
     reports = []
     for name, column in dict.fromkeys((cell.name, cell.column) for cell in every):
@@ -205,7 +166,7 @@ def assemble(
         missing = {u.method: u for u in mine if isinstance(u, Unavailable)}
         profile = every[0].profile
         reports.append(report.table(plan, stored, column.data, profile, column=name, unavailable=missing.values()))
-    return reports[0] if len(reports) == 1 else report.Several(tuple(reports))
+    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
 def announce(

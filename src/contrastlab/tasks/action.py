@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.functional import ten_crop
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.image_operations import resize_center
 from contrastlab.data.loading import Crops, Videos, batches
 from contrastlab.encoders import Encoder
@@ -26,19 +27,14 @@ from contrastlab.tasks.fitting import Resumable
 from contrastlab.tasks.representations import bootstrap, take
 
 DONE = "correct.safetensors"
+"""Which test clips of a split are right."""
 
 
 def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
     """The network of single frames that is fine-tuned: a copy, so that the encoder stays as it is.
 
     CaffeNet keeps conv1 to conv5; fc6, fc7 and fc8 start anew (CMC, section 4.2). Another backbone is kept as a whole,
-    averaged over positions, and followed by one new layer.
-
-    Args:
-        encoder: of frames.
-        classes: number of actions.
-        dropout: of the fully connected layers.
-        seed: of the new weights.
+    averaged over positions, and followed by one new layer. ``seed`` decides the new weights.
     """
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
@@ -61,11 +57,7 @@ class _Pooled(nn.Module):
 
 
 def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``action``, percent of test clips, averaged over the official splits.
-
-    Raises:
-        NotApplicableError: the first stream is not one of colour frames.
-    """
+    """``action``, percent of test clips, averaged over the official splits."""
     first: Any = encoders[0]
     if first.in_channels != 3:
         raise NotApplicableError(
@@ -91,21 +83,12 @@ def mean_over_folds(correct: Tensor, fold: Tensor) -> float:
 
 
 class FineTuning:
-    """The network of one official split, whose draws are counted by epoch and step.
-
-    Args:
-        how: length, rate and so on.
-        encoder: of frames, of which a copy is trained.
-        train: clips of the split.
-        setting: of the task.
-        fold: number of the split, from 0.
-        folder: of checkpoint and result; ``None`` keeps neither.
-    """
+    """The network of one official split (``fold``, from 0), whose draws are counted by epoch and step."""
 
     def __init__(
         self, how: ActionRecognition, encoder: Encoder, train: Any, setting: Setting, fold: int, folder: Path | None
     ) -> None:  # fmt: skip
-        self.how, self.setting, self.folder = how, setting, folder
+        self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
         count = min(how.train_clips or len(train), len(train))
         self.train = (train if count == len(train) else train.take(count, self.seed)).still()
@@ -118,7 +101,8 @@ class FineTuning:
         )
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
         origin = files.fingerprint(self.network.state_dict(), about)
-        self.training = Resumable(self.network, self.optimiser, "fine-tuning", origin, folder, "epoch")
+        self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
+        self.training = Resumable(self.network, self.optimiser, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
@@ -126,23 +110,19 @@ class FineTuning:
         Raises:
             CorruptFileError: a file of the folder is damaged, or of another training.
         """
-        known = self._stored(len(test))
-        if known is None:
-            known = self.scores(test).argmax(1).cpu() == test.labels.cpu()
-            if self.folder is not None:
-                files.write_tensors(self.folder / DONE, {"correct": known}, {"origin": self.training.origin})
-        if self.folder is not None:
-            files.remove(self.folder / checkpoint.FILE)
-        return known
-
-    def _stored(self, items: int) -> Tensor | None:
-        if self.folder is None or not (self.folder / DONE).exists():
-            return None
-        tensors, values = files.read_tensors(self.folder / DONE)
-        checkpoint.check_origin(values, self.training.origin, self.folder / DONE)
-        if "correct" not in tensors or len(tensors["correct"]) != items:
-            raise CorruptFileError(f"{self.folder / DONE} is of other clips; delete {self.folder}")
-        return tensors["correct"].bool()
+        kept = self.artefact
+        if kept is not None and kept.finished:
+            tensors, _ = kept.load()
+            if "correct" not in tensors or len(tensors["correct"]) != len(test):
+                raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
+            right = tensors["correct"].bool()
+        else:
+            right = self.scores(test).argmax(1).cpu() == test.labels.cpu()
+            if kept is not None:
+                kept.write({"correct": right}, {})
+        if kept is not None:
+            kept.finish()
+        return right
 
     def fit(self) -> None:
         """Train to the last epoch, from the checkpoint if there is one."""

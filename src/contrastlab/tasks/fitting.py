@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from contrastlab import checkpoint
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.loading import Crops, Source, batches
 from contrastlab.errors import NonFiniteLossError, NotApplicableError
 from contrastlab.settings import SegmentationProbe
@@ -45,7 +45,7 @@ def fit(
     chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
     name: str = "probe", crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise losses over the items at ``chosen``, each with an optimiser of its own.
+    """Minimise losses over the items at ``chosen``, each with an optimiser of its own; incomplete batches are left out.
 
     Args:
         losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
@@ -53,15 +53,12 @@ def fit(
         source: of items.
         chosen: int64 ``[n]`` numbers of the items.
         epochs: passes over them.
-        batch_size: at most; incomplete batches are left out.
+        batch_size: at most.
         seed: of order and augmentation.
         device: where the networks are.
-        log: called with one line per epoch.
+        log: takes a line per epoch.
         name: of what is fitted, in these lines.
         crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
-
-    Raises:
-        NotApplicableError: there are no items.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
@@ -89,21 +86,14 @@ def fit(
 class Resumable:
     """A long training whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
 
-    Args:
-        network: on its device, changed in place.
-        optimiser: of its parameters.
-        name: of what is trained, in messages.
-        origin: what decides the training, as a fingerprint.
-        folder: of the checkpoint; ``None`` keeps none.
-        unit: in which it is counted: ``step`` or ``epoch``.
-        losses: of the steps so far.
+    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint; ``losses`` are
+    those of the steps so far.
     """
 
     network: nn.Module
     optimiser: torch.optim.Optimizer
     name: str
-    origin: str
-    folder: Path | None
+    artefact: Artefact | None
     unit: str = "step"
     losses: list[float] = field(default_factory=list)
 
@@ -133,20 +123,20 @@ class Resumable:
         return self.losses
 
     def save(self) -> None:
-        """Write the checkpoint, where there is a folder."""
-        if self.folder is not None:
-            state = {
-                "model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses,
-            }  # fmt: skip
-            checkpoint.save(state, self.folder / checkpoint.FILE, self.origin)
+        """Write the checkpoint, where there is an artefact."""
+        if self.artefact is not None:
+            state = {"model": tensors_of(self.network), "optimiser": self.optimiser.state_dict(), "losses": self.losses}
+            self.artefact.save(state)
 
     def _resume(self, log: Log) -> None:
-        if self.folder is None or not (self.folder / checkpoint.FILE).exists():
+        state = None if self.artefact is None else self.artefact.resume()
+        if state is None:
             return
-        state = checkpoint.load(self.folder / checkpoint.FILE, origin=self.origin)
         if "epoch" in state:  # of a fine-tuning of version 0.1
             state |= {"model": state["network"], "losses": [0.0] * state["epoch"]}
-        fill(self.network, state["model"])
+        with torch.no_grad():
+            for name, tensor in tensors_of(self.network).items():
+                tensor.copy_(state["model"][name])
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.losses = list(state["losses"])
         log(f"{self.name}: resumed at {self.unit} {len(self.losses)}")
@@ -155,10 +145,3 @@ class Resumable:
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:
     """Every tensor of a network once, by name."""
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
-
-
-@torch.no_grad()
-def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy stored tensors into those of a network."""
-    for name, tensor in tensors_of(network).items():
-        tensor.copy_(tensors[name])

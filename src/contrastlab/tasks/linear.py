@@ -113,12 +113,8 @@ def _train(
 ) -> dict[str, nn.Module]:  # fmt: skip
     """Classifiers on features of the same augmented images, all of the last epoch.
 
-    Args:
-        read: views of a batch to frozen features ``[B, F]``, by the name of their classifier.
-        begin: name and F to a new classifier.
-        setting: of the task.
-        probe: images, epochs and batch size.
-        name: in lines of progress.
+    ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
+    a classifier of name and F.
     """
     train, seed, part, shown = setting.data.train, setting.seed, setting.views.single(), _probed(probe, setting)
     chosen = subset_order(train.labels, probe.train_images, seed)
@@ -156,9 +152,6 @@ def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: Source, probe: L
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
     recipe is probed on single views.
-
-    Raises:
-        NotApplicableError: the training set is empty.
     """
     kind, classes, device, name = probe.features, len(setting.data.train.classes), setting.device, "linear probe"
 
@@ -214,11 +207,7 @@ def layer_features(
 
 
 def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer.
-
-    Raises:
-        NotApplicableError: the encoders have none of the layers, or the training set is empty.
-    """
+    """Percent of test images by layer, with ``_mlp`` behind the name for the classifier with a hidden layer."""
     known = enc.named_layers(encoders[0])  # type: ignore[arg-type]
     names = tuple(name for name in task.layers.names or LAYERS if name in known)
     if not names:
@@ -285,14 +274,8 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel over all pixels of some images, as fractions of full scale.
 
-    Args:
-        source: images; a streaming set's are the squares that evaluation sees.
-        indices: of the images, ``[n]``.
-        device: to compute on.
-
-    Returns:
-        Means and standard deviations (of the population), a value a channel. A channel that is constant has a
-        deviation of one grey level, so that it can be divided by.
+    A streaming set's pixels are those of the squares that evaluation sees. Deviations are of the population; that of a
+    constant channel is one grey level, so that it can be divided by.
     """
     levels = torch.arange(256, dtype=torch.float64)
     counts = torch.zeros(source.channels, 256, dtype=torch.float64)

@@ -30,10 +30,7 @@ VOID = -1
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
     """How many pixels of each true class were given each class: int64 ``[N, true class, predicted class]``.
 
-    Args:
-        predicted: int64 ``[N, …]``, 0 to ``classes − 1``.
-        truth: the same shape; :data:`VOID` is left out.
-        classes: how many there are.
+    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is :data:`VOID`, nothing is counted.
     """
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
@@ -50,10 +47,7 @@ def mean_iou(counts: Tensor) -> float:
     """Mean intersection over union in percent, over the classes that occur.
 
     A class that is neither there nor predicted has no union and is left out; one that is predicted only, or missed
-    altogether, counts 0.
-
-    Args:
-        counts: ``[classes, classes]`` of :func:`confusion`, summed over images, not all 0.
+    altogether, counts 0. Counts ``[classes, classes]`` are those of :func:`confusion`, summed over images, not all 0.
     """
     hit = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
@@ -71,13 +65,9 @@ def pixel_accuracy(counts: Tensor) -> float:
 
 
 class Segmenter(nn.Module):
-    """One view's encoder and a decoder of its maps.
+    """One view's encoder, which names its blocks, and a decoder of its maps for so many classes of pixels.
 
-    Args:
-        encoder: names its blocks.
-        classes: of pixels.
-        width: of the decoder.
-        trains_encoder: whether gradients reach the encoder, of which a copy is trained; else its tensors never change.
+    With ``trains_encoder`` gradients reach a copy of the encoder; else its tensors never change.
     """
 
     def __init__(self, encoder: nn.Module, classes: int, width: int, trains_encoder: bool = False) -> None:
@@ -148,11 +138,7 @@ def _classes(source: Any) -> int:
 
 
 def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """Mean IoU and pixel accuracy over the test scenes.
-
-    Raises:
-        NotApplicableError: no encoder of the view, or no classes of pixels.
-    """
+    """Mean IoU and pixel accuracy over the test scenes."""
     encoder = stream_of(encoders, setting, task.view)
     test = take(setting.data.test, task.test_images)
     model = segment(encoder, task.view, setting, task.probe)
@@ -169,11 +155,7 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``linear_L``, percent of test items.
-
-    Raises:
-        NotApplicableError: the recipe has no encoder of L, or the pictures are grey.
-    """
+    """``linear_L``, percent of test items."""
     encoder, setting = stream_of(encoders, setting, task.view), replace(setting, views=Channels((task.view,)))
     setting.views.channels(setting.data.test.channels)
     if task.training.end_to_end:

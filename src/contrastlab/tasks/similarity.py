@@ -26,8 +26,7 @@ DRAWS = 300
 def spearman(x: Tensor | NDArray[Any], y: Tensor | NDArray[Any]) -> float:
     """Spearman's rank correlation of two ``[N]``, 100 times; equal values share their mean rank.
 
-    Returns:
-        From −100 to 100; 0 where all values of ``x`` or of ``y`` are equal, which orders nothing.
+    It is 0 where all values of ``x`` or of ``y`` are equal, which orders nothing.
     """
     if len(x) != len(y) or len(x) < 2:
         raise reject("pairs", (len(x), len(y)), "two or more values of each")
@@ -51,11 +50,7 @@ def cosines(encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np
 
 
 def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``sts``, ``sts_parts``, ``sts_dev`` and one number for each benchmark at hand.
-
-    Raises:
-        NotApplicableError: the data are no scored pairs.
-    """
+    """``sts``, ``sts_parts``, ``sts_dev`` and one number for each benchmark at hand."""
     if not hasattr(setting.data.test, "scores"):
         raise NotApplicableError(f"{setting.data.name} has no scored pairs of sentences; sts and grammar_pairs do")
     test, develop = take(setting.data.test, task.test_pairs), setting.data.train

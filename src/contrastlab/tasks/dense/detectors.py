@@ -52,11 +52,7 @@ def freeze_batch_norm(module: nn.Module) -> nn.Module:
 
 
 def residual_network(encoder: nn.Module) -> ResNet:
-    """A copy of an encoder's backbone, which has four stages.
-
-    Raises:
-        NotApplicableError: it has not.
-    """
+    """A copy of an encoder's backbone, which must have four stages."""
     backbone = encoder.backbone if isinstance(encoder, Encoder) else encoder
     if not all(hasattr(backbone, stage) for stage in ("conv1", "bn1", "relu", "maxpool", *STAGES)):
         raise NotApplicableError(
@@ -258,7 +254,7 @@ def build(
         views: of the recipe.
         augmentation: of pre-training; its mean and deviation normalise unless ``settings`` have others.
         settings: of the detector.
-        classes: without the ground.
+        classes: without the background.
         keypoints: of an object.
 
     Raises:

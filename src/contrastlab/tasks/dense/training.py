@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import time
 from collections import Counter
@@ -15,10 +14,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from contrastlab import checkpoint, files
+from contrastlab import files
+from contrastlab.checkpoint import Artefact
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.loading import WORKERS
-from contrastlab.errors import CorruptFileError, MissingDataError, NotApplicableError, import_extra
+from contrastlab.errors import CorruptFileError, NotApplicableError, import_extra
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Detector
 from contrastlab.tasks.base import Log, Measured, Setting
@@ -28,6 +28,7 @@ from contrastlab.tasks.dense.detectors import Kind, build
 from contrastlab.tasks.fitting import SPEAK_EVERY_S, Resumable, tensors_of
 
 FILE, RECORD = "detector.safetensors", "detector.json"
+_FIELDS = {"kind": str, "classes": list, "losses": list}
 _ALONE = "body.networks.0."
 
 
@@ -81,11 +82,7 @@ def mirrored(picture: Tensor, target: dict[str, Tensor], points: Sequence[int]) 
 
 
 def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
-    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others.
-
-    Raises:
-        NotApplicableError: there are none, or masks or keypoints are not annotated.
-    """
+    """Numbers of the pictures that show what is looked for: Detectron2 trains on no others."""
     if kind == "masks" and not data.annotations.masks:
         raise NotApplicableError(f"{data.name} has no masks")
     if kind == "keypoints" and data.annotations.keypoints is None:
@@ -130,10 +127,10 @@ def fit(
     model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, *, seed: int,
     device: torch.device | str = "cpu", folder: Path | None = None, log: Log = lambda line: None,
 ) -> list[float]:  # fmt: skip
-    """Train a detector, from its checkpoint if there is one.
+    """Train a detector in place, from its checkpoint if there is one, and give the loss of each step.
 
     Args:
-        model: of :func:`contrastlab.tasks.dense.detectors.build`, changed in place.
+        model: of :func:`contrastlab.tasks.dense.detectors.build`.
         data: annotated pictures.
         kind: what is looked for.
         settings: of the schedule.
@@ -141,9 +138,6 @@ def fit(
         device: to compute on.
         folder: of checkpoint and finished detector; ``None`` keeps neither.
         log: takes lines of progress.
-
-    Returns:
-        The loss of each step, in nats and their like.
 
     Raises:
         NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
@@ -155,13 +149,15 @@ def fit(
     optimiser = torch.optim.SGD(
         learning, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-    origin = "" if folder is None else _origin(model, data, kind, settings, seed)
-    if folder is not None and (folder / FILE).exists():
-        restore(model, folder / FILE, origin)
-        known = record(folder)
-        checkpoint.check_origin(known, origin, folder / RECORD)
-        files.remove(folder / checkpoint.FILE)  # of a process that was killed after its last file
-        return list(known["losses"])
+    kept = None
+    if folder is not None:  # its origin is what decides the training: no file of another one is taken for its own
+        about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
+        kept = Artefact(folder, FILE, RECORD, "detector", _FIELDS, files.fingerprint(tensors_of(model), about))
+    if kept is not None and kept.finished:
+        restore(model, kept)
+        known = list(kept.read()["losses"])
+        kept.finish()
+        return known
 
     def steps(first: int) -> Iterator[float]:
         for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
@@ -176,63 +172,33 @@ def fit(
             optimiser.step()
             yield float(loss.detach())
 
-    losses = Resumable(model, optimiser, f"detector of {kind}", origin, folder).run(steps, settings.steps, log)
-    if folder is not None:
-        about = {"kind": kind, "classes": data.classes, "losses": losses, "settings": settings, "origin": origin}
-        store(model, folder, about)
+    losses = Resumable(model, optimiser, f"detector of {kind}", kept).run(steps, settings.steps, log)
+    if kept is not None:
+        how = settings.model_dump(mode="json")
+        store(model, kept, {"kind": kind, "classes": list(data.classes), "losses": losses, "settings": how})
     return losses
 
 
-def _origin(model: nn.Module, data: AnnotatedImages, kind: Kind, settings: Detector, seed: int) -> str:
-    """What decides a training: no file of another one is taken for its own."""
-    about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
-    return files.fingerprint(tensors_of(model), about)
-
-
-def store(model: nn.Module, folder: Path, about: dict[str, Any]) -> Path:
-    """Write a detector: ``detector.safetensors``, with torchvision's names for one encoder, and ``detector.json``."""
+def store(model: nn.Module, kept: Artefact, record: dict[str, Any]) -> None:
+    """Write ``detector.safetensors``, with torchvision's names for one encoder, and ``detector.json``."""
     alone = len(model.backbone.body.networks) == 1  # type: ignore[union-attr, arg-type]
     tensors = {name.replace(_ALONE, "body.") if alone else name: t for name, t in tensors_of(model).items()}
-    settings = about["settings"].model_dump(mode="json")
-    stored = files.with_checksum({**about, "settings": settings, "schema": 1})
-    files.write_whole(folder / RECORD, json.dumps(stored, indent=1, allow_nan=False) + "\n")
-    values = {"kind": about["kind"], "classes": list(about["classes"]), "origin": about["origin"]}
-    path = files.write_tensors(folder / FILE, tensors, values)
-    files.remove(folder / checkpoint.FILE)
-    return path
+    kept.write(tensors, {"kind": record["kind"], "classes": record["classes"]})
+    kept.finish(record)
 
 
-def record(folder: Path) -> dict[str, Any]:
-    """What ``detector.json`` of a folder says.
+def restore(model: nn.Module, kept: Artefact) -> None:
+    """Fill a detector of the same layout from a stored one.
 
     Raises:
-        MissingDataError: no detector is there.
-        CorruptFileError: the file is damaged.
+        CorruptFileError: the file is damaged, or of another training or layout.
     """
-    path = folder / RECORD
-    if not path.exists():
-        raise MissingDataError(f"no detector at {folder}: has its training been finished?")
-    try:
-        known = files.verified(json.loads(path.read_text(encoding="utf-8")))
-        if not {"kind", "classes", "losses"} <= known.keys():
-            raise ValueError("fields are missing")
-    except files.DAMAGED as error:
-        raise CorruptFileError(f"{path} is no record of a detector ({error}); delete {folder}") from error
-    return known
-
-
-def restore(model: nn.Module, path: Path, origin: str) -> None:
-    """Fill a detector of the same layout from ``detector.safetensors``.
-
-    Raises:
-        CorruptFileError: the file is damaged, or of a training that began from something else.
-    """
-    tensors, values = files.read_tensors(path)
-    checkpoint.check_origin(values, origin, path)
+    tensors, _ = kept.load()
     with torch.no_grad():
         for name, tensor in tensors_of(model).items():
             stored = tensors.get(name, tensors.get(name.replace(_ALONE, "body.")))
             if stored is None or stored.shape != tensor.shape:
+                path = kept.folder / kept.tensors
                 raise CorruptFileError(f"{path} is of another detector: {name} is missing or of another shape")
             tensor.copy_(stored)
 
@@ -302,11 +268,7 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
 
 
 def score(task: Detection, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-    """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule.
-
-    Raises:
-        NotApplicableError: see :func:`trained_detector`.
-    """
+    """``detection_ap`` and so on by the rule of the data; for VOC's also ``detection_coco_ap``, by COCO's rule."""
     model, test = trained_detector(task, encoders, setting)
     detections = predict(model, test, cast("Kind", task.name), device=setting.device, log=setting.log)
     rule, draws, out = test.annotations.rule, task.detector.draws, {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
 from contrastlab.papers import Entry
-from contrastlab.report.show import Report, Several
+from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
 PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
@@ -17,16 +17,11 @@ PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What is stored for one table, data set and profile.
+class Evidence:
+    """What is stored of one table for one data set of pre-training and one profile.
 
-    Args:
-        dataset: pre-training data.
-        profile: of the runs.
-        rows: published rows with a number.
-        of: published rows.
-        seeds: most seeds of a row.
-        printed: whether the paper prints numbers for this pre-training data set.
+    ``rows`` have a number, ``of`` are published, ``seeds`` are the most of a row. ``printed`` says whether the paper
+    prints numbers for these data.
     """
 
     dataset: str
@@ -45,13 +40,8 @@ class Stored:
         return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
 
 
-def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
-    """What stored results say of a table, also those that were first computed for another one.
-
-    Args:
-        entry: a published table or figure.
-        stored: of any tables.
-    """
+def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
+    """What is stored of a table among results of any tables, also those that were first computed for another one."""
     if (entry.paper, entry.table) not in papers.plans():
         return ()
     plan = papers.plan(entry.paper, entry.table)
@@ -75,29 +65,23 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Stored, ...]:
         if any(plan.published_value(name, row) is not None for row in plan.rows)
     }
     return tuple(
-        Stored(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
+        Evidence(dataset, profile, len(rows), len(plan.methods), max(map(len, rows.values())), dataset in printed)
         for (dataset, profile), rows in sorted(found.items())
     )
 
 
-def best_first(found: Iterable[Stored]) -> list[Stored]:
+def best_first(found: Iterable[Evidence]) -> list[Evidence]:
     """What says most first; smoke runs are no evidence and are left out."""
     return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The best evidence that is kept for one table, as a report; what else is kept, by name.
-
-    Args:
-        name: of the table, ``ring/table1``.
-        best: its report; ``None`` where nothing is kept.
-        others: the rest.
-    """
+class BestEvidence:
+    """The best evidence that is kept for the table ``name``, as a report, and what ``others`` there are."""
 
     name: str
-    best: Report | Several | None
-    others: tuple[Stored, ...] = ()
+    best: Report | Reports | None
+    others: tuple[Evidence, ...] = ()
 
     @property
     def line(self) -> str:
@@ -123,15 +107,12 @@ class Kept:
 
 
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
-    """Every published table and figure against the profiles.
+    """Every published table and figure against the profiles, in HTML, each notebook linked.
 
     Args:
         stored: results.
         others: name of a table to profile to a line, for what is stored as no result of an encoder.
         root: from the page to the project.
-
-    Returns:
-        A table in HTML, each notebook linked.
     """
     results, lines = list(stored), []
     for entry in papers.catalogue():

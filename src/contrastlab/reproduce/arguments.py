@@ -1,0 +1,54 @@
+"""What is asked of a table, read and checked before PyTorch is imported or data are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from contrastlab import papers
+from contrastlab.errors import ArgumentError, reject, unknown
+from contrastlab.results import slug
+
+PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
+"""Environment variable that says what the profile ``auto`` is."""
+
+
+def choose_profile(profile: str, known: Sequence[str]) -> str:
+    """One of ``known``; ``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
+
+    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
+    """
+    kind = "profile"
+    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
+    elif profile == "auto":
+        import torch
+
+        profile = "paper" if torch.cuda.is_available() else "laptop"
+    if profile not in known:
+        raise unknown(kind, profile, ("auto", *known))
+    return profile
+
+
+def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
+    try:
+        parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
+        numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32:
+        raise reject("seeds", seeds, "non-negative integers below 2**32: 3, '0,1,2' or [0, 1, 2]")
+    return numbers
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
+    known = {f"{paper}/{slug(number)}": (paper, number) for paper, number in papers.plans()}
+    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
+    if target not in known and target in notebooks:
+        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
+        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    if target not in known:
+        raise unknown("table", target, known)
+    return known[target]
