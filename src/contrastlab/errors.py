@@ -91,11 +91,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
 
 
 def import_extra(name: str, extra: str) -> Any:
-    """The module ``name``, imported now: a library that only an extra brings.
-
-    Raises:
-        MissingExtraError: it cannot be imported; the message says which extra installs it.
-    """
+    """The module ``name``, imported now; where it cannot be, a ``MissingExtraError`` says which extra installs it."""
     try:
         return import_module(name)
     except ImportError as error:

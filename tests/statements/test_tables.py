@@ -55,9 +55,6 @@ def words(values: pd.Series) -> str:
 RINGS = "IRing-IR CMCRing-CMC MoCoRing-MoCo"
 
 
-# ---------------------------------------------------------------------------------------------------------- vince
-
-
 @claim("vince/up-to-15")
 def _(t: Table) -> Answer:
     gain = gains(t(1), "IR^nce-IR LA^nce-LA CMC^nce-CMC").rename(lambda x: x.split("^")[0])
@@ -173,9 +170,6 @@ def _(t: Table) -> Answer:
 def _(t: Table) -> Answer:
     one, five = t(1).iloc[:, 0], t(5)["CIFAR10 top1"]
     return one.equals(five.rename(one.name)), True, {"rows": len(one)}
-
-
-# ----------------------------------------------------------------------------------------------------------- ring
 
 
 @claim("ring/two-to-five")
@@ -346,9 +340,6 @@ def _(t: Table) -> Answer:
     return (gain > 0).all() and gain.max() < 1, True, {"least": gain.min(), "most": gain.max()}
 
 
-# ------------------------------------------------------------------------------------------------------------ jcl
-
-
 @claim("jcl/table-1-best")
 def _(t: Table) -> Answer:
     one = t(1)[["ImageNet top1", "ImageNet top5"]]
@@ -400,9 +391,6 @@ def _(t: Table) -> Answer:
 def _(t: Table) -> Answer:
     gain = gains(t(2), "supervised-random MoCo-random MoCo_v2-random JCL-random")
     return (gain > 0).all(), True, {"all": len(gain), "least": gain.min()}
-
-
-# ------------------------------------------------------------------------------------------------------------ cmc
 
 
 @claim("cmc/ydbdr-by-0-7")
@@ -509,9 +497,6 @@ def _(t: Table) -> Answer:
     return (gain > 0).all() and stated == gain.to_dict(), True, {"all": len(gain), "least": gain.min()}
 
 
-# ---------------------------------------------------------------------------------------------------------- fmicl
-
-
 @claim("fmicl/batch-size")
 def _(t: Table) -> Answer:
     fits = t(7)["N batch"] <= t(7)["d"] + 1
@@ -611,9 +596,6 @@ def _(t: Table) -> Answer:
     said = 83.58  # appendix D.2, KL with α = 1 after 800 epochs
     neighbours, linear = t(10).loc["k-NN CIFAR-10", "SimCLR"], t(10).loc["Linear CIFAR-10", "SimCLR"]
     return said < min(neighbours, linear), True, {"knn": neighbours, "linear": linear}
-
-
-# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CLAIMS)
