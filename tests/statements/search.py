@@ -102,9 +102,6 @@ def of_case(statement: str, text: str, function: Callable[[Case], float], *, pri
     inequality(statement, text, printed=printed)(lambda z: function(case(z)))
 
 
-# ----------------------------------------------------------------------------------------------- vince, ring and cmc
-
-
 @inequality("vince/theorem-4-1", "$E_P[g]\\le E_{Q_T}[g]$")
 def _(z: Numbers) -> float:
     c = case(z)
@@ -291,9 +288,6 @@ def _(z: Numbers) -> float:
     return exact.Joint.of(rows.T @ table @ columns).mutual_information - exact.Joint.of(table).mutual_information
 
 
-# --------------------------------------------------------------------------------------------------------------- jcl
-
-
 def keys(z: Numbers) -> tuple[np.ndarray, np.ndarray, float]:
     """Probabilities and q·k/τ of unit keys, and the log sum of the negatives."""
     count, tau = z.choose(2, 3, 4), z.inside(0.05, 1.0)
@@ -366,9 +360,6 @@ def _(z: Numbers) -> float:
     return limit(p, a, c) - limit(p, p @ a + z.inside(1, 4) * (a - p @ a), c)
 
 
-# -------------------------------------------------------------------------------------------------------------- fmicl
-
-
 @inequality("fmicl/eq-2", "no score exceeds the f-information, six divergences")
 def _(z: Numbers) -> float:
     c, divergence = case(z), DIVERGENCES[z.choose(*range(6))]
@@ -428,9 +419,6 @@ inequality("fmicl/theorem-4", "nothing beats the simplex, $\\mu\\le2$")(lambda z
 inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$")(
     lambda z: _simplex(z, 100.0, first=5)
 )
-
-
-# ------------------------------------------------------------------------------------------------------------ search
 
 
 def search(name: tuple[str, str], seconds: float) -> ledger.Search:

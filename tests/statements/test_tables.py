@@ -84,9 +84,6 @@ def methods(gain: pd.Series) -> str:
 RINGS = "IRing-IR CMCRing-CMC MoCoRing-MoCo"
 
 
-# ---------------------------------------------------------------------------------------------------------- vince
-
-
 of_gains(
     "vince/up-to-15", 1, "IR^nce-IR LA^nce-LA CMC^nce-CMC", lambda gain: gain.max() <= 15, "most", above, all=methods
 )
@@ -186,9 +183,6 @@ def _(t: Table) -> Answer:
 def _(t: Table) -> Answer:
     one, five = t(1).iloc[:, 0], t(5)["CIFAR10 top1"]
     return one.equals(five.rename(one.name)), True, {"rows": len(one)}
-
-
-# ----------------------------------------------------------------------------------------------------------- ring
 
 
 of_gains(
@@ -338,9 +332,6 @@ def _(t: Table) -> Answer:
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ jcl
-
-
 of_gains(
     "jcl/above-moco-v2", 2, "JCL-MoCo_v2", lambda gain: (gain >= 0).all() and (gain > 0).sum() >= 8, "all better most"
 )
@@ -383,9 +374,6 @@ def _(t: Table) -> Answer:
     ours, moco = (round(t(2).loc[row, masks] - t(2).loc["supervised", masks], 6) for row in ("JCL", "MoCo v2"))
     keypoints = round(t(2).loc["MoCo v2", "COCO keypoint APkp"] - t(2).loc["supervised", "COCO keypoint APkp"], 6)
     return ours > 0 > moco, True, {"ours": ours, "moco": moco, "kp": keypoints}
-
-
-# ------------------------------------------------------------------------------------------------------------ cmc
 
 
 @claim("cmc/both-streams")
@@ -486,9 +474,6 @@ def _(t: Table) -> Answer:
     return (gain > 0).all() and stated == gain.to_dict(), True, {"all": len(gain), "least": gain.min()}
 
 
-# ---------------------------------------------------------------------------------------------------------- fmicl
-
-
 @claim("fmicl/batch-size")
 def _(t: Table) -> Answer:
     fits = t(7)["N batch"] <= t(7)["d"] + 1
@@ -587,9 +572,6 @@ def _(t: Table) -> Answer:
     said = 83.58  # appendix D.2, KL with α = 1 after 800 epochs
     neighbours, linear = t(10).loc["k-NN CIFAR-10", "SimCLR"], t(10).loc["Linear CIFAR-10", "SimCLR"]
     return said < min(neighbours, linear), True, {"knn": neighbours, "linear": linear}
-
-
-# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CLAIMS)
