@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import contrastlab
-from contrastlab import __main__, papers
+from contrastlab import __main__, papers, results, terminal
+
+ROOT = Path(__file__).parents[1]
 
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> str:
@@ -67,6 +75,54 @@ def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
 
 def test_the_studies_of_the_catalogue_are_there() -> None:
     assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with some results of the project."""
+    folder = tmp_path_factory.mktemp("results")
+    for result in results.find(ROOT / "results", table="ring/table1", dataset="cifar10", profile="laptop"):
+        results.save(result, folder)
+    return folder
+
+
+def test_what_only_lists_needs_no_torch_once_the_same_has_been_asked(stored: Path, tmp_path: Path) -> None:
+    here = ["--results", str(stored)]
+    commands = [["list", *here], ["show", "ring/table1", *here], ["claims", *here], ["encoders"], ["methods"],
+                ["run", "ring/table1", "--dataset", "shapes", "--columns", "nope"],
+                ["run", "ring/table1", "--dataset", "nowhere"]]  # fmt: skip
+    code = f"""
+import sys
+from contrastlab.__main__ import main
+print([main(words) for words in {commands}], "torch" in sys.modules)
+"""
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env, check=True)
+        for _ in range(2)
+    )
+    *said, last = first.stdout.splitlines()
+    assert last == "[0, 0, 0, 0, 0, 2, 2] True"
+    assert second.stdout.splitlines() == [*said, "[0, 0, 0, 0, 0, 2, 2] False"]
+    assert "unknown column of ring table 1 for shapes 'nope'" in second.stderr.splitlines()[0]
+    assert first.stderr == second.stderr
+
+
+def test_lists_are_tables_for_people_and_all_fields_for_programs(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["list"], ["show", "ring/table1"], ["claims"]):
+        words += ["--results", str(stored)]
+        rows = json.loads(printed([*words, "--json"], capsys))
+        lines = list(csv.DictReader(io.StringIO(printed([*words, "--csv"], capsys))))
+        assert len(rows) == len(lines) > 5
+        assert list(rows[0]) == list(lines[0])
+        wide = printed(words, capsys)
+        with monkeypatch.context() as terminals:
+            terminals.setattr(terminal, "width", lambda: 60)
+            narrow = printed(words, capsys)
+        assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, wide.splitlines()))
+        assert len(narrow.splitlines()) > len(wide.splitlines()) > 3
 
 
 @pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"]], ids=lambda words: words[0])

@@ -12,7 +12,7 @@ import pytest
 from contrastlab import keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.methods import CHOICES, canonical
-from contrastlab.methods.description import plain, types_of
+from contrastlab.methods.recipe import plain, types_of
 from contrastlab.schedules import Linear
 
 # as stored before defaults were left out: ring Table 1 and fmicl Table 2 on CIFAR-10 at profile pilot

@@ -16,6 +16,10 @@ from contrastlab.errors import MissingDataError
 from contrastlab.pretrain.schedule import precision
 
 
+def report(*given: object, **more: object) -> str:
+    return "\n".join(doctor.lines(*given, **more))
+
+
 def lines(text: str) -> dict[str, str]:
     return {line.split("  ")[0]: line.partition("  ")[2].strip() for line in text.splitlines()}
 
@@ -23,7 +27,7 @@ def lines(text: str) -> dict[str, str]:
 def test_versions_device_and_folders_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cifar10").mkdir()
     monkeypatch.setenv("CONTRASTLAB_DATA", str(tmp_path))
-    said = lines(doctor.report(tmp_path / "runs" / "deep"))
+    said = lines(report(tmp_path / "runs" / "deep"))
     assert said["torch"] == version("torch")
     assert said["python"] == platform.python_version()
     assert said["system"].startswith(platform.platform())
@@ -44,9 +48,9 @@ def test_an_extra_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.M
             raise PackageNotFoundError(name)
         return real(name)
 
-    assert lines(doctor.report(tmp_path))["extra vit"] == "installed"
+    assert lines(report(tmp_path))["extra vit"] == "installed"
     monkeypatch.setattr(doctor, "version", without)
-    assert lines(doctor.report(tmp_path))["extra vit"] == "missing timm: pip install 'contrastlab[vit]'"
+    assert lines(report(tmp_path))["extra vit"] == "missing timm: pip install 'contrastlab[vit]'"
 
 
 def test_every_data_set_is_read_on_request(
@@ -78,7 +82,7 @@ def test_a_line_comes_before_the_next_data_set_is_read(tmp_path: Path, monkeypat
         elif not line.startswith("data tiny"):
             assert read == []
     assert read == ["digits", "tinyimagenet32"]
-    assert said == doctor.report(tmp_path, read_data=True).splitlines()
+    assert said == report(tmp_path, read_data=True).splitlines()
     assert len({line.index("missing: ") for line in said if line.startswith("data ") and "missing: " in line}) == 1
 
 
@@ -112,8 +116,8 @@ def test_instructions_that_the_processor_has_are_named_and_no_others(
 ) -> None:
     for ask in doctor._BEYOND_VECTORS.values():
         monkeypatch.setattr(torch.cpu, ask, lambda: False, raising=False)
-    assert lines(doctor.report(tmp_path))["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert lines(report(tmp_path))["instructions"] == torch.backends.cpu.get_cpu_capability()
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert lines(doctor.report(tmp_path))["instructions"].endswith(", AMX")
+    assert lines(report(tmp_path))["instructions"].endswith(", AMX")
     monkeypatch.delattr(torch.cpu, "_is_vnni_supported")
-    assert "VNNI" not in lines(doctor.report(tmp_path))["instructions"]
+    assert "VNNI" not in lines(report(tmp_path))["instructions"]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from contrastlab import clusters, methods
 from contrastlab.errors import ArgumentError
-from contrastlab.keys import Bank, KeyQueue, MemoryBank, Prototypes, Queue, Setup, base, gather, momentum_update, world
+from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, gather, momentum_update, world
 from contrastlab.keys.bank import unit_rows
 from contrastlab.keys.queue import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
@@ -172,21 +172,6 @@ def test_prototypes_are_learnt() -> None:
     assert len({tuple(v) for v in vectors.tolist()}) == 4
     for dim in (8, 128):  # of length one on average, so that the first steps turn them as fast as the embeddings
         assert learnt(2000, dim).square().sum(1).mean().item() == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("make", "argument"),
-    [
-        (lambda: Bank(1.0), "rate"),
-        (lambda: Bank(-0.1), "rate"),
-        (lambda: Queue(0), "size"),
-        (lambda: Queue(4, 1.1), "momentum"),
-        (lambda: Queue(4, -0.1), "momentum"),
-    ],
-)
-def test_impossible_arguments_are_named(make, argument: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"^{argument}="):
-        make()
 
 
 def blobs() -> tuple[Tensor, Tensor]:

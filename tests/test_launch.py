@@ -85,12 +85,10 @@ def test_every_page_with_a_button_has_a_copy_and_no_other() -> None:
     }
 
 
-def test_a_copy_is_the_page_without_outputs_and_one_cell_before_it(tmp_path: Path) -> None:
-    environment = os.environ | {launch.VARIABLE: HOME}
-    done = subprocess.run(
-        [sys.executable, BOOK / "colab.py", tmp_path], env=environment, capture_output=True, text=True, check=True
-    )
-    assert f"{len(colab.pages())} copies" in done.stdout
+def test_a_copy_is_the_page_without_outputs_and_one_cell_before_it(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv(launch.VARIABLE, HOME)
+    assert colab.main(tmp_path) == 0
+    assert f"{len(colab.pages())} copies" in capsys.readouterr().out
     for page in colab.pages():
         copy = nbformat.read(tmp_path / page.parent.name / f"{page.stem}.ipynb", as_version=4)
         nbformat.validate(copy)

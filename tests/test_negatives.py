@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import FrozenInstanceError
 
@@ -292,45 +291,6 @@ def test_cave_without_clusters_is_refused() -> None:
 def test_uniform_needs_a_key_beside_the_own_one() -> None:
     with pytest.raises(ArgumentError, match="keys=1"):
         Uniform(4).select(Candidates(torch.zeros(1, 1), torch.tensor([0])), draws(), 0, 1)
-
-
-BAD = {
-    "inner above outer": (lambda: Ring(inner=10, outer=1), "inner"),
-    "inner equals outer": (lambda: Ring(inner=10, outer=10), "inner"),
-    "inner passes an annealed outer": (lambda: Ring(inner=20, outer=Linear(100, 10)), "inner"),
-    "annealed inner passes outer": (lambda: Ring(inner=Linear(0, 10), outer=10), "inner"),
-    "all of the outer set": (lambda: Ring(inner=100, outer=10, inner_of="outer"), "inner"),
-    "inner below 0": (lambda: Ring(inner=-1), "inner"),
-    "outer above 100": (lambda: Ring(outer=101), "outer"),
-    "outer is not a number": (lambda: Ring(outer=math.nan), "outer"),
-    "outer is 0": (lambda: Ring(inner=0, outer=0), "outer"),
-    "inner_of": (lambda: Ring(inner_of="bank"), "inner_of"),
-    "ring k": (lambda: Ring(k=0), "k"),
-    "ring own": (lambda: Ring(own="kept"), "own"),
-    "ball outer 0": (lambda: Ball(0), "outer"),
-    "ball outer above 100": (lambda: Ball(Linear(200, 10)), "outer"),
-    "ball nearest": (lambda: Ball(nearest=0), "nearest"),
-    "ball k": (lambda: Ball(k=-1), "k"),
-    "ball own": (lambda: Ball(own="kept"), "own"),
-    "cave outer above 100": (lambda: Cave(101), "outer"),
-    "cave outer 0": (lambda: Cave(0), "outer"),
-    "cave annealed to 0": (lambda: Cave(Linear(100, 0)), "outer"),
-    "cave clusters": (lambda: Cave(clusters=1), "clusters"),
-    "cave runs": (lambda: Cave(runs=0), "runs"),
-    "cave k": (lambda: Cave(k=0), "k"),
-    "uniform k": (lambda: Uniform(0), "k"),
-    "uniform k is True": (lambda: Uniform(True), "k"),
-    "uniform k is a fraction": (lambda: Uniform(1.5), "k"),
-    "uniform k is all": (lambda: Uniform(None), "k"),
-    "uniform own": (lambda: Uniform(own="kept"), "own"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_impossible_arguments_are_named(name: str) -> None:
-    make, argument = BAD[name]
-    with pytest.raises(ArgumentError, match=rf"^{argument}="):
-        make()
 
 
 def test_possible_extremes_are_accepted() -> None:

@@ -295,9 +295,6 @@ def test_measures_are_what_they_are_called(still: Any) -> None:
     assert abs(np.log(60) - measured["loss"] - measured["bound"]) < 1e-12
 
 
-# ----------------------------------------------------------------------------------------------- what the library says
-
-
 def turned_states() -> list[State]:
     """Every combination of choices, each with other numbers, and every stop of every number at least once."""
     rng = random.Random(0)
@@ -393,9 +390,6 @@ def test_source_makes_the_part() -> None:
         objectives.InfoNCE(False), objectives.FMICL("tsallis", 1.5, 3.0), positives.Joint(3, 0.5), views.Augmented(4),
     ):  # fmt: skip
         assert eval(source(part), dict(MODULES)) == part
-
-
-# ----------------------------------------------------------------------------------------------- what there is to see
 
 
 def runs(still: Any, state: State, seeds: range = range(3)) -> dict[str, list[float]]:
@@ -506,9 +500,6 @@ def test_views_stay_on_the_sphere_at_the_ends_of_every_knob(still: Any) -> None:
     )
     assert len(states) > 500
     assert [state for state, off in zip(states, worst, strict=True) if off] == []
-
-
-# ---------------------------------------------------------------------------------------------------------- the page
 
 
 def test_the_page_is_small_and_whole() -> None:

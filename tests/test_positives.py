@@ -100,19 +100,3 @@ def test_same_cluster_needs_indices_and_clusters() -> None:
         SameCluster().select(asked, Every().select(asked, draws(), 0, 1), draws(), 0, 1)
     with pytest.raises(ArgumentError, match="memory bank"):
         SameCluster().select(asked, Ball(nearest=5, k=None).select(asked, draws(), 0, 1), draws(), 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "argument"),
-    [
-        (lambda: Neighbours(-1), "inner"),
-        (lambda: Neighbours(101), "inner"),
-        (lambda: Neighbours(Linear(0, 300)), "inner"),
-        (lambda: Neighbours(1, k=0), "k"),
-        (lambda: SameCluster(clusters=1), "clusters"),
-        (lambda: SameCluster(runs=0), "runs"),
-    ],
-)
-def test_impossible_arguments_are_named(make, argument: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"^{argument}="):
-        make()

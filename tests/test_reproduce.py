@@ -70,19 +70,15 @@ def forbid_training(monkeypatch) -> None:
     monkeypatch.setattr(run, "pretrain", lambda *a, **k: pytest.fail("trained again"))
 
 
-@pytest.mark.parametrize(
-    ("given", "seeds"),
-    [("0,1", (0, 1)), (" 2 , 0,2 ", (2, 0)), (3, (3,)), ("7", (7,)), ([1], (1,)), ((0, 1, 1), (0, 1)),
-     (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,)), (np.int64(3), (3,)), (np.arange(2), (0, 1))],
-)  # fmt: skip
-def test_seeds_are_read_as_a_number_a_string_or_a_list(given, seeds) -> None:
-    assert reproduce.parse_seeds(given) == seeds
-
-
-@pytest.mark.parametrize("bad", ["a", "", "0,x", "1.5", -1, "0,-1", [], [None], None, 1.5, [[1]]])
-def test_anything_else_is_no_seed(bad) -> None:
-    with pytest.raises(ArgumentError, match="^seeds="):
-        reproduce.parse_seeds(bad)
+def test_seeds_are_read_as_a_number_a_string_or_a_list_and_nothing_else() -> None:
+    for given, seeds in (
+        ("0,1", (0, 1)), (" 2 , 0,2 ", (2, 0)), (3, (3,)), ("7", (7,)), ([1], (1,)), ((0, 1, 1), (0, 1)),
+        (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,)), (np.int64(3), (3,)), (np.arange(2), (0, 1)),
+    ):  # fmt: skip
+        assert reproduce.parse_seeds(given) == seeds
+    for bad in ("a", "", "0,x", "1.5", -1, "0,-1", [], [None], None, 1.5, [[1]]):
+        with pytest.raises(ArgumentError, match="^seeds="):
+            reproduce.parse_seeds(bad)
 
 
 def test_auto_is_the_paper_with_a_gpu_and_laptop_without(monkeypatch) -> None:
@@ -492,12 +488,6 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
     assert set(done) == set(chosen)
 
 
-@pytest.mark.parametrize("jobs_", [0, -1, "0", "x", "1.5", None])
-def test_jobs_are_a_number(jobs_) -> None:
-    with pytest.raises(ArgumentError, match="^jobs="):
-        jobs.workers(jobs_, reproduce.Execution(), 5)
-
-
 def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> None:
     monkeypatch.delenv("CONTRASTLAB_JOBS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
@@ -510,6 +500,9 @@ def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> 
     assert jobs.workers("auto", reproduce.Execution(accelerator="cpu"), 50) == 6
     monkeypatch.setenv("CONTRASTLAB_JOBS", "1")
     assert jobs.workers("auto", reproduce.Execution(), 50) == 1
+    for bad in (0, -1, "0", "x", "1.5", None):
+        with pytest.raises(ArgumentError, match="^jobs="):
+            jobs.workers(bad, reproduce.Execution(), 5)
 
 
 @pytest.mark.slow

@@ -265,10 +265,10 @@ def test_a_name_in_a_terminal_adds_no_line_and_no_colour(
     there = tmp_path / "data" / name.replace("/", "")
     there.mkdir(parents=True)
     monkeypatch.setenv("CONTRASTLAB_DATA", str(there.parent))
-    said = doctor.report(tmp_path / "runs")
+    said = "\n".join(doctor.lines(tmp_path / "runs"))
     assert all(line.isprintable() for line in said.splitlines())
     (tmp_path / "data" / PLAIN).mkdir()
-    assert said.count("\n") == doctor.report(tmp_path / "runs").count("\n")
+    assert said.count("\n") == "\n".join(doctor.lines(tmp_path / "runs")).count("\n")
     assert escape.line(there.name) in said
     folder = tmp_path / "runs" / "encoders" / "0"
     folder.mkdir(parents=True)

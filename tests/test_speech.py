@@ -342,14 +342,6 @@ def test_published_sets_are_read_in_their_layout(tmp_path) -> None:
     assert data.load("fluent_object", tmp_path).train.classes == ("heat", "music")
 
 
-def test_published_sets_that_are_not_there_say_where_they_were_looked_for(tmp_path) -> None:
-    for name in data.SOURCES:
-        if data.modality_of(name) != "waveform":
-            continue
-        with pytest.raises(MissingDataError, match=str(tmp_path)):
-            data.load(name, tmp_path)
-
-
 def test_spoken_digits_are_split_by_take_or_by_speaker(tmp_path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

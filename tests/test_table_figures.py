@@ -13,11 +13,27 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from contrastbook.figures import tables
-from contrastbook.studies import collapse, crosses, epoch_time, fmicl_tables, joint_keys
+from contrastbook.figures import COLOURS, panels, tables
+from contrastbook.figures import tables as draw
+from contrastbook.studies import (
+    collapse,
+    crosses,
+    epoch_time,
+    fmicl_figure1,
+    fmicl_tables,
+    joint_keys,
+    read,
+    sweep,
+    vince_figure6,
+    vince_table3,
+)
 from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
-from contrastlab import papers, report, results
+from contrastlab import methods as recipes
+from contrastlab import papers, report, results, tasks
+from contrastlab.data.augmentations import augmentation
+from contrastlab.errors import UnknownNameError
 from contrastlab.report import Estimate
+from test_report import MACHINE, NOW
 
 ROOT = Path(__file__).parents[1]
 
@@ -166,3 +182,163 @@ def test_families_show_child_parents_and_floor() -> None:
         expected = [v for c in dict.fromkeys(family.index.get_level_values("cross"))
                     for role in dict.fromkeys(order) for v in family.loc[(c, role), metric].tolist()]  # fmt: skip
         assert drawn == expected
+
+
+def test_bounds_against_hardness_have_a_step_for_each_row() -> None:
+    found = vince_table3.stored("paper", [ROOT / "results"])[vince_table3.WRITTEN]
+    figure = panels.by_percent(["best critic"], {"near y₁": (found, "train")}, title="t")
+    (axes,) = figure.axes
+    drawn = lines(axes)
+    at_rows = drawn["exact, best critic"].get_ydata()[::10]
+    np.testing.assert_allclose(at_rows, vince_table3.exact()["best critic"])
+    assert len(drawn["near y₁"].get_ydata()) == len(found.rows)
+    assert drawn["near y₁"].get_ydata().tolist() == [row["train"] for row in found.rows]
+    assert drawn["near y₁"].get_color() == COLOURS["negative"]
+    assert not plt.get_fignums()
+    with pytest.raises(UnknownNameError, match="best critic"):
+        panels.by_percent(["best critics"], title="t")
+
+
+def test_what_lies_below_the_axis_is_counted() -> None:
+    found = vince_table3.stored("paper", [ROOT / "results"])[vince_table3.THEOREM]
+    below = sum(row["infonce_population"] is not None and row["infonce_population"] < 1e-9 for row in found.rows)
+    figure = panels.by_percent([], {"lr": (found, "infonce_population")}, title="t", scale="log")
+    assert below
+    assert f"lr ({below} below the axis)" in lines(figure.axes[0])
+
+
+def test_accuracies_against_noise_are_those_stored() -> None:
+    stored = vince_figure6.stored("paper", [ROOT / "results"])
+    figure = panels.by_noise({"paper": stored})
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert len(shown) == len(stored)
+    for axes, found in zip(shown, stored, strict=True):
+        frame = vince_figure6.frame(found)
+        means = frame.groupby("eta")["accuracy"].mean()
+        np.testing.assert_allclose(lines(axes)["paper"].get_ydata(), means)
+        raw = [row["accuracy"] for row in found.rows if row["encoder"] == "raw"]
+        assert lines(axes)["raw"].get_ydata()[0] == pytest.approx(np.mean(raw))
+    bounds = panels.bounds_by_noise(stored, 4096).axes[0]
+    for found in stored:
+        means = vince_figure6.frame(found).groupby("eta")["mi_bound"].mean()
+        np.testing.assert_allclose(lines(bounds)[str(found.rows[0]["reading"])].get_ydata(), means)
+    assert lines(bounds)["log K, the ceiling"].get_ydata()[0] == pytest.approx(np.log(4096))
+
+
+def test_planes_show_every_encoder_and_its_line() -> None:
+    stored = ROOT / "results" / "vince_figure6_points"
+    (path,) = stored.glob("*.json")
+    drawn = read(path)
+    figure = panels.planes(drawn, "t")
+    seeds, etas = ({row[name] for row in drawn.rows} for name in ("seed", "eta"))
+    assert len(figure.axes) == len(seeds) * len(etas)
+    for axes in figure.axes:
+        one = lines(axes)
+        assert len(one["spiral 1"].get_xdata()) + len(one["spiral 2"].get_xdata()) == 200
+        assert 50 <= float(axes.get_title().rsplit(" ", 2)[1]) <= 100
+
+
+def test_views_of_spirals_differ_in_geometry_and_noise() -> None:
+    figure = panels.views_of_spirals((0.0, 1.6), count=100)
+    points = [lines(axes)["spiral 1"].get_xydata() for axes in figure.axes]
+    assert len(points) == 4
+    assert np.linalg.norm(points[0], axis=1).max() <= 2 < np.linalg.norm(points[1], axis=1).max()
+
+
+def test_averages_of_log_p_stand_with_their_line() -> None:
+    pairs, log_p = fmicl_figure1.control("kernel", 2000, 5, 0)
+    means = fmicl_figure1.averages(pairs, log_p)
+    (axes,) = panels.by_distance({"kernel": {"exact": means}}).axes
+    marks, line = axes.get_lines()
+    np.testing.assert_allclose(marks.get_ydata(), means["log p"])
+    slope = np.diff(line.get_ydata())[0] / np.diff(line.get_xdata())[0]
+    assert slope == pytest.approx(fmicl_figure1.straight(means)[0])
+    assert "R² 1.000" in str(line.get_label())
+
+
+VIEWS, RATES, HEAT = (papers.plan("vince", f"figure{number}") for number in (4, 7, 10))
+
+
+def run(plan, column: str, method: str, seed: int, accuracy: float, bound: float | None = None) -> results.Result:
+    asked = plan.select("cifar10")[column]
+    settings = plan.settings("cifar10", method, "laptop", asked)
+    curve = [] if bound is None else [{"epoch": 1.0, "mi_bound": -1.0}, {"epoch": 2.0, "mi_bound": bound}]
+    return results.Result(
+        table=plan.name.replace("_", "/"), dataset="cifar10", method=method, seed=seed, profile="laptop",
+        task="neighbours", task_config=tasks.get("neighbours", settings).identity(), protocol={}, items=100,
+        settings=settings.model_dump(mode="json"), recipe=recipes.get(method).override(settings.overrides).describe(),
+        metrics={"nn1": accuracy}, curve=curve, precision="32-true",
+        provenance=results.Provenance(
+            **MACHINE, data_fingerprint="d", data_note="", started=NOW, finished=NOW, wall_s=1.0
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("profile", ["paper", "laptop", "tuned", "first", "smoke"])
+def test_a_column_turns_its_knob_in_every_profile(profile: str) -> None:
+    for name, column in RATES.columns.items():
+        recipe = recipes.get("vince/ir_nce")
+        settings = RATES.settings("cifar10", "vince/ir_nce", profile, column)
+        assert recipe.override(settings.overrides).keys.rate == sweep.value(name)
+    for name, column in HEAT.columns.items():
+        settings = HEAT.settings("cifar10", "vince/ball_anneal", profile, column)
+        assert recipes.get("vince/ball_anneal").override(settings.overrides).temperature == sweep.value(name)
+    for name, column in VIEWS.columns.items():
+        assert VIEWS.settings("cifar10", "vince/cmc_nce", profile, column).augmentation == name
+
+
+def test_a_view_set_changes_one_thing_alone() -> None:
+    plain = augmentation("none", 32)
+    fields = ("scale", "ratio", "flip", "jitter", "grayscale", "blur", "randaugment")
+    changed = {
+        name: {field for field in fields if getattr(augmentation(name, 32), field) != getattr(plain, field)}
+        for name in VIEWS.columns
+    }
+    assert changed["none"] == set()
+    assert changed["grey"] == {"grayscale"}
+    assert changed["flip"] == {"flip"}
+    for name in VIEWS.columns:
+        if name.startswith("jitter"):
+            assert changed[name] == {"jitter"}
+            assert augmentation(name, 32).jitter[:3] == (sweep.value(name),) * 3
+        if name.startswith("crop"):
+            assert changed[name] == {"scale", "ratio"}
+    assert augmentation("crop0.2", 32).scale == (0.2, 1.0)
+    assert augmentation("crop0.04to0.3", 32).scale == (0.04, 0.3)
+
+
+def test_a_line_for_each_run_with_its_last_bound() -> None:
+    made = [
+        run(RATES, "alpha0", "vince/ir_nce", 0, 30.0, 2.0), run(RATES, "alpha0", "vince/ir_nce", 1, 34.0, 2.5),
+        run(RATES, "alpha0.9", "vince/ir_nce", 0, 40.0, 1.5), run(RATES, "alpha0.9", "ours/random", 0, 25.0),
+    ]  # fmt: skip
+    lines = sweep.frame(RATES, made, "cifar10", "laptop")
+    trained = lines[lines["method"] == "vince/ir_nce"]
+    assert trained[["column", "seed", "accuracy", "bound"]].to_numpy().tolist() == [
+        ["alpha0", 0, 30.0, 2.0], ["alpha0", 1, 34.0, 2.5], ["alpha0.9", 0, 40.0, 1.5],
+    ]  # fmt: skip
+    # an untrained encoder has no bank, and is the same in every column
+    random = lines[lines["method"] == "ours/random"]
+    assert random["column"].tolist() == list(RATES.columns)
+    assert random["bound"].isna().all()
+    # no column takes the runs of another
+    other = sweep.frame(RATES, made, "cifar10", "laptop", "alpha0.25")
+    assert other["method"].tolist() == ["ours/random"]
+
+    drawn = draw.by_value(lines, "α", "cifar10, laptop")
+    curve = next(line for line in drawn.axes[0].lines if list(line.get_xdata()) == [0.0, 0.9])
+    assert list(curve.get_ydata()) == [32.0, 40.0]
+    assert "IR^nce is highest at 0.9" in drawn.get_label()
+
+    points = draw.against_bound(lines, "cifar10, laptop").axes[0]
+    dots = {(x, y) for line in points.lines if line.get_marker() == "o" for x, y in line.get_xydata()}
+    assert dots == {(2.25, 32.0), (1.5, 40.0)}
+    assert {text.get_text() for text in points.texts} == {"alpha0", "alpha0.9"}
+    floor = next(line for line in points.lines if line.get_linestyle() == "--")
+    assert set(floor.get_ydata()) == {25.0}
+
+
+def test_nothing_run_is_an_empty_picture() -> None:
+    lines = sweep.frame(HEAT, [], "cifar10", "laptop")
+    assert draw.by_value(lines, "τ", "cifar10, laptop", logarithmic=True).get_label().endswith("Nothing run.")
+    draw.against_bound(lines, "cifar10, laptop").canvas.draw()

@@ -170,14 +170,8 @@ def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> Non
 def test_a_file_that_cannot_be_read_as_sentences_is_named(content, kind, words, tmp_path) -> None:
     with pytest.raises(kind, match=words):
         data.load(written(tmp_path, content))
-
-
-def test_files_that_are_not_there_are_named(tmp_path) -> None:
     with pytest.raises(MissingDataError, match="is not a file"):
         data.load(f"sentences:{tmp_path / 'none.txt'}")
-    for name in ("wikipedia", "wikisplit", "sts"):
-        with pytest.raises(MissingDataError, match=str(tmp_path)):
-            data.load(name, tmp_path)
 
 
 def plain_layout(root: Path) -> None:
@@ -664,7 +658,8 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
 
 def test_similarity_refuses_what_has_no_scores() -> None:
     made = sentences(4)
-    splits = data.Splits("x", made, replace(made, labels=torch.zeros(4)), replace(made, labels=torch.zeros(4)), "")
+    known = {"labels": torch.zeros(4, dtype=torch.int64), "classes": ("one",)}
+    splits = data.Splits("x", made, replace(made, **known), replace(made, **known), "")
     with pytest.raises(NotApplicableError, match="no scored pairs"):
         Similarity().score(nn.ModuleList(), Setting(Dropout(2), None, splits))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from contrastlab import terminal
 
@@ -24,7 +24,7 @@ def _claims(args: argparse.Namespace) -> None:
     if args.out is not None:
         claims.check_path(args.out)
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
-    every = lines.astype(object).where(lines.notna(), None).to_dict("records")
+    every = cast("list[dict[str, Any]]", lines.astype(object).where(lines.notna(), None).to_dict("records"))
     measured = [line for line in every if line["gain"] is not None]
     terminal.show(args, every, (
         {

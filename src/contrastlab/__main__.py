@@ -119,11 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "notebook": _notebook,
         }  # fmt: skip
         (own.get(args.command) or args.action)(args)
-    except ContrastLabError as error:
-        if args.debug:
-            raise
-        print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt as stop:
         # The training loop says itself where it stopped and how to continue; of the commands only run can continue.
         interrupted = "interrupted; run again to continue" if args.command == "run" else "interrupted"
@@ -131,31 +126,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:  # such as a file that may not be read
-        if args.debug:
-            raise
-        print(f"contrastlab: {escape.line(error)}", file=sys.stderr)
-        return 2
     except Exception as error:
         if args.debug:
             raise
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
-            print(
-                f"contrastlab: there is not enough memory ({escape.line(error)}); fewer --jobs need less;"
-                " a job that is alone needs a device with more",
-                file=sys.stderr,
-            )
-            return 2
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        print(
-            f"contrastlab: {escape.line(what)}. This is a fault of contrastlab, not of what was asked; --debug shows"
-            " where it comes from, and 'contrastlab doctor' what a report of it needs",
-            file=sys.stderr,
-        )
-        return FAULT
+        status, words = _explain(error)
+        print(f"contrastlab: {words}", file=sys.stderr)
+        return status
     finally:
         _keep()
     return 0
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """The exit status for an error, and its line."""
+    line = escape.line(error)
+    if isinstance(error, ContrastLabError | OSError):  # as of a file that may not be read
+        return 2, line
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
+        fewer = "fewer --jobs need less; a job that is alone needs a device with more"
+        return 2, f"there is not enough memory ({line}); {fewer}"
+    what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return FAULT, (
+        f"{what}. This is a fault of contrastlab, not of what was asked; --debug shows where it comes from, and"
+        " 'contrastlab doctor' what a report of it needs"
+    )
 
 
 def _keep() -> None:

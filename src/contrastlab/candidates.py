@@ -105,16 +105,9 @@ class _Pool:
         return self.shape[1] - (0 if excluded is None else excluded.shape[1])
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
-        """The keys at ranks ``first`` to ``last − 1`` among the candidates.
+        """The keys at ranks ``first`` to ``last − 1``, from the most similar one, as indices ``[B, last − first]``.
 
-        Args:
-            first: ranks skipped, from the most similar key.
-            last: end of the region, exclusive; at most :meth:`left`.
-            own: whether the own row is a candidate.
-            picks: ``[B, k]`` positions 0 to ``last − first − 1`` in the region, or ``None`` for all of it.
-
-        Returns:
-            Indices ``[B, k]`` or ``[B, last − first]``.
+        With ``picks`` ``[B, k]``, positions 0 to ``last − first − 1`` in the region, only these: ``[B, k]``.
         """
         with _excluded_at_minus_inf(self._all_scores(), self.excluded(own)) as ranking:
             indices = ranks.ring_indices(ranking, first, last)
@@ -178,9 +171,6 @@ class Stored(_Pool):
     Args:
         queries: ``[B, d]``, divided by the temperature; gradients flow to them.
         keys: ``[N, d]`` without gradient.
-        own: as for :class:`Candidates`.
-        labels: as for :class:`Candidates`.
-        banned: as for :class:`Candidates`.
         dense: whether all ``[B, N]`` scores may be held, see :data:`DENSE_BYTES`. If not, a region is selected for a
             few queries at a time, with at most about ``ranks.KEPT_BYTES`` of scores: a bank of ImageNet's 1.28 million
             images and a batch of 256 would have 1.3 GB of them.

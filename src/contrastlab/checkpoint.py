@@ -109,23 +109,13 @@ class Artefact:
 
 
 def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
-    """Write nested dictionaries and lists of tensors and plain values; a kill leaves the old file or the new one.
-
-    Args:
-        state: of a training.
-        path: of the file.
-        origin: what decides the training, as a fingerprint; empty where the state says it otherwise.
-    """
+    """Write nested dictionaries and lists of tensors and plain values; a kill leaves the old file or the new one."""
     tensors: dict[str, Tensor] = {}
     files.write_tensors(path, tensors, {**_flat(state, "", tensors), **({"origin": origin} if origin else {})})
 
 
 def load(path: Path, device: torch.device | str = "cpu", origin: str | None = "") -> dict[str, Any]:
-    """Read what :func:`save` wrote; tensors and JSON only, no code is run.
-
-    Raises:
-        CorruptFileError: naming the file and what to do: it is damaged, or of another training.
-    """
+    """Read what :func:`save` wrote; a ``CorruptFileError`` names a file that is damaged or of another training."""
     tensors, values = files.read_tensors(path, device)
     check_origin(values, origin, path)
     values.pop("origin", None)

@@ -17,18 +17,7 @@ from contrastlab.errors import is_integer, reject
 def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
     """Cluster labels of unit keys, as LA's released code computes them (20 iterations, seeds 1234 + run).
 
-    Args:
-        keys: ``[N, d]`` float.
-        clusters: number of centroids, at most N.
-        runs: independent runs.
-        iterations: Lloyd iterations of each run.
-        seed: seed of the first run; run r uses ``seed + r``.
-
-    Returns:
-        ``[N, runs]`` int64 on the device of ``keys``.
-
-    Raises:
-        ArgumentError: if there are more clusters than keys.
+    Keys ``[N, d]`` give labels ``[N, runs]``, int64 on the same device; run r has the seed ``seed + r``.
     """
     if clusters > len(keys):
         raise reject("clusters", clusters, f"at most the number of keys, {len(keys)}")
@@ -79,18 +68,7 @@ def check_clusters(clusters: int, runs: int) -> None:
 
 
 def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
-    """Which of the keys share a cluster with the query's own row in any run of k-means.
-
-    Args:
-        candidates: with ``own`` and ``labels``.
-        indices: ``[B, K]`` keys asked about.
-
-    Returns:
-        ``[B, K]`` bool.
-
-    Raises:
-        ArgumentError: without clusters, as for keys that are not a bank.
-    """
+    """``[B, K]`` bool: which keys ``indices`` share a cluster with the query's own row in any run of k-means."""
     if candidates.labels is None or candidates.own is None:
         raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")
     shared = torch.zeros_like(indices, dtype=torch.bool)

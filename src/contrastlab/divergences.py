@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import scipy.special
 import torch
@@ -97,21 +97,15 @@ def _jeffrey_conjugate(t: Tensor) -> Tensor:
     return (-log_w).exp() - log_w - 1
 
 
-_VLC_F = lambda u: (u - 1) ** 2 / (u + 1)  # noqa: E731
-_VLC_SLOPE = lambda v: 1 - 4 * torch.sigmoid(-v) ** 2  # noqa: E731
-
-
 def _vlc_conjugate(t: Tensor) -> Tensor:
     middle = _where(t <= 1, lambda s: 4 - s - 4 * (1 - s).sqrt(), t, 0.0, math.inf)
     return torch.where(t < -3, -1.0, middle)
 
 
 def tsallis(alpha: float = 3.0) -> Divergence:
-    """Tsallis-α divergence, ``f(u) = (u^α − 1) / (α − 1)``.
+    """Tsallis-α divergence, ``f(u) = (u^α − 1) / (α − 1)`` with α > 1, as fmicl Table 6 demands.
 
-    Raises:
-        ArgumentError: ``alpha`` is not greater than 1, as fmicl Table 6 demands. (f is convex for 0 < α < 1 too;
-            its conjugate is then another one, infinite for t ≥ 0.)
+    For 0 < α < 1 f is convex, too, but its conjugate is another one, infinite for t ≥ 0.
     """
     if not (is_number(alpha) and alpha > 1):
         raise reject("alpha", alpha, "a number greater than 1")
@@ -165,21 +159,20 @@ HELLINGER = Divergence(
 TSALLIS = tsallis()
 VINCZE_LE_CAM = Divergence(
     "vincze_le_cam", "Vincze–Le Cam", r"\frac{(u-1)^2}{u+1}",
-    f=_VLC_F,
-    derivative=_VLC_SLOPE,
+    f=lambda u: (u - 1) ** 2 / (u + 1),
+    derivative=lambda v: 1 - 4 * torch.sigmoid(-v) ** 2,
     composition=lambda v: 3 - 8 * torch.sigmoid(-v) + 4 * torch.sigmoid(-v) ** 2,
     conjugate=_vlc_conjugate,
     highest=1.0, attained=True, largest_mu=2.0,
 )  # fmt: skip
-VINCZE_LE_CAM_PRINTED = Divergence(
-    "vincze_le_cam_printed", "Vincze–Le Cam with the composition printed in fmicl",
-    r"\frac{(u-1)^2}{u+1},\ f^*(f'(u))\mathrel{\text{replaced by}}3-\tfrac{4}{u+1}",
-    f=_VLC_F,
-    derivative=_VLC_SLOPE,
+VINCZE_LE_CAM_PRINTED = replace(
+    VINCZE_LE_CAM,
+    name="vincze_le_cam_printed",
+    title="Vincze–Le Cam with the composition printed in fmicl",
+    latex=r"\frac{(u-1)^2}{u+1},\ f^*(f'(u))\mathrel{\text{replaced by}}3-\tfrac{4}{u+1}",
     composition=lambda v: 3 - 4 * torch.sigmoid(-v),
-    conjugate=_vlc_conjugate,
-    highest=1.0, attained=True, largest_mu=1.0,
-)  # fmt: skip
+    largest_mu=1.0,
+)
 REVERSE_KL = Divergence(
     "reverse_kl", "reverse Kullback–Leibler", r"-\log u",
     f=lambda u: -u.log(),
@@ -218,16 +211,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, *, alpha: float | None = None) -> Divergence:
-    """The divergence of this name.
-
-    Args:
-        name: one of :func:`names`.
-        alpha: order of the Tsallis divergence, greater than 1 (3 if not given); of no other.
-
-    Raises:
-        UnknownNameError: no such divergence.
-        ArgumentError: ``alpha`` where it has no meaning, or not greater than 1.
-    """
+    """The divergence of this name; ``alpha`` is the order of Tsallis (3 if not given), and of no other divergence."""
     if not isinstance(name, str) or name not in _ALL:
         raise unknown("divergence", name, _ALL)
     if alpha is None:

@@ -24,40 +24,28 @@ _BEYOND_VECTORS = {
 """Instructions that make small numbers fast, and torch's question for each; older versions cannot be asked."""
 
 
-def report(out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False) -> str:
-    """:func:`lines` as one text."""
-    return "\n".join(lines(out_dir, data_root, read_data=read_data))
-
-
 def lines(
     out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
 ) -> Iterator[str]:  # fmt: skip
     """The installation in lines of ``name: value``, one after the other: that of a data set once it has been read.
 
-    Args:
-        out_dir: folder that runs are written to.
-        data_root: see :func:`contrastlab.data.data_root`.
-        read_data: read every named data set, which can take minutes, and say what is missing and how to get it.
+    ``read_data`` reads every named data set, which can take minutes, and says what is missing and how to get it.
     """
-    told = [*_code(), *_machine(), *_extras(), *_folder(Path(out_dir)), *_data_root(data_root)]
+    known = [*_installation(), *_extras(), *_folder(Path(out_dir)), *_data_root(data_root)]
     if not read_data:
-        told.append(("", "--data reads every data set and says how to get those that are missing"))
+        known.append(("", "--data reads every data set and says how to get those that are missing"))
     sets = data.names() if read_data else ()
-    wide = max(len(name) for name in (*dict(told), *map(_label, sets)))
-    for name, value in chain(told, ((_label(each), _read(each, data_root)) for each in sets)):
+    wide = max(len(name) for name in (*dict(known), *(f"data {each}" for each in sets)))
+    for name, value in chain(known, ((f"data {each}", _read(each, data_root)) for each in sets)):
         yield f"{name:{wide}s}  {escape.line(value)}"
 
 
-def _code() -> Iterator[tuple[str, str]]:
+def _installation() -> Iterator[tuple[str, str]]:
     about = provenance("cuda" if torch.cuda.is_available() else "cpu")
     commit = about["git_commit"]
     state = ", with changes that are not committed" if about["git_dirty"] else ""
     yield "contrastlab", f"{about['package']}, {f'commit {commit[:9]}{state}' if commit else 'installed'}"
     yield from about["versions"].items()
-
-
-def _machine() -> Iterator[tuple[str, str]]:
-    about = provenance("cuda" if torch.cuda.is_available() else "cpu")
     memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
     yield "system", platform.platform() + memory
     yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
@@ -68,7 +56,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    asked: dict[str, list[Requirement]] = {}
+    extras: dict[str, list[Requirement]] = {}
     try:
         stated = requires("contrastlab") or []
     except PackageNotFoundError:
@@ -77,8 +65,8 @@ def _extras() -> Iterator[tuple[str, str]]:
         need = Requirement(text)
         extra = str(need.marker).partition("extra == ")[2].strip("\"' )") if need.marker else ""
         if extra:
-            asked.setdefault(extra, []).append(need)
-    for extra, needs in sorted(asked.items()):
+            extras.setdefault(extra, []).append(need)
+    for extra, needs in sorted(extras.items()):
         absent = [need.name for need in needs if not _installed(need)]
         there = f"missing {', '.join(absent)}: pip install 'contrastlab[{extra}]'" if absent else "installed"
         yield f"extra {extra}", there
@@ -104,10 +92,6 @@ def _data_root(root: str | Path | None) -> Iterator[tuple[str, str]]:
     origin = "given" if root is not None else default
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     yield "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
-
-
-def _label(dataset: str) -> str:
-    return f"data {dataset}"
 
 
 def _read(dataset: str, root: str | Path | None) -> str:

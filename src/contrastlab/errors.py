@@ -12,6 +12,9 @@ from typing import Any, TypeGuard
 class ContrastLabError(Exception):
     """Base class of every error this package raises on purpose."""
 
+    def __str__(self) -> str:  # those of KeyError and OSError add to the message
+        return str(self.args[0]) if self.args else ""
+
 
 class ArgumentError(ContrastLabError, ValueError):
     """A value outside the accepted range."""
@@ -20,9 +23,6 @@ class ArgumentError(ContrastLabError, ValueError):
 class UnknownNameError(ContrastLabError, KeyError):
     """A name that is not registered; the message lists near matches."""
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class NotApplicableError(ContrastLabError):
     """A combination that cannot exist, such as a colour split of grey images."""
@@ -30,9 +30,6 @@ class NotApplicableError(ContrastLabError):
 
 class MissingDataError(ContrastLabError, FileNotFoundError):
     """A data set that is not where it was looked for."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class CorruptFileError(ContrastLabError):
@@ -45,9 +42,6 @@ class TooLargeError(ContrastLabError):
 
 class StorageError(ContrastLabError, OSError):
     """A file or folder that cannot be written, such as on a full disk, or may not be read."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class DeviceError(ContrastLabError):
@@ -97,11 +91,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
 
 
 def import_extra(name: str, extra: str) -> Any:
-    """The module ``name``, imported now: a library that only an extra brings.
-
-    Raises:
-        MissingExtraError: it cannot be imported; the message says which extra installs it.
-    """
+    """The module ``name``, imported now; where it cannot be, a ``MissingExtraError`` says which extra installs it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -110,11 +110,7 @@ def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verified(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as :func:`with_checksum` was given it; one without a checksum, of an older version, as it is.
-
-    Raises:
-        ValueError: its content does not have the checksum it carries.
-    """
+    """A record as :func:`with_checksum` was given it; a ``ValueError`` tells one that does not have its checksum."""
     if _CHECKSUM in raw and raw[_CHECKSUM] != checksum(raw):
         raise ValueError(_ALTERED)
     return {name: item for name, item in raw.items() if name != _CHECKSUM}
@@ -127,12 +123,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> Path:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What :func:`write_record` wrote.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON, or was altered; another of :data:`DAMAGED`, if it holds no record.
-    """
+    """What :func:`write_record` wrote; raises one of :data:`DAMAGED`, where it cannot be read or was altered."""
     return verified(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -208,12 +199,8 @@ def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str
 def lock(path: Path, *, wait: bool = True) -> FileLock | None:
     """The lock ``path``, held until released or until the process that holds it ends, by whatever way.
 
-    Args:
-        path: of a file beside what is to be written by one process at a time.
-        wait: wait for another process that holds it; else give ``None``.
-
-    Raises:
-        StorageError: the file cannot be made.
+    ``path`` is a file beside what is to be written by one process at a time. Where another one holds it, wait, or give
+    ``None``.
     """
     make_folder(path.parent)
     held = FileLock(path)

@@ -51,35 +51,23 @@ class BatchRandom:
 
     def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
         """``[batch, count]`` independent numbers in [0, 1), float64 on CPU, float32 elsewhere."""
-        rows = batch if self.rows is None else self.rows
         dtype = torch.float64 if device.type == "cpu" else torch.float32
-        every = torch.rand(rows, count, generator=self.generator, device=device, dtype=dtype)
+        every = torch.rand(self.rows or batch, count, generator=self.generator, device=device, dtype=dtype)
         return every[self.first : self.first + batch]
 
     def below(self, high: int, batch: int, count: int, device: torch.device) -> Tensor:
         """``[batch, count]`` independent integers from 0 to ``high`` − 1."""
-        rows = batch if self.rows is None else self.rows
-        every = torch.randint(high, (rows, count), generator=self.generator, device=device)
+        every = torch.randint(high, (self.rows or batch, count), generator=self.generator, device=device)
         return every[self.first : self.first + batch]
 
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
-    """Ranks ``[first, last)`` of a ring over ``keys`` candidates; an ``ArgumentError`` if no rank is left.
-
-    Args:
-        keys: number of candidates.
-        inner: percent skipped, of all keys or (``inner_of="outer"``, the released Ring code) of the outer set.
-        outer: percent kept, from the closest.
-        inner_of: what ``inner`` is a percentage of.
-    """
+    """Ranks ``[first, last)`` of a :class:`Ring` over ``keys`` candidates; an ``ArgumentError`` if no rank is left."""
     last = schedules.rank(keys, outer)
     first = schedules.rank(keys if inner_of == "keys" else last, inner)
     if first >= last:
-        raise reject(
-            "ring",
-            f"inner={inner:g} %, outer={outer:g} %",
-            f"a ring that holds at least one of the {keys} keys (here ranks {first} to {last})",
-        )
+        accepted = f"a ring that holds at least one of the {keys} keys (here ranks {first} to {last})"
+        raise reject("ring", f"inner={inner:g} %, outer={outer:g} %", accepted)
     return first, last
 
 
@@ -116,14 +104,7 @@ class Negatives(Part):
     """Base of the choices of negatives."""
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
-        """The negatives of each query.
-
-        Args:
-            candidates: the keys, and their scores.
-            draws: random numbers of the step.
-            step: gradient step from 0, for schedules.
-            total: gradient steps of the run.
-        """
+        """The negatives of each query at gradient step ``step`` (from 0) of ``total``."""
         raise NotImplementedError
 
 

@@ -59,14 +59,7 @@ class Provenance(BaseModel):
 
 
 def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Code and machine, as the first fields of :class:`Provenance`.
-
-    Args:
-        device: where the run computes.
-
-    Returns:
-        ``git_commit`` to ``deterministic``; the run adds data, times and speed.
-    """
+    """Code and machine of a run on ``device``: the fields of :class:`Provenance` up to ``deterministic``."""
     import torch
 
     device = torch.device(device)

@@ -20,15 +20,9 @@ KEPT_BYTES = 2**29
 
 
 def ring_indices(ranking: Tensor, first: int, last: int) -> Tensor:
-    """Indices of ranks ``first`` to ``last − 1``, counted from the largest score.
+    """Indices ``[B, last − first]`` of ranks ``first`` to ``last − 1``, counted from the largest of ``[B, N]`` scores.
 
-    Args:
-        ranking: ``[B, N]`` scores without gradient.
-        first: ranks skipped.
-        last: end of the ring, exclusive.
-
-    Returns:
-        ``[B, last − first]`` int64; ascending on a CPU, in no particular order elsewhere.
+    They ascend on a CPU, and have no particular order elsewhere.
     """
     keys = ranking.shape[1]
     if first == 0 and last == keys:

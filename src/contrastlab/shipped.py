@@ -38,11 +38,7 @@ def pack(root: Path) -> bytes:
 
 
 def records(archive: Path) -> dict[str, Any]:
-    """Path to the content of each result that :func:`pack` was given; not to be changed.
-
-    Raises:
-        CorruptFileError: the file is damaged.
-    """
+    """Path to the content of each result that :func:`pack` was given; not to be changed."""
     return _records(archive, archive.stat().st_mtime_ns)
 
 
@@ -60,12 +56,7 @@ def notebooks() -> tuple[str, ...]:
 
 
 def notebook(name: str) -> dict[str, Any]:
-    """A notebook as its JSON, without outputs, counts and times of a run.
-
-    Raises:
-        UnknownNameError: no notebook of this name; with near matches.
-        CorruptFileError: its file is not a notebook.
-    """
+    """A notebook as its JSON, without outputs, counts and times of a run."""
     if name not in notebooks():
         raise unknown("notebook", name, notebooks())
     path = folder("nbs") / f"{name}.ipynb"

@@ -65,7 +65,7 @@ def fold(text: str, wide: int | None) -> str:
     return text if wide is None else textwrap.fill(text, wide, subsequent_indent="  ")
 
 
-def show(args: Namespace, records: Sequence[Mapping[str, Any]], rows: Iterable[Mapping[str, object]]) -> None:
+def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[Mapping[str, object]]) -> None:
     """Print what a command lists.
 
     Args:

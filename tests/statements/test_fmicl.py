@@ -44,9 +44,6 @@ def slope(function: Callable[[torch.Tensor], torch.Tensor], values: np.ndarray) 
     return gradient.numpy()
 
 
-# ---------------------------------------------------------------------------------------------- f-mutual information
-
-
 @many
 @given(joints(), a_few)
 def test_f_information_is_symmetric_and_zero_for_independent_variables_only(joint, few):
@@ -107,9 +104,6 @@ def test_conjugates_do_not_decrease():
         values = on(divergence.conjugate, scores)
         values = values[np.isfinite(values)]
         assert (np.diff(values) >= -1e-12).all()
-
-
-# --------------------------------------------------------------------------------------------------- Tables 1 and 6
 
 
 @dataclass(frozen=True)
@@ -318,9 +312,6 @@ def test_the_printed_composition_of_vincze_le_cam_is_another_function():
     assert (INDEPENDENT.table * row.derivative(1.0)).sum() - row.composition(1.0) == pytest.approx(-1)
 
 
-# ------------------------------------------------------------------------------------------------- Gaussian kernel
-
-
 def circle(points: int = 256) -> np.ndarray:
     angle = np.arange(points) * 2 * np.pi / points
     return np.column_stack([np.cos(angle), np.sin(angle)])
@@ -394,9 +385,6 @@ def test_the_conditionals_are_von_mises_fisher(kappa):
         np.testing.assert_allclose(conditional, area * law.pdf(points), rtol=1e-10)
 
 
-# ---------------------------------------------------------------------------------------------- weighting parameter
-
-
 def weighted(divergence: Divergence, alpha: float) -> tuple[Callable, Callable, float]:
     """f_α, f_α* as Proposition 5 has it, and α f(1/α)."""
     at = alpha * float(divergence.f(torch.tensor(1 / alpha, dtype=torch.float64)))
@@ -463,9 +451,6 @@ def test_the_weight_does_not_absorb_the_height_of_the_kernel_for_js_and_vincze_l
         assert nearest > 0.02
         if divergence is divergences.JS:
             stated("fmicl/alpha-absorbs-mu", gap=nearest)
-
-
-# --------------------------------------------------------------------------------------- Donsker–Varadhan and InfoNCE
 
 
 def shifted(joint: exact.Joint, scores: np.ndarray, v: float, divergence: Divergence = divergences.KL) -> float:
@@ -554,9 +539,6 @@ def test_with_the_positive_below_the_line_info_nce_falls_below_f_micl(stated):
     assert losses[3] < math.log(3) < objective
     assert losses[8] < objective
     stated("fmicl/simclr-upper-bound", diagonal=joint.table[0, 0], micl=objective, two=losses[2], eight=losses[8])
-
-
-# ------------------------------------------------------------------------------------------- AU and the spectral loss
 
 
 def features(near: float, far: float) -> tuple[np.ndarray, np.ndarray]:
@@ -688,9 +670,6 @@ def test_cosine_leaves_the_domain_of_some_divergences():
     assert slope(divergences.VINCZE_LE_CAM.conjugate, np.array([1.0]))[0] == math.inf
     for divergence in EVERY:  # the f-Gaussian similarity is f′ of something and never leaves it
         assert on(divergence.contains, on(divergence.derivative, np.linspace(-20, 3, 200))).all()
-
-
-# ------------------------------------------------------------------------------------------ alignment and uniformity
 
 
 def h(divergence: Divergence, distance: np.ndarray, mu: float = 1.0, c: float = 1.0) -> np.ndarray:
@@ -951,9 +930,6 @@ def test_the_weight_and_not_the_divergence_decides_whether_equal_features_rest()
                 assert (found.min() < -1e-4 * push * (1 - rho)) == (alpha * mu > 1 - rho)
     settings = papers.published("fmicl", 7).pivot_table(index="row", columns="column", values="value")
     assert (settings["mu"] * settings["alpha"] > 1).all()  # above 1 − ρ for every ρ ≥ 0
-
-
-# ------------------------------------------------------------------------------------------------- estimation error
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,6 @@ def infinite_gaussian(mean: float, variance: float, c: float, tau: float) -> flo
     return infinite(NORMAL, (mean + math.sqrt(variance) * GRID) / tau, c)
 
 
-# ------------------------------------------------------------------------------------------------- many positive keys
-
-
 def test_the_mean_of_m_losses_is_unbiased_and_its_variance_falls_as_one_over_m():
     rng = np.random.default_rng(0)
     for c in (-2.0, 1.0, 5.0):
@@ -149,9 +146,6 @@ def test_the_mean_loss_sees_the_law_of_one_key_however_keys_depend(stated):
     assert means == pytest.approx([infinite(LAW, KEYS / 0.2, math.log(64))] * 3, abs=1e-14)
     assert spread[0] > 1.5 * spread[2] > 1.5 * 1.2 * spread[1]  # only the noise of two keys sees how they depend
     stated("jcl/dependent-keys", value=means[0])
-
-
-# ---------------------------------------------------------------------------------------------------- the closed form
 
 
 def test_the_gaussian_moment():
@@ -288,9 +282,6 @@ def test_half_the_range_makes_a_bound_for_any_keys(drawn):
     assert p @ (a - p @ a) ** 2 <= variance + 1e-12
 
 
-# ------------------------------------------------------------------------------------------------------------ analysis
-
-
 @some
 @given(gaussians(), st.sampled_from([0.5, 1.0, 4.0]))
 def test_the_slopes_of_the_loss(drawn, scale):
@@ -373,9 +364,6 @@ def test_the_conventional_loss_pays_for_the_variance_of_its_key(stated):
     stated("jcl/conventional-loss", alike=infinite(p, alike, c), apart=infinite(p, apart, c))
 
 
-# ------------------------------------------------------------------------------------------------------------- lambda
-
-
 @some
 @given(gaussians())
 def test_lambda_zero_is_info_nce_with_the_mean_key_and_below_the_limit(drawn):
@@ -400,9 +388,6 @@ def test_negatives_vanish_as_lambda_grows(drawn):
 def test_no_lambda_moves_keys_without_variance_along_the_query():
     for scale in (0.0, 1.0, 1e9):
         assert weight(0.8, 0.0, math.log(64), 0.2, scale) == pytest.approx(0.460363, abs=1e-6)
-
-
-# --------------------------------------------------------------------------------------------------------- Algorithm 1
 
 
 def statistics(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -470,9 +455,6 @@ def test_the_error_of_the_variance_falls_in_the_end():
     assert first @ (variances - variance) ** 2 == pytest.approx(squared[0], abs=1e-14)
 
 
-# ------------------------------------------------------------------------------------------------------------ Figure 3
-
-
 def test_similarity_and_variance_of_unit_features_mirror_each_other():
     rng = np.random.default_rng(0)
     panels = []
@@ -490,9 +472,6 @@ def test_similarity_and_variance_of_unit_features_mirror_each_other():
     assert panels[0][1] < panels[1][1]  # so with less variance
     longer = 2 * k  # the length matters
     assert longer.var(0).mean() != pytest.approx((1 - (longer @ longer.T).mean()) / d, abs=0.1)
-
-
-# ---------------------------------------------------------------------------------------------------------- Appendix C
 
 
 def queue_after(steps: int, enqueued: int, dequeued: int, size: int) -> deque[int]:

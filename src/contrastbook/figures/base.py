@@ -13,14 +13,9 @@ from matplotlib.figure import Figure
 from contrastlab.errors import reject
 
 COLOURS: Mapping[str, str] = {
-    "query": "#000000",
-    "positive": "#009E73",
-    "negative": "#D55E00",
-    "ignored": "#BBBBBB",
-    "truth": "#0072B2",
-    "published": "#CC79A7",
-    "other": "#E69F00",
-}
+    "query": "#000000", "positive": "#009E73", "negative": "#D55E00", "ignored": "#BBBBBB", "truth": "#0072B2",
+    "published": "#CC79A7", "other": "#E69F00",
+}  # fmt: skip
 """What a colour means, on every page."""
 
 BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
@@ -62,16 +57,9 @@ def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
 
 
 def add_line(
-    figure: go.Figure,
-    name: str,
-    x: Any,
-    y: Any,
-    colour: str,
-    dash: str | None = None,
-    *,
-    marker: Any = None,
+    figure: go.Figure, name: str, x: Any, y: Any, colour: str, dash: str | None = None, *, marker: Any = None,
     **line: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Draw a line in one of :data:`COLOURS`, with markers where their look is given."""
     look = {"color": COLOURS[colour], **line} | ({"dash": dash} if dash else {})
     extra = {} if marker is None else {"marker": marker}
@@ -79,14 +67,9 @@ def add_line(
 
 
 def sliding(
-    draw: Callable[..., go.Figure],
-    knob: str,
-    values: Sequence[Any],
-    *,
-    start: Any = None,
-    label: str = "",
+    draw: Callable[..., go.Figure], knob: str, values: Sequence[Any], *, start: Any = None, label: str = "",
     **fixed: Any,
-) -> go.Figure:
+) -> go.Figure:  # fmt: skip
     """``draw`` at every value of one knob, as a figure with a slider.
 
     ``draw``: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the same

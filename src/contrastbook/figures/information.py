@@ -147,13 +147,9 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
         name="one seed", mode="markers", marker={"color": COLOURS["ignored"], "symbol": "circle-open", "size": 7},
     )  # fmt: skip
     add_line(
-        figure,
-        "mean",
-        nats if measured else [],
-        [float(np.mean(row)) for row in measured],
-        "positive",
+        figure, "mean", nats if measured else [], [float(np.mean(row)) for row in measured], "positive",
         marker={"size": 7},
-    )
+    )  # fmt: skip
     add_line(figure, "chance", [0, 4.25], [900 / 59] * 2, "other", "dot")
     add_line(figure, "this graph", [nats[step]] * 2, [0, 100], "truth", "dash", width=3)
     return figure
@@ -214,14 +210,9 @@ def more_views(n_flip: float = 0.04) -> go.Figure:
     colours = ("truth", "negative", "positive", "other", "published", "query")
     for shift, (order, curve) in enumerate(curves.items()):
         add_line(
-            figure,
-            " → ".join(order),
-            [2, 3, 4],
-            [value + 0.6 * shift for value in curve],
-            colours[shift],
-            dashes[shift],
-            marker={},
-        )
+            figure, " → ".join(order), [2, 3, 4], [value + 0.6 * shift for value in curve], colours[shift],
+            dashes[shift], marker={},
+        )  # fmt: skip
     figure.update_yaxes(range=[45, 108])
     figure.update_xaxes(tickvals=[2, 3, 4])
     return figure
@@ -259,13 +250,9 @@ def power(sd: float = 0.6, gap: float = 1.0) -> go.Figure:
     )  # fmt: skip
     for seeds, colour, dash in _SEEDS:
         add_line(
-            figure,
-            f"{seeds} seeds a side",
-            gaps,
-            [100 * measurement.detection(float(g), sd, seeds) for g in gaps],
-            colour,
-            dash,
-        )
+            figure, f"{seeds} seeds a side", gaps, [100 * measurement.detection(float(g), sd, seeds) for g in gaps],
+            colour, dash,
+        )  # fmt: skip
     add_line(figure, "four in five", [0, 4], [80, 80], "query", width=1)
     figure.update_yaxes(range=[0, 102])
     return figure

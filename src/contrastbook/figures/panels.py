@@ -40,12 +40,9 @@ _SCALES = {"symlog": (-0.7, 0.9), "log": (1e-9, 0.1), "linear": (-0.06, 0.34)}
 
 
 def by_percent(
-    exact: Sequence[str],
-    marks: Mapping[str, tuple[Study, str]] | None = None,
-    *,
-    title: str,
+    exact: Sequence[str], marks: Mapping[str, tuple[Study, str]] | None = None, *, title: str,
     scale: Literal["symlog", "log", "linear"] = "symlog",
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
 
     ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw, a marker for each

@@ -80,14 +80,9 @@ def stored(study: str, profile: str, config: Mapping[str, Any], roots: Sequence[
 
 
 def measure(
-    study: str,
-    profile: str,
-    config: Mapping[str, Any],
-    run: Callable[[], Sequence[Row]],
-    *,
-    out_dir: Path | str,
+    study: str, profile: str, config: Mapping[str, Any], run: Callable[[], Sequence[Row]], *, out_dir: Path | str,
     read_also: Sequence[Path | str] = (),
-) -> Study:
+) -> Study:  # fmt: skip
     """The stored rows of this configuration; measured with ``run`` and stored where there are none."""
     already = stored(study, profile, config, (out_dir, *read_also))
     if already is not None:

@@ -131,7 +131,7 @@ def grid() -> pd.DataFrame:
             tried.setdefault(kinds, []).append(name)
     rows = []
     for choices in product(*CHOICES.values()):
-        chosen = dict(zip(CHOICES, choices, strict=True))
+        chosen: dict[str, Any] = dict(zip(CHOICES, choices, strict=True))
         parts = {part: CHOICES[part][name] for part, name in chosen.items()}
         recipe, reason = None, ""
         try:

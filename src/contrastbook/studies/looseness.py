@@ -184,15 +184,9 @@ class Fitted:
 
 
 def fit(
-    reading: Reading,
-    percents: Sequence[float],
-    seeds: Sequence[int],
-    *,
-    epochs: int,
-    points: int = POINTS,
-    negatives: int = NEGATIVES,
-    batch: int = BATCH,
-) -> Fitted:
+    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
+    negatives: int = NEGATIVES, batch: int = BATCH,
+) -> Fitted:  # fmt: skip
     """Train one pair of networks for each percentage and seed, all of them at once.
 
     Networks of a seed differ only in their percentage: they share start, order and draws. Adam works entry by entry

@@ -149,15 +149,9 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
 
 
 def accuracy_curve(
-    reading: Reading,
-    etas: Sequence[float],
-    seeds: Sequence[int],
-    *,
-    iterations: int,
-    negatives: int,
-    points: int,
+    reading: Reading, etas: Sequence[float], seeds: Sequence[int], *, iterations: int, negatives: int, points: int,
     held_out: int,
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """Train a reading at every η and seed, and probe it.
 
     ``seeds``: of points, initial weights and draws. ``iterations``: optimiser steps of 128 points. ``held_out``:
@@ -199,13 +193,9 @@ def _config(reading: Reading, profile: Sizes) -> dict[str, Any]:
 
 
 def study(
-    profile: str,
-    *,
-    out_dir: Path | str,
-    read_also: Sequence[Path | str] = (),
-    readings: Sequence[str] | None = None,
+    profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (), readings: Sequence[str] | None = None,
     log: Callable[[str], None] = print,
-) -> list[Study]:
+) -> list[Study]:  # fmt: skip
     """The stored curves of a profile, one file per reading; those that are not stored are trained and stored."""
     chosen = of_profile(PROFILES, profile)
     found = []
@@ -228,14 +218,9 @@ def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
 
 
 def representations(
-    profile: str,
-    reading: str,
-    etas: Sequence[float] = (0.0, 0.4, 1.6),
-    *,
-    count: int = 200,
-    out_dir: Path | str | None,
-    read_also: Sequence[Path | str] = (),
-) -> Study | None:
+    profile: str, reading: str, etas: Sequence[float] = (0.0, 0.4, 1.6), *, count: int = 200,
+    out_dir: Path | str | None, read_also: Sequence[Path | str] = (),
+) -> Study | None:  # fmt: skip
     """Representations of held-out points by a reading's encoders, as rows to draw.
 
     ``profile``: a name in :data:`PROFILES`, whose seeds and sizes are taken. ``reading``: a name in :data:`READINGS`.

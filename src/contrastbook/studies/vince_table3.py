@@ -28,16 +28,9 @@ COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviatio
 
 
 def train(
-    reading: Reading,
-    percents: Sequence[float],
-    seeds: Sequence[int],
-    *,
-    epochs: int,
-    points: int = POINTS,
-    negatives: int = NEGATIVES,
-    batch: int = BATCH,
-    repeats: int = 5,
-) -> list[Row]:
+    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
+    negatives: int = NEGATIVES, batch: int = BATCH, repeats: int = 5,
+) -> list[Row]:  # fmt: skip
     """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
 
     ``reading``: this and what follows as in :func:`~contrastbook.studies.looseness.fit`. ``epochs``: passes over the
@@ -195,12 +188,9 @@ PROFILES: Mapping[str, Sizes] = {
 
 
 def study(
-    profile: str,
-    out_dir: Path | str,
-    read_also: Sequence[Path | str] = (),
-    *,
+    profile: str, out_dir: Path | str, read_also: Sequence[Path | str] = (), *,
     log: Callable[[str], None] = lambda line: None,
-) -> dict[Reading, Study]:
+) -> dict[Reading, Study]:  # fmt: skip
     """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
 
     ``profile``: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).

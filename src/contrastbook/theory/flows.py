@@ -31,7 +31,7 @@ from zuko.transforms import MonotonicAffineTransform  # type: ignore[import-unty
 
 from contrastlab.errors import NonFiniteLossError, reject
 from contrastlab.seeds import fixed
-from contrastlab.theory.fitting import Trace, early_stopping
+from contrastlab.theory.critics import Trace, early_stopping
 
 Prior = Literal["gaussian", "uniform"]
 

@@ -26,7 +26,7 @@ from typing import Any
 from contrastlab.data.annotated import load_own
 from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published
 from contrastlab.data.items import Splits
-from contrastlab.data.limits import cache_folder, own_path
+from contrastlab.data.limits import NO_UTF8, cache_folder, own_path
 from contrastlab.data.parquet import load_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages
 from contrastlab.data.sentences import load_sentences
@@ -226,7 +226,7 @@ def load(
         StorageError: a file or folder that may not be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
-    if not isinstance(name, str) or (not name.isascii() and not _writable(name)):
+    if not isinstance(name, str) or NO_UTF8.search(name):
         raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
@@ -272,11 +272,3 @@ def _errors_named(request: Request, source: Source) -> Iterator[None]:
 def _describe(error: Exception) -> str:
     """The kind of an error and what it says: ``repr`` of an OSError leaves out the path."""
     return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
-
-
-def _writable(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # a byte of the command line that is no UTF-8
-        return False
-    return True

@@ -18,7 +18,6 @@ from torch import Tensor
 from contrastlab import errors
 from contrastlab.colour import check_images, standardise
 from contrastlab.data import image_operations as operations
-from contrastlab.data.image_operations import Space
 from contrastlab.views.images import PUZZLE_SCALE
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -77,7 +76,6 @@ class Augmentation:
         blur_kernel: its odd number of taps; None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as
             Pillow's blur (MoCo v2) has no kernel to cut it. SimCLR cuts at a tenth of the image's side.
         randaugment: operations of RandAugment on each image; 0 for none.
-        randaugment_space: ``"geometry"`` for views of a colour split, or ``"all"``.
         mean: per-channel mean that ``normalise`` subtracts (one value or three).
         std: per-channel standard deviation that ``normalise`` divides by (one value or three).
         resize: at test time the shorter side is resized to this before the central ``size`` pixels are
@@ -97,7 +95,6 @@ class Augmentation:
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     blur_kernel: int | None = None
     randaugment: int = 0
-    randaugment_space: Space = "geometry"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     resize: int | None = None
@@ -121,7 +118,6 @@ class Augmentation:
         taps = k is None or (k >= 1 and k % 2 == 1 and k // 2 < self.size)
         yield "blur_kernel", taps, f"None or an odd number with blur_kernel // 2 < size={self.size}"
         yield "randaugment", self.randaugment >= 0, "a number of operations >= 0"
-        yield "randaugment_space", self.randaugment_space in operations.SPACES, "'geometry' or 'all'"
         yield "mean", len(self.mean) in (1, 3), "one value or three"
         deviations = len(self.std) == len(self.mean) and all(s > 0 for s in self.std)
         yield "std", deviations, f"{len(self.mean)} values > 0, as many as mean has"
@@ -176,9 +172,7 @@ class Augmentation:
         sigma = _uniform(*self.blur_sigma, sigma).where(blur < self.blur, 0.0)
         steps = boxes.new_zeros(count, 0, 3, dtype=torch.float32)
         if self.randaugment:
-            steps = operations.sample_operations(
-                count, self.randaugment, self.randaugment_space, generator=rng, device=device
-            )
+            steps = operations.sample_operations(count, self.randaugment, generator=rng, device=device)
         return ViewDraws(
             boxes, flip < self.flip, torch.stack(factors, dim=1), unit[:, 4:8].argsort(1), grey < self.grayscale,
             sigma, steps,
@@ -280,7 +274,8 @@ def sample_boxes(
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
     """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe.
 
-    It is what :meth:`Augmentation.random` gives. With ``cropped`` the images are crops already, ``[B, C, size, size]``: the boxes are not used.
+    It is what :meth:`Augmentation.random` gives. With ``cropped`` the images are crops already, ``[B, C, size, size]``:
+    the boxes are not used.
     """
     check_images(images, floating=False)
     if cropped and images.shape[2:] != (a.size, a.size):
@@ -320,7 +315,7 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
         blurred = operations.gaussian_blur(views.index_select(0, chosen), draws.sigma[chosen], a.kernel)
         views.index_copy_(0, chosen, blurred)
     if a.randaugment:
-        views = operations.randaugment(views.clamp_(0, 1), draws.operations, a.randaugment_space)
+        views = operations.randaugment(views.clamp_(0, 1), draws.operations)
     return views.clamp_(0, 1)  # rounding of the resampling may leave [0, 1] by 1e-7
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -232,10 +231,8 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 # RandAugment ----------------------------------------------------------------------------------------------------------
 # As the authors of CMC use it in their later code (Cubuk et al. 2019; names and ranges are timm's). Each of n
 # operations is drawn with replacement and applied with probability 1/2, at a level from a normal distribution around
-# the full strength, 10, with deviation 0.5, cut off there. Views of a colour split are changed in their geometry only,
-# since an operation on colours would change what one view says of the other. The operations are torchvision's.
-
-Space = Literal["geometry", "all"]
+# the full strength, 10, with deviation 0.5, cut off there. Operations on colours are left out: they would change what
+# one view of a colour split says of the other. The operations are torchvision's, image by image.
 
 Operation = Callable[[Tensor, float, float], Tensor]
 """Image ``[C, H, W]`` in [0, 1], level from 0 to 1 and sign -1 or 1 to an image."""
@@ -261,15 +258,7 @@ def _factor(level: float) -> float:
     return 0.1 + 1.8 * level
 
 
-def _in_8_bits(x: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
-    return operation((x * 255).round().to(torch.uint8)).to(x.dtype) / 255
-
-
-def _posterize(x: Tensor, bits: int) -> Tensor:
-    return _in_8_bits(x, lambda levels: v2.posterize(levels, bits)) if bits else torch.zeros_like(x)
-
-
-GEOMETRY: Mapping[str, Operation] = MappingProxyType(
+RANDAUGMENT: Mapping[str, Operation] = MappingProxyType(
     {
         "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
         "Identity": lambda x, level, sign: x,
@@ -281,48 +270,26 @@ GEOMETRY: Mapping[str, Operation] = MappingProxyType(
         "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
     }
 )
-"""Operations for views of a colour split."""
-
-COLOURS: Mapping[str, Operation] = MappingProxyType(
-    {
-        "Equalize": lambda x, level, sign: _in_8_bits(x, v2.equalize),
-        "Invert": lambda x, level, sign: v2.invert(x),
-        "Posterize": lambda x, level, sign: _posterize(x, int(4 * level)),
-        "Solarize": lambda x, level, sign: v2.solarize(x, int(256 * level) / 255) if level < 1 else x,
-        "SolarizeAdd": lambda x, level, sign: torch.where(x < 128 / 255, (x + 110 * level / 255).clamp(max=1), x),
-        "Color": lambda x, level, sign: v2.adjust_saturation(x, _factor(level)),
-        "Contrast": lambda x, level, sign: v2.adjust_contrast(x, _factor(level)),
-        "Brightness": lambda x, level, sign: v2.adjust_brightness(x, _factor(level)),
-    }
-)
-"""Operations that change what the two views of a colour split say of each other."""
-
-SPACES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
-    {
-        "geometry": tuple(GEOMETRY.values()),
-        "all": tuple(operation for name, operation in {**GEOMETRY, **COLOURS}.items() if name != "Identity"),
-    }
-)
-"""Space to its operations."""
+"""Name to operation: those that views of a colour split may have."""
 
 
 def sample_operations(
-    count: int, number: int, space: Space, *, generator: torch.Generator | None, device: torch.device | str
+    count: int, number: int, *, generator: torch.Generator | None, device: torch.device | str
 ) -> Tensor:
     """``[count, number, 3]`` of (operation or -1 for none, level from 0 to 1, sign), applied one after the other."""
     unit = torch.rand(3, count, number, generator=generator, device=device)
     level = torch.randn(count, number, generator=generator, device=device) * _SPREAD + _STRENGTH
-    which = (unit[0] * len(SPACES[space])).floor().clamp(max=len(SPACES[space]) - 1)
+    which = (unit[0] * len(RANDAUGMENT)).floor().clamp(max=len(RANDAUGMENT) - 1)
     which = which.where(unit[1] < _APPLIED, -1.0)
     return torch.stack([which, level.clamp(0, _STRENGTH) / _STRENGTH, (unit[2] < 0.5).float() * 2 - 1], -1)
 
 
-def randaugment(images: Tensor, operations: Tensor, space: Space) -> Tensor:
+def randaugment(images: Tensor, operations: Tensor) -> Tensor:
     """``[B, C, H, W]`` images in [0, 1] after the ``[B, n, 3]`` operations of :func:`sample_operations`."""
-    out = []
+    known, out = tuple(RANDAUGMENT.values()), []
     for image, steps in zip(images, operations.tolist(), strict=True):
         for which, level, sign in steps:
             if which >= 0:
-                image = SPACES[space][int(which)](image, level, sign)
+                image = known[int(which)](image, level, sign)
         out.append(image)
     return torch.stack(out) if out else images

@@ -122,7 +122,7 @@ class Items(ItemSet):
     classes: tuple[str, ...]
 
     def _fits(self) -> bool:
-        raise NotImplementedError
+        return True
 
     def __post_init__(self) -> None:
         if not self._fits():
@@ -261,7 +261,7 @@ def hold_out_groups(
 # Parts of a data set --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Splits:
     """The parts of a data set: sets of items of one modality.
 
@@ -288,6 +288,9 @@ class Splits:
         for argument, part in (("train", self.train), ("test", self.test)):
             if not len(part) or int(part.labels.min()) < 0:
                 raise reject(argument, part, "at least one item, and a label for every item")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @classmethod
     def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
@@ -335,7 +338,7 @@ class UnlabelledSplits(Splits):
 
     labelled: ClassVar[bool] = False
     advice: ClassVar[str] = (
-        "To give labels, sort the images into one subfolder a class, or name a column of a table"
+        "To give labels, sort the files into one subfolder a class, or name a column of a table"
         f" {', '.join(LABEL_COLUMNS)}"
     )
 
@@ -348,9 +351,6 @@ class UnlabelledSplits(Splits):
                 f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed. {self.advice}."
             )
         raise AttributeError(part)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self.name!r}, pretrain={self.pretrain!r}, note={self.note!r})"
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
         """The same splits with so many items; ``n_test`` alone is refused."""

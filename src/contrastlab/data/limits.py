@@ -36,6 +36,9 @@ MAX_CLASSES = 100_000
 
 _OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name == "nt" else ""))
 
+NO_UTF8 = re.compile("[\ud800-\udfff]")
+"""How Python shows the bytes of a name that are no UTF-8."""
+
 
 def check_pixels(width: int, height: int, where: object) -> None:
     """Refuse a picture, or a frame of a video, of more than :data:`MAX_PIXELS`, by a ``TooLargeError``."""
@@ -71,10 +74,8 @@ def check_inside(argument: str, paths: Iterable[str]) -> None:
     for path in paths:
         if _OUTSIDE.search(path):
             raise reject(argument, path, "a path inside the folder of the data, without a root or '..'")
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            raise reject(argument, path, "a file name in UTF-8; rename the file") from None
+        if NO_UTF8.search(path):
+            raise reject(argument, path, "a file name in UTF-8; rename the file")
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:

@@ -7,9 +7,9 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -237,11 +237,8 @@ _Out = TypeVar("_Out")
 
 def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
     """``map`` in threads (Pillow decodes without the interpreter lock), in blocks, which cost less to hand over."""
-    block = 256
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        starts = range(0, len(items), block)
-        for results in pool.map(lambda start: [function(item) for item in items[start : start + block]], starts):
-            yield from results
+    with ThreadPool(os.cpu_count() or 1) as pool:
+        yield from pool.imap(function, items, chunksize=256)
 
 
 def stack(decoded: Iterable[Image.Image]) -> Tensor:

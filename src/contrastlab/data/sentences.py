@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from contrastlab.data.items import ItemSet, Splits, UnlabelledSplits
+from contrastlab.data.items import Items, ItemSet, Splits, UnlabelledSplits
 from contrastlab.data.limits import own_path
 from contrastlab.errors import CorruptFileError, MissingDataError, reject
 
@@ -41,22 +41,14 @@ class Texts(Sequence[str]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SentenceSet(ItemSet):
+class SentenceSet(Items):
     """Sentences in memory."""
 
     modality: ClassVar[str] = "sentence"
-    resident: ClassVar[bool] = True
-    by_item: ClassVar[tuple[str, ...]] = ("items", "labels")
     channels: ClassVar[int] = 1
 
-    name: str
-    items: Texts
-    labels: Tensor
+    items: Texts  # type: ignore[assignment]
     classes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.labels.shape != (len(self.items),):
-            raise reject("labels", tuple(self.labels.shape), f"one for each of {len(self.items)} sentences")
 
     @classmethod
     def of(cls, name: str, texts: Sequence[str]) -> SentenceSet:

@@ -6,6 +6,7 @@ Local response norms of the prints are left out; each layer has batch norm inste
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -149,23 +150,15 @@ class Stages(nn.Sequential):
 
 
 class FullyConnected(nn.Sequential):
-    """fc6 and fc7 with batch norm and ReLU, and fc8, on a map of one size.
-
-    Args:
-        channels: of the map.
-        side: of the map.
-        hidden: units of fc6 and fc7.
-        dim: units of fc8.
-        pixels: side of the views that give such a map.
-    """
+    """fc6 and fc7 with batch norm and ReLU, and fc8, on a map of ``side``, which views of ``pixels`` give."""
 
     def __init__(self, channels: int, side: int, hidden: int, dim: int, pixels: int) -> None:
-        super().__init__()
+        def dense(inputs: int) -> nn.Sequential:
+            return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
+
+        fc6, fc7 = dense(channels * side * side), dense(hidden)
+        super().__init__(OrderedDict(fc6=fc6, fc7=fc7, fc8=nn.Linear(hidden, dim)))
         self.side, self.pixels = side, pixels
-        for name, inputs in (("fc6", channels * side * side), ("fc7", hidden)):
-            layers = nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True)
-            self.add_module(name, nn.Sequential(*layers))
-        self.add_module("fc8", nn.Linear(hidden, dim))
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, channels, side, side]`` to ``[B, dim]``."""
@@ -181,12 +174,7 @@ class FullyConnected(nn.Sequential):
 class HalfAlexNet(Stages):
     """The five blocks ``conv1`` … ``conv5``; :meth:`fully_connected` is what comes behind them.
 
-    Args:
-        in_channels: of the view.
-        blocks: the layers.
-        width: factor on all channels and units.
-        side: of the map behind conv5.
-        pixels: side of the views that give such a map.
+    Views of ``pixels`` give a map of ``side`` behind conv5; ``width`` is a factor on all channels and units.
     """
 
     def __init__(self, in_channels: int, blocks: Sequence[Block], width: float, side: int, pixels: int) -> None:
@@ -204,19 +192,6 @@ class HalfAlexNet(Stages):
         return FullyConnected(self.channels, self.side, self.hidden, dim, self.pixels)
 
 
-def _half_alexnet(blocks: Sequence[Block], side: int, pixels: int, conv1_of_32_px: Block) -> Network:
-    """Views of ``pixels``, whose map behind conv5 has ``side``; with the stem ``cifar`` of 32 px, whose map has 3."""
-
-    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-        if stem == "imagenet":
-            network = HalfAlexNet(in_channels, blocks, width, side, pixels)
-        else:
-            network = HalfAlexNet(in_channels, (conv1_of_32_px, *blocks[1:]), width, 3, 32)
-        return network, network.channels
-
-    return build
-
-
 # The network of CMC's Table 12, for one channel of a scene ------------------------------------------------------------
 
 TABLE_12 = {
@@ -227,59 +202,43 @@ TABLE_12 = {
 
 
 class SceneNet(Stages):
-    """Blocks conv1 to conv5 of Table 12.
+    """Blocks conv1 to conv5 of Table 12, with one stem only; ``width`` is a factor on all channels.
 
-    Args:
-        in_channels: 1 for L, depth and labels, 2 for ab, 3 for normals.
-        width: factor on the channels, those of fc6, too.
+    Input channels are 1 for L, depth and labels, 2 for ab, 3 for normals.
     """
 
-    def __init__(self, in_channels: int, width: float) -> None:
+    def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.channels = width, in_channels
         self.stage_channels: dict[str, int] = {}
-        channels = in_channels
         for name, block in TABLE_12.items():
             if block is None:
                 self.add_module(name, nn.MaxPool2d(2, 2))
             else:
                 outputs = scaled(block.channels, width)
-                self.add_module(name, convolution(channels, outputs, block.kernel, block.stride, block.padding))
-                channels = outputs
-            self.stage_channels[name] = channels
+                self.add_module(name, convolution(self.channels, outputs, block.kernel, block.stride, block.padding))
+                self.channels = outputs
+            self.stage_channels[name] = self.channels
 
     def fully_connected(self, dim: int) -> nn.Module:
         """fc6 and fc7, which read the map of conv5; for other than 128 px it is brought to 4x4 first."""
-        inputs, hidden = self.stage_channels["conv5"], scaled(512, self.width)
-        out = nn.Sequential()
-        out.add_module("resize", nn.AdaptiveAvgPool2d(4))
-        out.add_module("fc6", convolution(inputs, hidden, 4, 1, 0))
-        out.add_module("fc7", nn.Conv2d(hidden, dim, 1))
-        out.add_module("flatten", nn.Flatten())
-        return out
-
-
-def scene(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """Table 12 before its fully connected layers, and 512 features at width 1; there is one stem only."""
-    net = SceneNet(in_channels, width)
-    return net, net.stage_channels["conv5"]
+        hidden = scaled(512, self.width)
+        fc6, fc7 = convolution(self.channels, hidden, 4, 1, 0), nn.Conv2d(hidden, dim, 1)
+        return nn.Sequential(OrderedDict(resize=nn.AdaptiveAvgPool2d(4), fc6=fc6, fc7=fc7, flatten=nn.Flatten()))
 
 
 # CaffeNet, for frames and for stacked flow ----------------------------------------------------------------------------
 
 
 class CaffeNet(nn.Module):
-    """Five convolutions, and fc6 as a convolution over all that pool5 leaves: features ``[B, F, 1, 1]``.
+    """Five convolutions, and fc6 as a convolution over all that pool5 leaves: 4,096 features ``[B, F, 1, 1]``.
 
     Layers, kernels, strides, groups and the pooling before the norm are those of Caffe's reference network (Jia et al.
     2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do these, which is why 224 and 227 pixels
     both end in 6 × 6. A larger picture gives a map of fc6.
 
-    Args:
-        in_channels: 3 of a frame, 2L of L flows.
-        stem: ``"imagenet"`` is CaffeNet's (kernel 11, stride 4); ``"cifar"`` (kernel 5, stride 1) is for 32 pixels,
-            of which pool5 leaves 4 × 4.
-        width: factor on all channels.
+    The stem ``imagenet`` is CaffeNet's (kernel 11, stride 4); ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which
+    pool5 leaves 4 × 4. A quarter of its width is for minutes on a CPU.
 
     Attributes:
         convolutions: conv1 to pool5.
@@ -297,8 +256,8 @@ class CaffeNet(nn.Module):
             *convolution(c[1], c[2]), *convolution(c[2], c[3], groups=2), *convolution(c[3], c[4], groups=2),
             nn.MaxPool2d(3, 2, ceil_mode=True),
         )  # fmt: skip
-        self.features = scaled(4096, width)
-        fc6 = convolution(c[4], self.features, 6 if stem == "imagenet" else 4, padding=0)
+        self.channels = scaled(4096, width)
+        fc6 = convolution(c[4], self.channels, 6 if stem == "imagenet" else 4, padding=0)
         self.fc6 = nn.Sequential(*fc6, nn.Dropout(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -307,10 +266,27 @@ class CaffeNet(nn.Module):
         return out
 
 
-def caffenet(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-    """CaffeNet up to fc6: 4,096 features at width 1, and 1,024 at a quarter of it, which is for minutes on a CPU."""
-    network = CaffeNet(in_channels, stem, width)
-    return network, network.features
+def _sized(make: Callable[[int, Stem, float], Any]) -> Network:
+    """A network that says how many channels it gives, with that number."""
+
+    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+        network = make(in_channels, stem, width)
+        return network, network.channels
+
+    return build
+
+
+def _half_alexnet(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
+    """Table 11; with the stem ``cifar`` for views of 32 px, with a 5x5 conv1 of stride 1."""
+    if stem == "imagenet":
+        return HalfAlexNet(in_channels, TABLE_11, width, 6, 224)
+    return HalfAlexNet(in_channels, (Block(48, 5, 1, 2, True), *TABLE_11[1:]), width, 3, 32)
+
+
+def _half_alexnet64(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
+    """Table 10; with the stem ``cifar`` for views of 32 px."""
+    side, pixels = (7, 64) if stem == "imagenet" else (3, 32)
+    return HalfAlexNet(in_channels, TABLE_10, width, side, pixels)
 
 
 NETWORKS: Mapping[str, Network] = MappingProxyType(
@@ -319,10 +295,10 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
         "small": small,
         "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
         "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
-        "half_alexnet": _half_alexnet(TABLE_11, 6, 224, Block(48, 5, 1, 2, True)),
-        "half_alexnet64": _half_alexnet(TABLE_10, 7, 64, TABLE_10[0]),
-        "scene": scene,
-        "caffenet": caffenet,
+        "half_alexnet": _sized(_half_alexnet),
+        "half_alexnet64": _sized(_half_alexnet64),
+        "scene": _sized(SceneNet),
+        "caffenet": _sized(CaffeNet),
     }
 )
 """Name to convolutional network."""

@@ -105,14 +105,9 @@ def unit_rows(rows: int, dim: int, generator: torch.Generator) -> Tensor:
 
 
 class MemoryBank(nn.Module):
-    """``[N, d]`` unit rows, one per image, and optionally their k-means labels.
+    """``[size, dim]`` unit rows, one per image, drawn from a CPU generator, and their k-means labels ``[size, runs]``.
 
-    Args:
-        size: N.
-        dim: d.
-        generator: draws the initial rows (CPU).
-        runs: columns of the labels ``[N, runs]``; 0 holds none. Labels start as the row's own number:
-            until the first clustering everybody is alone.
+    Labels start as the row's own number: until the first clustering everybody is alone.
     """
 
     rows: Tensor
@@ -125,12 +120,9 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def update(self, indices: Tensor, embeddings: Tensor, rate: float) -> None:
-        """Move rows towards the embeddings of all processes and normalise them.
+        """Move rows ``indices`` ``[B]`` towards the unit ``embeddings`` ``[B, d]`` of all processes, see :class:`Bank`.
 
-        Args:
-            indices: ``[B]`` rows; an image that occurs twice in the global batch keeps its last embedding.
-            embeddings: ``[B, d]`` unit.
-            rate: α, see :class:`Bank`.
+        An image that occurs twice in the global batch keeps its last embedding.
         """
         shape = (len(indices), self.rows.shape[1])
         if indices.dim() != 1 or embeddings.shape != shape:

@@ -56,12 +56,9 @@ def momentum_update(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
 
 
 def embed(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> list[Tensor]:
-    """Unit embeddings ``[B, d]`` of each view.
+    """Unit embeddings ``[B, d]`` of each view; view v is of stream ``v mod M``, with one encoder for each of M streams.
 
-    Args:
-        encoders: one for each of M streams.
-        views: one or more for each stream; view v is of stream ``v mod M``. All views of a stream go through its
-            encoder as one batch, so batch-norm sees them together (SimCLR).
+    All views of a stream go through its encoder as one batch, so batch-norm sees them together (SimCLR).
     """
     streams = len(encoders)
     if len(views) == streams:
@@ -168,16 +165,10 @@ class KeyState(nn.Module):
         self.slow = None
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """What a step compares, and what it may leave behind.
+        """A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch.
 
-        Args:
-            batch: the step's views.
-            embed: views → unit embeddings with gradient: the network as wrapped for the run.
-            network: the same network, bare: its encoders and learnt keys.
-
-        Returns:
-            A :class:`Direction` for each of ``directions``; and for each stream the keys ``[B, M, d]`` of the batch,
-            without gradient, from which :meth:`commit` gets one per item.
+        The latter have no gradient, and :meth:`commit` gets one of them per item. ``embed`` gives views' unit
+        embeddings with gradient: it is ``network``, as wrapped for the run.
         """
         raise NotApplicableError("keys=None is the untrained encoder: there is no loss")
 
@@ -218,9 +209,7 @@ class Keys(Part):
     def views_needed(self, streams: int, further: int) -> int | None:
         """How many views of each item are used; ``None`` if the first is used whatever the number.
 
-        Args:
-            streams: of the views.
-            further: keys of further views that the positives ask for, 0 for the one key that every query has.
+        ``further`` keys are of further views: 0 where the positives ask for the one key that every query has.
         """
         return None
 

@@ -121,11 +121,7 @@ class InBatchState(KeyState):
 
 
 def normed_layers(*sizes: int) -> nn.Sequential:
-    """Linear layers without bias, batch-norm behind each, ReLU between; the last norm has no weights (MoCo v3).
-
-    Args:
-        sizes: features from the input to the output.
-    """
+    """Linear layers without bias, batch-norm behind each, ReLU between; the last norm has no weights (MoCo v3)."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
@@ -133,12 +129,7 @@ def normed_layers(*sizes: int) -> nn.Sequential:
 
 
 class Predicting(Network):
-    """Encoders whose projections go through a predictor before they are queries, view by view (MoCo v3).
-
-    Args:
-        encoders: one per stream.
-        predictor: ``[B, dim]`` to ``[B, dim]``, shared by the streams. Nothing but the query goes through it.
-    """
+    """Encoders whose projections go through a predictor that all streams share, view by view (MoCo v3)."""
 
     def __init__(self, encoders: nn.ModuleList, predictor: nn.Module) -> None:
         super().__init__(encoders)

@@ -23,11 +23,9 @@ class Locations(Keys):
     """The locations of one block's map, of all items of the batch: no bank, (m + 1)-way softmax (CMC, B.2).
 
     The last layer of one stream's encoder is the query. Each location of the other stream's map of the same item is its
-    positive by itself; the locations of all other items are the negatives. Locations of the same item are never each
-    other's negatives. With one stream, it is an encoder's last layer against its own map, which is local DIM.
-
-    The map is compared as it is, scaled to unit length: the paper says nothing of a projection, and the blocks in
-    question have as many channels as the embedding (256 in Table 12).
+    positive by itself; the locations of all other items are the negatives. With one stream, it is an encoder's last
+    layer against its own map, which is local DIM. The map is compared as it is, scaled to unit length: the paper says
+    nothing of a projection, and the blocks in question have as many channels as the embedding (256 in Table 12).
 
     Args:
         block: whose map it is, a name of :meth:`contrastlab.encoders.Encoder.stages`.
@@ -68,17 +66,14 @@ class Locations(Keys):
 
 
 class LocationNetwork(Network):
-    """Encoders that give their embedding and the locations of a map."""
+    """Encoders that give their embedding and the locations of a map, which must have d channels."""
 
     def __init__(self, encoders: nn.ModuleList, block: str) -> None:
         super().__init__(encoders)
         self.block = block
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each.
-
-        ``NotApplicableError`` for an encoder that names no blocks, ``ArgumentError`` for a map without d channels.
-        """
+        """Unit embeddings ``[B, d]`` of each view, then unit locations ``[B, h·w, d]`` of each."""
         both = [encoder.embed_with_map(view, self.block) for encoder, view in zip(self.encoders, views, strict=True)]  # type: ignore[operator]
         for embedded, seen in both:
             if seen.shape[1] != embedded.shape[1]:

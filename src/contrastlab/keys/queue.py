@@ -113,13 +113,7 @@ class QueueState(KeyState):
 
 
 class KeyQueue(nn.Module):
-    """``[K, d]`` unit keys, the oldest overwritten first.
-
-    Args:
-        size: K.
-        dim: d.
-        generator: draws the initial keys (CPU).
-    """
+    """``[size, dim]`` unit keys, the oldest overwritten first; the initial ones are drawn from a CPU generator."""
 
     rows: Tensor
     pointer: Tensor
@@ -150,12 +144,8 @@ def local_groups(groups: int) -> int:
 def in_groups(encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator) -> Tensor:
     """``encode`` of this process's ``[B, …]`` views in shuffled groups: batch-norm sees one at a time (MoCo).
 
-    Args:
-        encode: of one group; without gradient.
-        views: ``[B, …]``; the order of the result is theirs.
-        groups: of the global batch, shared out among the processes; each needs two views or more. 1 is one group per
-            process.
-        generator: draws anew which views share a group, over all processes, where it must be in the same state.
+    The groups are of the global batch, shared out among the processes, and each needs two views or more; 1 is one group
+    per process. ``generator``, in the same state on every process, draws anew which views share a group.
     """
     own = local_groups(groups)
     if groups == 1:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from contrastlab import errors, keys, negatives
 from contrastlab.methods import cmc, fmicl, jcl, ring, vince
-from contrastlab.methods.description import CHOICES, canonical
-from contrastlab.methods.recipe import Recipe
+from contrastlab.methods.recipe import CHOICES, Recipe, canonical
 from contrastlab.views import Split
 
 __all__ = ["CHOICES", "Recipe", "add", "canonical", "get", "names"]

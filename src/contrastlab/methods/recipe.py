@@ -1,25 +1,116 @@
-"""A method as data: five choices and a temperature."""
+"""A method as data: five choices and a temperature; and as plain values, which are stored and hashed.
+
+A field that has its default leaves no trace in a description, so a new field of a part orphans no stored result. The
+price: the default of a field must never change, because it is what stored descriptions without that field mean.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
 from contrastlab.choices import Part, view_count
 from contrastlab.errors import is_number, reject
 from contrastlab.keys import Keys
-from contrastlab.methods.description import CHOICES, build, foreign_code, plain, types_of
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
 from contrastlab.positives import Positives
 from contrastlab.schedules import Linear
 from contrastlab.views import Augmented, Views
 
+CHOICES: Mapping[str, type[Part]] = {
+    "views": Views, "keys": Keys, "negatives": Negatives, "positives": Positives, "objective": Objective
+}  # fmt: skip
+"""The five choices and the base class of what each is chosen from."""
 
-def _field_names(part: Part | None) -> set[str]:
-    return set() if part is None else {f.name for f in fields(part)}  # type: ignore[arg-type]
+RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
+"""Names of fields in older stored descriptions: (type, old name) to today's name."""
+
+
+def types_of(choice: str) -> dict[str, type]:
+    """The parts of a choice by the names of their types, those included that are defined outside this package."""
+    kinds: list[type] = [CHOICES[choice]]
+    for kind in kinds:  # grows while it is walked
+        kinds += kind.__subclasses__()
+    return {kind.__name__: kind for kind in kinds if "__dataclass_fields__" in vars(kind)}
+
+
+def plain(value: Any) -> Any:
+    """A part, a schedule or a number as JSON has it; equal values have equal descriptions (4 and 4.0 are 4).
+
+    A dataclass becomes ``{"type": …}`` and those of its fields that differ from their defaults.
+    """
+    if is_dataclass(value):
+        given = {each.name: (getattr(value, each.name), _default(each)) for each in fields(value)}
+        changed = {name: plain(new) for name, (new, default) in given.items() if new != default}
+        return {"type": type(value).__name__, **changed}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def foreign_code(part: Any) -> str:
+    """16 hexadecimal digits over the source of a part that is defined outside this package; empty for one of ours."""
+    kind = type(part)
+    if part is None or kind.__module__.split(".")[0] == __name__.split(".")[0]:
+        return ""
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):  # typed at a prompt: what its methods are compiled to
+        codes = (value.__code__ for value in vars(kind).values() if inspect.isfunction(value))
+        simple = (int, float, str, bytes, bool, type(None))
+        text = repr([(c.co_code, c.co_names, [v for v in c.co_consts if isinstance(v, simple)]) for c in codes])
+    return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}\n{text}".encode()).hexdigest()[:16]
+
+
+def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored description, of today or with all of its fields written out, as ``Recipe.describe`` gives it today.
+
+    It has ``temperature``, the five choices and perhaps ``name`` and the ``code`` of parts from outside this package.
+    """
+    wanted = ("name", "temperature", *CHOICES, "code")
+    for name in description:
+        if name not in wanted:
+            raise errors.unknown("entry of a recipe's description", name, wanted)
+    for name in wanted[1:-1]:
+        if name not in description:
+            raise reject("description", sorted(description), f"one with {name!r}")
+    out = {name: plain(description[name]) for name in wanted[:2] if name in description}
+    for name in CHOICES:
+        part = description[name]
+        out[name] = None if part is None else plain(build(name, part, types_of(name)))
+    return out | ({"code": dict(description["code"])} if "code" in description else {})
+
+
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
+    """The part, schedule or the like that a description names.
+
+    ``kind`` is for errors; where ``described`` gives no value, that of a part ``like`` it holds.
+    """
+    name = described.get("type", "")
+    if name not in types:
+        raise errors.unknown(f"type of {kind}", name, types)
+    known = {each.name for each in fields(types[name])}
+    given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
+    for given_name in given:
+        if given_name not in known:
+            raise errors.unknown(f"field of {name}", given_name, known)
+    if like is not None:
+        given = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known} | given
+    return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
+
+
+def _schedule(kind: str, described: Mapping[str, Any]) -> Linear:
+    if set(described) == {each.name for each in fields(Linear)}:  # the oldest descriptions have no type
+        described = {"type": "Linear", **described}
+    linear: Linear = build(kind, described, {"Linear": Linear})
+    return linear
 
 
 @dataclass(frozen=True)
@@ -126,7 +217,8 @@ class Recipe:
                 direct[choice] = value
                 continue
             part = getattr(self, choice)
-            old = getattr(part, attribute) if attribute in _field_names(part) else None
+            has = part is not None and attribute in {f.name for f in fields(part)}
+            old = getattr(part, attribute) if has else None
             if of_schedule and isinstance(old, Linear):
                 nested.setdefault(choice, {})[attribute] = replace(old, **{of_schedule: value})
             elif old is not None and (not of_schedule or (of_schedule == "end" and isinstance(old, int | float))):
@@ -141,7 +233,7 @@ class Recipe:
         """
         out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
         foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
-        return {**out, **({"code": foreign} if foreign else {})}
+        return out | ({"code": foreign} if foreign else {})
 
     def describe(self) -> dict[str, Any]:
         """:meth:`identity` and the name, for a stored result; fields that have their default are left out."""

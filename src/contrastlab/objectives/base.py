@@ -56,7 +56,7 @@ class Scores:
         return self.negatives > ABSENT / 2
 
     def require_highest(self, objective: str) -> float:
-        """The logit of a query with itself, for an objective that reads distances from logits."""
+        """``highest``, for an objective that reads distances from logits."""
         if self.highest is None:
             raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
         return self.highest

@@ -80,7 +80,6 @@ def info_nce(
     Returns:
         ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
         positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
-
     """
     _check(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
@@ -102,10 +101,6 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
             its denominator; ``[B]`` the mean logit ``q·μ/τ`` (jcl Eq. 8).
         negatives: ``[B, K]``.
         lift: ``[B]`` with a mean logit, ``λ/2 · Var_m(q·k_m/τ) = λ/(2τ²) qᵀΣq``.
-
-    Returns:
-        ``[B]`` losses in nats.
-
     """
     _check(own, several=True, negatives=negatives)
     if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
@@ -130,10 +125,6 @@ def f_micl(
         weight: α.
         similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u) (the paper's cosine
             similarity), which must lie in the domain of f*.
-
-    Returns:
-        ``[B]`` losses.
-
     """
     _check(own, several=True, negatives=negatives)
     if present.shape != negatives.shape:
@@ -152,16 +143,7 @@ def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor
 
     With partition constant ``Z = κN`` and uniform noise the data-set size N cancels and what is left
     is ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has
-    ``o = log(K·mean exp(s))`` of its first batch.
-
-    Args:
-        own: ``[B]``.
-        negatives: ``[B, K]``.
-        offset: nats.
-
-    Returns:
-        ``[B]`` losses, summed over the noise samples as in the released code.
-
+    ``o = log(K·mean exp(s))`` of its first batch. The terms are summed, as in the released code.
     """
     _check(own, negatives=negatives)
     return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
@@ -175,10 +157,6 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
         background: ``[B, K]`` logits of the background neighbours B.
         floor: added to the ratio in the released code; a query with an empty C costs ``−log floor``
             and has no gradient.
-
-    Returns:
-        ``[B]``.
-
     """
     if members.dim() != 2:
         raise reject("members", tuple(members.shape), "a tensor of shape [B, P], a row for each query")

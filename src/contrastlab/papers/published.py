@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import tomllib
 from collections.abc import Mapping
@@ -80,8 +81,8 @@ def tables(paper: str) -> tuple[str, ...]:
 
 @cache
 def _lines(paper: str, table: str) -> tuple[Mapping[str, Any], ...]:
-    with (HERE / "tables" / stems("tables", "csv")[paper, table]).open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    text = HERE.joinpath("tables", stems("tables", "csv")[paper, table]).read_text(encoding="utf-8")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
     return tuple({**row, "value": float(row["value"]), "std": float(row["std"] or "nan")} for row in rows)
 
 

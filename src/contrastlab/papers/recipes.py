@@ -85,7 +85,7 @@ def kinds(choice: str) -> list[str]:
     """Names of the types of part that a choice may have; of ``method``, the names of all recipes."""
     if choice == "method":
         return _ask("recipes", lambda: list(_room("methods").names()))
-    return _ask(f"types of {choice}", lambda: list(_room("methods.description").types_of(choice)))
+    return _ask(f"types of {choice}", lambda: list(_room("methods.recipe").types_of(choice)))
 
 
 def datasets() -> list[str]:

@@ -28,8 +28,8 @@ class Step:
     """What one batch gave.
 
     Args:
-        loss: scalar, in nats, with gradient: the sum over the views' pairs of streams (CMC has two), and the mean
-            where both views of one stream ask (SimCLR).
+        loss: scalar, in nats, with gradient: the sum over the views' pairs of streams, and the mean where both views
+            of one stream ask (SimCLR).
         terms: terms in the denominator of one direction.
         store: what :meth:`Learner.commit` writes into the stored keys, ``[B, d]`` of each stream.
     """

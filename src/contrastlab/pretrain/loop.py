@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -349,6 +349,7 @@ class _Loop:
     def file(self) -> Path | None:
         return None if self.folder is None else self.folder / checkpoint.FILE
 
+    @cached_property
     def config(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
         return {
@@ -365,7 +366,7 @@ class _Loop:
         if self.file is not None and self.rank == 0:
             checkpoint.save(
                 {
-                    "config": json.dumps(self.config(), sort_keys=True),
+                    "config": json.dumps(self.config, sort_keys=True),
                     "learner": self.learner.state_dict(),
                     "optimiser": self.optimiser.state_dict(),
                     "sums": self.sums,
@@ -382,7 +383,7 @@ class _Loop:
         if self.file is None or not seen[0]:
             return
         state = checkpoint.load(self.file, self.device)
-        mine = json.loads(json.dumps(self.config()))
+        mine = json.loads(json.dumps(self.config))
         if other := _differing({"data": mine["data"], **json.loads(state["config"])}, mine):  # older ones say no data
             raise ArgumentError(
                 f"folder={str(self.folder)!r} holds a run with other settings ({', '.join(other)}); choose another"

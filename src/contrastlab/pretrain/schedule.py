@@ -40,11 +40,8 @@ def warnings_only() -> Iterator[None]:
 def precision(asked: str, accelerator: str = "auto") -> Any:
     """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
 
-    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32.
-
-    Args:
-        asked: a precision of :class:`contrastlab.settings.Settings`.
-        accelerator: ``cpu``, ``cuda`` or ``auto``, which is CUDA where there is a device.
+    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32. The accelerator
+    ``auto`` is CUDA where there is a device.
     """
     if asked != "auto":
         return asked
@@ -73,13 +70,9 @@ def optimiser(settings: Settings, parameters: Iterable[nn.Parameter], *, fused: 
 
 
 def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
-    """Learning rate before plateau drops.
+    """Learning rate before plateau drops, of an epoch (from 0) of which a share is ``done``.
 
-    Args:
-        settings: ``lr``, ``schedule`` and so on.
-        epoch: from 0.
-        done: share of the epoch that is over. The linear schedule (BERT, MoCo v3) changes by it; the papers' others
-            change the rate between epochs only.
+    The linear schedule (BERT, MoCo v3) changes within epochs; the papers' others change the rate between them only.
     """
     if settings.schedule == "linear":
         passed, warm = epoch + done, settings.warmup_epochs

@@ -290,7 +290,7 @@ class Report:
         if len(self.texts) and width is None:
             body = self.texts.to_string(index=False)
         elif len(self.texts):
-            body = terminal.table(list(self.texts), self.texts.to_numpy().tolist(), width)
+            body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
         banner = (self.banner,) if self.banner else ()
         before = [terminal.fold(line, width) for line in (self.caption, *banner)]
         after = [terminal.fold(line, width) for line in (*self.legend, *self.notes, *self.absent)]

@@ -24,7 +24,7 @@ from contrastlab.data.modalities import modality
 from contrastlab.encoders.export import FILE
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 from contrastlab.methods import Recipe
-from contrastlab.methods.description import build, types_of
+from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
 from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import cpu_fabric, precision

@@ -46,20 +46,10 @@ def cells(
 
 
 def table(
-    paper: str,
-    number: int | str,
-    dataset: str,
-    *,
-    rows: str | Recipe | Iterable[str | Recipe] = "all",
-    columns: str = "all",
-    profile: str = "auto",
-    seeds: int | str | Iterable[int] = 0,
-    references_too: bool = True,
-    jobs: int | str = "auto",
-    cluster: pool.Cluster | None = None,
-    log: Log = say,
-    **execution: Any,
-) -> Report | report.Reports:
+    paper: str, number: int | str, dataset: str, *, rows: str | Recipe | Iterable[str | Recipe] = "all",
+    columns: str = "all", profile: str = "auto", seeds: int | str | Iterable[int] = 0, references_too: bool = True,
+    jobs: int | str = "auto", cluster: pool.Cluster | None = None, log: Log = say, **execution: Any,
+) -> Report | report.Reports:  # fmt: skip
     """Run what is missing of a table and give it published beside measured.
 
     Args:

@@ -44,7 +44,7 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            wide = backbone.features
+            wide = backbone.channels
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, _Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
@@ -96,13 +96,10 @@ class FineTuning:
             raise NotApplicableError("action recognition: the training set is empty")
         network = spatial_network(encoder, len(train.classes), how.dropout, derive(self.seed, "weights") % 2**31)
         self.network = network.to(setting.device)
-        self.optimiser = torch.optim.SGD(
-            self.network.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
-        )
         about = {"training": how.model_dump(mode="json"), "data": train.fingerprint, "seed": self.seed}
         origin = files.fingerprint(self.network.state_dict(), about)
         self.artefact = None if folder is None else Artefact(folder, DONE, kind="fine-tuning", origin=origin)
-        self.training = Resumable(self.network, self.optimiser, "fine-tuning", self.artefact, "epoch")
+        self.training = Resumable(self.network, how, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
@@ -124,11 +121,6 @@ class FineTuning:
             kept.finish()
         return right
 
-    def fit(self) -> None:
-        """Train to the last epoch, from the checkpoint if there is one."""
-        self.training.run(self._epochs, self.how.epochs, self.setting.log)
-        self.training.save()
-
     def _epochs(self, first: int) -> Iterator[float]:
         """Mean loss of each epoch from ``first`` on, in nats."""
         how, device = self.how, self.setting.device
@@ -137,8 +129,7 @@ class FineTuning:
         steps, labels = count // size, self.train.labels.to(device)
         for epoch in range(first, how.epochs):
             self.network.train()
-            for group in self.optimiser.param_groups:
-                group["lr"] = how.lr * how.gamma ** sum(epoch >= milestone for milestone in how.milestones)
+            lr = how.lr * how.gamma ** sum(epoch >= milestone for milestone in how.milestones)
             order = torch.randperm(count, generator=generator(self.seed, "order", epoch))
             crop = Crops(views, 1, self.seed, epoch * count) if isinstance(self.train, Videos) else None
             stream, total = batches(self.train, order, size, device, drop_last=True, crop=crop), 0.0
@@ -146,15 +137,13 @@ class FineTuning:
                 frames = views.normalise(views.random(clips, generator(self.seed, "views", step, device)))
                 with fixed(derive(self.seed, "dropout", step), device):
                     loss = F.cross_entropy(self.network(frames), labels[index])
-                self.optimiser.zero_grad()
-                loss.backward()
-                self.optimiser.step()
-                total += float(loss.detach())
+                total += self.training.descend(loss, lr)
             yield total / steps
 
     def scores(self, test: Any) -> Tensor:
         """``[M, C]`` mean class probabilities of test clips, after the last epoch."""
-        self.fit()
+        self.training.run(self._epochs, self.how.epochs, self.setting.log)
+        self.training.save()
         self.network.eval()
         few, rows = test.spread(self.how.frames), []
         with torch.no_grad():

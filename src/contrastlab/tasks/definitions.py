@@ -48,7 +48,6 @@ class Linear(Task):
 
     probe: LinearProbe = _from("linear")
     test_images: int | None = None
-
     name: ClassVar[str] = "linear"
     compares_classes: ClassVar[bool] = True
     scorer: ClassVar[str] = "contrastlab.tasks.linear:score"
@@ -70,7 +69,6 @@ class Neighbours(Task):
     temperature: float = 0.1
     train_images: int | None = None
     test_images: int | None = None
-
     name: ClassVar[str] = "neighbours"
     compares_classes: ClassVar[bool] = True
     scorer: ClassVar[str] = "contrastlab.tasks.representations:score"
@@ -91,7 +89,6 @@ class Transfer(Task):
     probe: LinearProbe = _from("linear")
     view: TransferView = _from("transfer")
     test_images: int | None = None
-
     name: ClassVar[str] = "transfer"
     modalities: ClassVar[tuple[str, ...]] = ("image", "waveform")
     compares_classes: ClassVar[bool] = True
@@ -115,7 +112,6 @@ class Layers(Task):
     probe: LinearProbe = _from("linear")
     layers: LayerProbe = _from("layers")
     test_images: int | None = None
-
     name: ClassVar[str] = "layers"
     modalities: ClassVar[tuple[str, ...]] = ("image",)
     compares_classes: ClassVar[bool] = True
@@ -145,7 +141,6 @@ class OneView(Task):
     probe: LinearProbe = _from("linear")
     training: SegmentationProbe = _from("segmentation")
     test_images: int | None = None
-
     view: ClassVar[str] = "L"
     name: ClassVar[str] = "one_view"
     compares_classes: ClassVar[bool] = True
@@ -178,7 +173,6 @@ class Segmentation(Task):
 
     probe: SegmentationProbe = _from("segmentation")
     test_images: int | None = None
-
     view: ClassVar[str] = "L"
     name: ClassVar[str] = "segmentation_L"
     modalities: ClassVar[tuple[str, ...]] = ("scene",)
@@ -217,7 +211,6 @@ class Action(Task):
 
     training: ActionRecognition = _from("action")
     test_images: int | None = None
-
     name: ClassVar[str] = "action"
     modalities: ClassVar[tuple[str, ...]] = ("clip",)
     compares_classes: ClassVar[bool] = True
@@ -253,7 +246,6 @@ class Similarity(Task):
     """
 
     test_pairs: int | None = field(default=None, metadata={"settings": "test_images"})
-
     name: ClassVar[str] = "similarity"
     modalities: ClassVar[tuple[str, ...]] = ("sentence",)
     scorer: ClassVar[str] = "contrastlab.tasks.similarity:score"
@@ -291,7 +283,6 @@ class Detection(Task):
     """A detector on encoders; what it looks for is the name of its task and of its settings."""
 
     detector: Detector
-
     name: ClassVar[str]
     modalities: ClassVar[tuple[str, ...]] = ("annotated image",)
     scorer: ClassVar[str] = "contrastlab.tasks.dense.training:score"
@@ -313,7 +304,6 @@ class Boxes(Detection):
     """Faster R-CNN (ring Table 4 and vince Table 2d on VOC, with C4), scored by the rule of the data."""
 
     detector: Detector = _from("boxes")
-
     name: ClassVar[str] = "boxes"
     stems: ClassVar[Mapping[str, Compared]] = {"detection": "bbox"}
     metrics: ClassVar[tuple[Metric, ...]] = (
@@ -330,7 +320,6 @@ class Masks(Detection):
     """Mask R-CNN: boxes and masks of one detector (COCO, LVIS)."""
 
     detector: Detector = _from("masks")
-
     name: ClassVar[str] = "masks"
     stems: ClassVar[Mapping[str, Compared]] = {"box": "bbox", "mask": "segm"}
     metrics: ClassVar[tuple[Metric, ...]] = (*_precision("box", "box"), *_precision("mask", "mask"))
@@ -341,7 +330,6 @@ class Keypoints(Detection):
     """Keypoint R-CNN, scored by object keypoint similarity."""
 
     detector: Detector = _from("keypoints")
-
     name: ClassVar[str] = "keypoints"
     stems: ClassVar[Mapping[str, Compared]] = {"keypoint": "keypoints"}
     metrics: ClassVar[tuple[Metric, ...]] = _precision("keypoint", "keypoint")

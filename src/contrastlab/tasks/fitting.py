@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from contrastlab import checkpoint
 from contrastlab.checkpoint import Artefact
 from contrastlab.data.loading import Crops, Source, batches
 from contrastlab.errors import NonFiniteLossError, NotApplicableError
-from contrastlab.settings import SegmentationProbe
+from contrastlab.settings import ActionRecognition, Detector, SegmentationProbe
 from contrastlab.tasks.base import Log
 
 SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
@@ -82,20 +82,32 @@ def fit(
             log(f"{name}, epoch {epoch + 1}/{epochs}, loss {mean:.3f}")
 
 
-@dataclass
 class Resumable:
-    """A long training whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
+    """A long training by SGD whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
 
     ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint; ``losses`` are
     those of the steps so far.
     """
 
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
-    name: str
-    artefact: Artefact | None
-    unit: str = "step"
-    losses: list[float] = field(default_factory=list)
+    def __init__(
+        self, network: nn.Module, how: ActionRecognition | Detector, name: str, artefact: Artefact | None,
+        unit: str = "step",
+    ) -> None:  # fmt: skip
+        self.network, self.name, self.artefact, self.unit = network, name, artefact, unit
+        learning = [p for p in network.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.SGD(
+            learning, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
+        )  # fmt: skip
+        self.losses: list[float] = []
+
+    def descend(self, loss: Tensor, lr: float) -> float:
+        """Take one step at this rate, and give the loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return float(loss.detach())
 
     def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
         """Losses of all ``total`` steps; ``steps`` takes those from a number on, and yields the loss of each.

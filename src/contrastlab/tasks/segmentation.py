@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -145,13 +147,13 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
     counts = confusion(*predict(model, task.view, setting, test), _classes(test))
     out = {}
     for metric, statistic in zip(task.metrics, (mean_iou, pixel_accuracy), strict=True):
-
-        def of(chosen: Tensor, statistic: Any = statistic) -> float:
-            return float(statistic(counts[chosen].sum(0)))
-
-        value, half = bootstrap(of, len(counts), seed=setting.seed)
+        value, half = bootstrap(partial(_of_some, counts, statistic), len(counts), seed=setting.seed)
         out[metric.name] = Measured(value, len(counts), half)
     return out
+
+
+def _of_some(counts: Tensor, statistic: Callable[[Tensor], float], chosen: Tensor) -> float:
+    return statistic(counts[chosen].sum(0))
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:

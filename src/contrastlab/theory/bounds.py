@@ -147,8 +147,7 @@ class Conditional:
     Args:
         value: nats.
         holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
-            candidates, the own and banned keys left out: the hypothesis under which the theorem says that ``value`` is
-            a bound.
+            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
         negatives: ``[B, K]`` their scores.
     """
 
@@ -210,11 +209,7 @@ def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: t
 def f_information(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
     """``mean s − mean f*(s)``, a lower bound on the f-mutual information (fmicl Eq. 2).
 
-    Args:
-        positives: ``[B]`` s at pairs from p(x, y), in the domain of f*; a critic v of the log ratio gives
-            ``s = divergence.derivative(v)``.
-        independents: s at pairs from p(x) p(y), any shape.
-        divergence: the divergence, by its f.
+    The scores s lie in the domain of f*; a critic v of the log ratio gives ``s = divergence.derivative(v)``.
     """
     _check_independents(positives, independents)
     check_scores(positives, divergence, "positives")

@@ -1,7 +1,8 @@
-"""A critic, which scores every x of a batch against every y, and a helper that fits one."""
+"""A critic, which scores every x of a batch against every y, and training that stops when held-out data do not gain."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.errors import NonFiniteLossError, reject
-from contrastlab.theory.fitting import Trace, early_stopping
 
 Critic = Callable[[Tensor, Tensor], Tensor]
 """``[B, p]`` and ``[M, q]`` → ``[B, M]`` scores."""
@@ -52,6 +52,43 @@ class Separable(nn.Module):
         if self.normalise:
             u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
         return u @ v.T / self.temperature  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How a training went; larger is better.
+
+    Args:
+        train: value of each epoch on what is trained on, nats.
+        held_out: value after each epoch on held-out data, nats.
+        best: epoch whose weights were kept, from 0.
+    """
+
+    train: tuple[float, ...]
+    held_out: tuple[float, ...]
+    best: int
+
+
+def early_stopping(
+    model: nn.Module, train: Callable[[int], float], held_out: Callable[[], float], *, epochs: int, patience: int
+) -> Trace:
+    """Train until ``patience`` epochs brought nothing, and put the model back to its best epoch.
+
+    ``train`` trains the model in place for an epoch, numbered from 0, and gives its value; ``held_out`` gives the value
+    of the model as it is, and of equal values the later is the better.
+    """
+    gained: list[float] = []
+    reached: list[float] = []
+    best, kept = 0, copy.deepcopy(model.state_dict())
+    for epoch in range(epochs):
+        gained.append(train(epoch))
+        reached.append(held_out())
+        if reached[-1] >= reached[best]:
+            best, kept = epoch, copy.deepcopy(model.state_dict())
+        if epoch - best >= patience:
+            break
+    model.load_state_dict(kept)
+    return Trace(tuple(gained), tuple(reached), best)
 
 
 Bound = Callable[[Tensor], Tensor]

@@ -34,7 +34,6 @@ class Joint:
 
     Args:
         table: ``[n, m]``, not negative, of sum 1; every row and column has positive probability.
-
     """
 
     table: Table
@@ -133,13 +132,8 @@ def _check_k(k: int) -> None:
 def restrict(joint: Joint, region: ArrayLike) -> Table:
     """The conditional distribution of negatives: p(y) restricted, for every x, to a set of y and renormalised.
 
-    Args:
-        joint: gives p(y).
-        region: ``[n, m]`` booleans, S_B of ring Theorem 3.1 or S_T of vince Theorem 4.1 for every x; or
-            ``[n, m, m]`` where the set depends on the positive y₁ too (second axis).
-
-    Returns:
-        q of the same shape; the last axis sums to 1.
+    ``region`` is ``[n, m]`` booleans, S_B of ring Theorem 3.1 or S_T of vince Theorem 4.1 for every x; or ``[n, m, m]``
+    where the set depends on the positive y₁ too (second axis). The result has its shape, and its last axis sums to 1.
     """
     mask = np.asarray(region)
     n, m = joint.table.shape
@@ -163,7 +157,7 @@ def normalised_similarity(
     joint: Joint, critic: ArrayLike, draws: int, negatives: ArrayLike | None = None, *,
     positive_in_denominator: bool = True,
 ) -> tuple[Table, Table]:  # fmt: skip
-    """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, for every fixed pair.
+    """Mean and variance over the negatives of ``Z = f(x, y) − log mean of exp f(x, ·)``, each ``[n, m]`` by pair.
 
     Args:
         joint: gives p(y), the distribution of the negatives unless ``negatives`` is given.
@@ -173,9 +167,6 @@ def normalised_similarity(
             last axis sums to 1. :func:`restrict` makes it.
         positive_in_denominator: whether the mean is over the positive and the negatives (ring Eq. 1; K = draws + 1)
             or over the negatives only (ring Theorem 3.1).
-
-    Returns:
-        ``[n, m]`` means and ``[n, m]`` variances.
     """
     values = joint.critic(critic)
     _check_count("draws", draws, 1, "an integer of at least 1")
@@ -222,12 +213,7 @@ def leave_one_out(joint: Joint, critic: ArrayLike, k: int) -> float:
 
 
 def barber_agakov(joint: Joint, decoder: ArrayLike) -> float:
-    """``E log q(x|y) / p(x)`` ≤ I (vince Lemma A.1).
-
-    Args:
-        joint: the distribution.
-        decoder: ``[n, m]`` q(x|y), positive where the pair is possible, every column of sum 1.
-    """
+    """``E log q(x|y) / p(x)`` ≤ I (vince Lemma A.1); q ``[n, m]`` is positive where the pair is possible."""
     q = joint.critic(decoder, "decoder")
     if (q < 0).any() or (abs(q.sum(0) - 1) > 1e-9).any() or (q[joint.table > 0] == 0).any():
         raise reject("decoder", "", "columns q(·|y) that sum to 1, positive wherever the pair is possible")
@@ -235,13 +221,7 @@ def barber_agakov(joint: Joint, decoder: ArrayLike) -> float:
 
 
 def unnormalised_barber_agakov(joint: Joint, critic: ArrayLike, given: Literal["x", "y"] = "y") -> float:
-    """``E[f − log Z]`` ≤ I, with the partition of the other variable summed out (vince Lemma A.1).
-
-    Args:
-        joint: the distribution.
-        critic: ``[n, m]`` f.
-        given: ``"y"`` is the paper's ``Z(y) = E_{p(x)} exp f``; ``"x"`` is ``c(x) = E_{p(y)} exp f``.
-    """
+    """``E[f − log Z]`` ≤ I, with ``Z(y) = E_{p(x)} exp f`` (vince Lemma A.1) or, given x, ``c(x) = E_{p(y)} exp f``."""
     if given not in ("x", "y"):
         raise reject("given", given, "'x' or 'y'")
     values = joint.critic(critic)

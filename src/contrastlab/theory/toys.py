@@ -97,18 +97,11 @@ class JointGaussian:
 def spirals(
     count: int, generator: torch.Generator, *, handedness: Handedness = "same", turns: float = 2.0, radius: float = 2.0
 ) -> tuple[Tensor, Tensor]:
-    """Points on two Archimedean spirals within ``[−radius, radius]²``, evenly spread over the angle.
+    """``[count, 2]`` points on two Archimedean spirals within ``[−radius, radius]²``, and ``[count]`` labels 0 or 1.
 
-    Args:
-        count: points in all; the spirals take turns.
-        generator: of the positions along the spirals.
-        handedness: ``"same"`` turns the second spiral by 180°, so that the two never cross; ``"opposite"`` mirrors
-            it, so that one runs clockwise, the other counter-clockwise (the words of vince appendix G), and they cross.
-        turns: revolutions of each.
-        radius: of the outermost point.
-
-    Returns:
-        ``[count, 2]`` float32 and ``[count]`` labels 0 or 1.
+    They are evenly spread over the angle. Handedness ``"same"`` turns the second spiral by 180°, so that the two never
+    cross; ``"opposite"`` mirrors it, so that one runs clockwise, the other counter-clockwise (the words of vince
+    appendix G), and they cross.
     """
     if count < 2:
         raise reject("count", count, "an integer of at least 2")

@@ -145,10 +145,6 @@ def fit(
     """
     usable = usable_pictures(data, kind)
     model.to(device).train()  # before there is a momentum, which lies where its parameter does
-    learning = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.SGD(
-        learning, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
     kept = None
     if folder is not None:  # its origin is what decides the training: no file of another one is taken for its own
         about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
@@ -163,16 +159,12 @@ def fit(
         for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
             pictures = [picture.to(device).float() / 255 for picture, _ in read]
             targets = [{name: value.to(device) for name, value in target.items()} for _, target in read]
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(settings, step)
             with fixed(derive(seed, "detector step", step), device):
                 loss = sum(model(pictures, targets).values())
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            yield float(loss.detach())
+            yield training.descend(loss, learning_rate(settings, step))
 
-    losses = Resumable(model, optimiser, f"detector of {kind}", kept).run(steps, settings.steps, log)
+    training = Resumable(model, settings, f"detector of {kind}", kept)
+    losses = training.run(steps, settings.steps, log)
     if kept is not None:
         how = settings.model_dump(mode="json")
         store(model, kept, {"kind": kind, "classes": list(data.classes), "losses": losses, "settings": how})
@@ -188,11 +180,7 @@ def store(model: nn.Module, kept: Artefact, record: dict[str, Any]) -> None:
 
 
 def restore(model: nn.Module, kept: Artefact) -> None:
-    """Fill a detector of the same layout from a stored one.
-
-    Raises:
-        CorruptFileError: the file is damaged, or of another training or layout.
-    """
+    """Fill a detector of the same layout from a stored one."""
     tensors, _ = kept.load()
     with torch.no_grad():
         for name, tensor in tensors_of(model).items():
@@ -208,10 +196,7 @@ def predict(
     model: nn.Module, data: AnnotatedImages, kind: Kind, *, device: torch.device | str = "cpu",
     log: Log = lambda line: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Detections of all pictures, in COCO's form: ``bbox``, and ``segmentation`` or ``keypoints``.
-
-    Of ``data`` only the pixels are seen.
-    """
+    """Detections of all pictures, in COCO's form: ``bbox``, and ``segmentation`` or ``keypoints``."""
     model.to(device).eval()
     ids = [category["id"] for category in data.annotations.categories]
     out: list[dict[str, Any]] = []
@@ -221,16 +206,14 @@ def predict(
         found = {name: value.cpu() for name, value in found.items()}
         boxes = found["boxes"].clone()
         boxes[:, 2:] -= boxes[:, :2]
-        masks = encoded(found["masks"][:, 0] > 0.5) if kind == "masks" else []
-        for k, (box, label, score) in enumerate(
-            zip(boxes.tolist(), found["labels"].tolist(), found["scores"].tolist(), strict=True)
-        ):
-            each = {"image_id": image, "category_id": ids[label - 1], "bbox": box, "score": score}
-            if kind == "masks":
-                each["segmentation"] = masks[k]
-            elif kind == "keypoints":
-                each["keypoints"] = found["keypoints"][k].flatten().tolist()
-            out.append(each)
+        columns = {"bbox": boxes.tolist(), "score": found["scores"].tolist()}
+        if kind == "masks":
+            columns["segmentation"] = encoded(found["masks"][:, 0] > 0.5)
+        elif kind == "keypoints":
+            columns["keypoints"] = found["keypoints"].flatten(1).tolist()
+        for k, label in enumerate(found["labels"].tolist()):
+            here = {name: column[k] for name, column in columns.items()}
+            out.append({"image_id": image, "category_id": ids[label - 1], **here})
         if time.monotonic() - spoke > SPEAK_EVERY_S:
             log(f"detector of {kind}: {index + 1}/{len(data)} test pictures")
             spoke = time.monotonic()
@@ -247,11 +230,7 @@ def encoded(masks: Tensor) -> list[dict[str, Any]]:
 
 
 def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting) -> tuple[nn.Module, AnnotatedImages]:
-    """A detector on copies of encoders, read from ``setting.folder`` or trained there, and its test pictures.
-
-    Raises:
-        NotApplicableError: encoders without four stages or of grey pictures, or data without what is looked for.
-    """
+    """A detector on copies of encoders, read from ``setting.folder`` or trained there, and its test pictures."""
     kind, settings, data = cast("Kind", task.name), task.detector, setting.data
     train, test = data.train.take(settings.train_pictures, setting.seed), data.test.take(settings.test_pictures)
     points = train.annotations.keypoints
