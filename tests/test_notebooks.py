@@ -179,10 +179,10 @@ def test_a_table_may_take_the_protocol_of_another() -> None:
             changed = {"epochs": 7} if profile == "paper" else {}
             assert got == expected.override(**changed), (method, profile)
     # rows of the other table that this one has not are left behind
-    assert set(made.method) == {"ring/cmc"}
+    assert set(made.protocol.method) == {"ring/cmc"}
     for number, other in (("2", "1"),):
-        assert papers.plan("ring", number).protocol == papers.plan("ring", other).protocol
-    assert papers.plan("fmicl", 8).protocol["epochs"] == 200
+        assert papers.plan("ring", number).protocol.settings == papers.plan("ring", other).protocol.settings
+    assert papers.plan("fmicl", 8).protocol.settings["epochs"] == 200
     assert papers.plan("fmicl", 10).profile == papers.plan("fmicl", 2).profile
 
 

@@ -277,7 +277,7 @@ def test_a_detector_s_momentum_lies_where_its_parameters_do(monkeypatch, tmp_pat
         raise Reached([p.device.type for group in self.optimiser.param_groups for p in group["params"]])
 
     monkeypatch.setattr(training.Resumable, "run", run)
-    monkeypatch.setattr(training, "_origin", lambda *arguments: "")
+    monkeypatch.setattr(training.files, "fingerprint", lambda *arguments: "")
     scenes = data.load("silhouettes", n_train=2, n_test=2)
     with pytest.raises(Reached) as stopped:
         training.fit(
