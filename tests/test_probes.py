@@ -20,22 +20,15 @@ from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameErr
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
+from made_runs import generator, spread_batch_norms, unchanged
 
 VIEW = augmentation("none", 16)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def networks(part: Augmented | Split) -> nn.ModuleList:
     torch.manual_seed(0)
     out = encoders.build_for(part, 3, arch="tiny", stem="cifar", dim=16)
-    for network in out:  # statistics that are not the initial ones
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                assert module.running_mean is not None
-                module.running_mean.normal_(generator=generator(1))
+    spread_batch_norms(out, 1)
     return out
 
 
@@ -70,19 +63,15 @@ def test_no_probe_changes_a_tensor_or_mode_of_the_encoder(name: str, part) -> No
     nets = networks(part)
     nets.train()
     next(m for m in nets.modules() if isinstance(m, nn.BatchNorm2d)).eval()  # a mixture of modes is put back as it was
-    tensors = {k: v.clone() for k, v in nets.state_dict().items()}
-    modes = [m.training for m in nets.modules()]
-    assert len(set(modes)) == 2
-    measured = score(RUNS[name], nets, part, coloured(60, 0), coloured(30, 1))
+    assert len({m.training for m in nets.modules()}) == 2
+    with unchanged(nets):
+        measured = score(RUNS[name], nets, part, coloured(60, 0), coloured(30, 1))
     assert measured
     for name_, number in measured.items():
         assert 0 <= number.value <= 100, name_
         assert number.items == len(number.correct) == 30
         assert number.value == pytest.approx(percent(number.correct))
-    after = nets.state_dict()
-    assert [k for k in tensors if not torch.equal(tensors[k], after[k])] == []
-    assert [m.training for m in nets.modules()] == modes
-    assert all(p.grad is None and p.requires_grad for p in nets.parameters())
+    assert all(p.requires_grad for p in nets.parameters())
 
 
 def test_frozen_is_evaluation_without_gradient_and_is_undone_after_an_error() -> None:

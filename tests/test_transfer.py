@@ -21,15 +21,12 @@ from contrastlab.reproduce import Run
 from contrastlab.settings import LinearProbe, Settings, TransferView
 from contrastlab.tasks.linear import adapt, channel_statistics
 from contrastlab.views import Augmented, Split
+from made_runs import generator, quiet, spread_batch_norms, unchanged
 
 VIEW = augmentation("instdisc", 16)
 TWO_VIEWS = Augmented(2)
 PROBE = LinearProbe(solver="lbfgs", features="pooled", l2=0.01)
 PLAN = papers.plan("ring", 3)
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def images(count: int, seed: int, channels: int = 3, side: int = 16) -> ImageSet:
@@ -49,10 +46,7 @@ def splits(channels: int = 3, side: int = 16) -> Splits:
 def networks(part: Augmented | Split = TWO_VIEWS, channels: int = 3) -> nn.ModuleList:
     torch.manual_seed(0)
     out = encoders.build_for(part, channels, arch="tiny", stem="cifar", dim=16)
-    for network in out:
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(generator=generator(1))
+    spread_batch_norms(out, 1)
     return out
 
 
@@ -155,12 +149,10 @@ def test_statistics_of_a_streaming_set_and_of_a_constant_channel(tmp_path) -> No
 def test_no_tensor_of_an_encoder_changes(solver, channels, part) -> None:
     nets = networks(part)
     nets.train()
-    before = {name: value.clone() for name, value in nets.state_dict().items()}
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 2, "batch_size": 16})
-    measured = tasks.Transfer(probe).score(nets, setting(splits(channels), part))
+    with unchanged(nets):
+        measured = tasks.Transfer(probe).score(nets, setting(splits(channels), part))
     assert 0 <= measured["transfer"].value <= 100
-    assert [name for name, value in nets.state_dict().items() if not torch.equal(value, before[name])] == []
-    assert all(module.training for module in nets.modules())
 
 
 def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
@@ -278,7 +270,7 @@ def test_without_the_data_of_pre_training_there_is_no_table(few, tmp_path, monke
 def test_one_run_serves_both_tables_and_every_target(few, pictures, tmp_path, monkeypatch) -> None:
     options = {
         "rows": "ir", "profile": "smoke", "references_too": False, "jobs": 1, "out_dir": tmp_path, "read_also": (),
-        "accelerator": "cpu", "log": lambda line: None,
+        "accelerator": "cpu", "log": quiet,
     }  # fmt: skip
     reproduce.table("ring", 1, "cifar10", **options)
     monkeypatch.setattr(reproduce.run, "pretrain", lambda *a, **k: pytest.fail("trained again"))
