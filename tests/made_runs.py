@@ -12,6 +12,9 @@ from torch import nn
 
 Result = TypeVar("Result")
 
+LOCAL = {"profile": "smoke", "references_too": False, "jobs": 1, "read_also": (), "accelerator": "cpu"}
+"""How a table is made in a test: small, here, and of nothing that was stored before."""
+
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
@@ -49,13 +52,12 @@ def resumed(train: Callable[[], Result], between: Callable[[], Any] = lambda: No
     raise AssertionError("a thousand stops: nothing goes on where it was cut off")
 
 
-def spread_batch_norms(networks: nn.Module, seed: int | None = None) -> None:
-    """Give batch-norms statistics and weights that are not the initial ones."""
-    draws = None if seed is None else generator(seed)
+def spread_batch_norms(networks: nn.Module, seed: int) -> None:
+    """Give batch-norms means that are not the initial ones, the same draws to each."""
     for module in networks.modules():
         if isinstance(module, nn.BatchNorm2d):
             assert module.running_mean is not None
-            module.running_mean.normal_(generator=draws)
+            module.running_mean.normal_(generator=generator(seed))
 
 
 def refused(*rows: tuple[Callable[[], Any], type[Exception], str]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import builtins
 import errno
 import hashlib
-import io
-import json
 import math
 import os
 import pickle
@@ -15,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -36,6 +32,7 @@ from contrastlab.errors import (
     StorageError,
     UnknownNameError,
 )
+from made_files import encoded, write_parquet
 
 
 def digest(image: Tensor) -> str:
@@ -47,25 +44,6 @@ def picture(size: tuple[int, int] = (12, 10), value: int = 0, mode: str = "RGB")
     width, height = size
     rows = np.tile(np.arange(width, dtype=np.uint8) * 5 + value, (height, 1))
     return Image.fromarray(rows if mode == "L" else np.stack([rows, rows // 2, 255 - rows], -1))
-
-
-def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, kind)
-    return stream.getvalue()
-
-
-def write_parquet(path: Path, pictures: list[bytes], labels: list[object] | None = None, *, image: str = "img",
-                  label: str = "label", names: list[str] | None = None) -> None:  # fmt: skip
-    columns: dict[str, object] = {image: [{"bytes": content, "path": None} for content in pictures]}
-    if labels is not None:
-        columns[label] = labels
-    table = pa.table(columns)
-    if names is not None:
-        features = {image: {"_type": "Image"}, label: {"names": names, "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
 
 
 def write_folder(path: Path, count: int, *, start: int = 0, mode: str = "RGB") -> None:
@@ -425,7 +403,7 @@ def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
 
 def test_parquet_file_is_held_out_from(tmp_path: Path) -> None:
     path = tmp_path / "mine.parquet"
-    write_parquet(path, [encoded(picture(value=k, mode="L")) for k in range(20)], ["b", "a"] * 10, image="image")
+    write_parquet(path, [encoded(picture(value=k, mode="L")) for k in range(20)], ["b", "a"] * 10)
     splits = data.load(f"parquet:{path}")
     assert splits.train.channels == 1
     assert splits.train.classes == ("a", "b")

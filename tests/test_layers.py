@@ -18,7 +18,7 @@ from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks import Layers
 from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
-from made_runs import generator, unchanged
+from made_runs import generator, refused, unchanged
 
 TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128), "12": ("scene", 128, 256)}
 
@@ -107,21 +107,21 @@ def test_a_layer_is_what_the_network_computes_there() -> None:
         torch.testing.assert_close(pooled, F.adaptive_max_pool2d(made["conv2"], 3).flatten(1))
     assert tuple(encoders.named_layers(encoders.build("resnet18"))) == ("conv1", "conv2", "conv3", "conv4", "conv5")
     assert tuple(encoders.named_layers(encoders.build("tiny"))) == ("conv1", "conv2", "conv3", "conv4")
-    with pytest.raises(errors.ArgumentError, match="layers='conv9'"):
-        encoders.layer_outputs(encoder, x, ("conv9",))
 
 
-def test_a_network_whose_layers_have_no_such_names_is_refused() -> None:
+def test_layers_that_cannot_be_probed_are_refused() -> None:
     caffenet, boxed = encoders.build("caffenet", width=0.1), encoders.build("tiny")
     boxed.backbone = nn.ModuleDict({"patches": boxed.backbone})  # as a transformer's: no sequence, other names
-    for encoder, name in ((caffenet, "CaffeNet"), (boxed, "ModuleDict")):
-        with pytest.raises(errors.NotApplicableError, match=f"^{name} names no layers that could be probed"):
-            encoders.named_layers(encoder)
-
-
-def test_a_view_of_another_size_is_refused() -> None:
-    with pytest.raises(errors.ArgumentError, match="image_size='one with a map of 9 by 9 .*accepted is 64"):
-        encoders.build("half_alexnet64").eval()(torch.randn(1, 3, 80, 80))
+    half, view = encoders.build("half_alexnet64").eval(), torch.randn(1, 3, 80, 80)
+    nine, unnamed = "image_size='one with a map of 9 by 9 .*accepted is 64", "names no layers that could be probed"
+    x, y = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
+    refused(
+        (lambda: encoders.named_layers(caffenet), errors.NotApplicableError, f"^CaffeNet {unnamed}"),
+        (lambda: encoders.named_layers(boxed), errors.NotApplicableError, f"^ModuleDict {unnamed}"),
+        (lambda: encoders.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
+        (lambda: half(view), errors.ArgumentError, nine),
+        (lambda: mlp(x, y, x, classes=2), errors.ArgumentError, r"^train=\(1, 2\): accepted is at least two rows"),
+    )
 
 
 # -- the task -------------------------------------------------------------------------------------------------------
@@ -180,11 +180,6 @@ def test_a_hidden_layer_separates_what_no_line_does() -> None:
     line = tasks.linear_lbfgs(x[:400], labels[:400], x[400:])
     assert (scores.argmax(1) == labels[400:]).double().mean() > 0.9
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7
-
-
-def test_a_hidden_layer_needs_two_rows() -> None:
-    with pytest.raises(errors.ArgumentError, match=r"^train=\(1, 2\): accepted is at least two rows"):
-        mlp(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(3, 2), classes=2)
 
 
 def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:

@@ -136,25 +136,19 @@ def ones(count: int) -> Tensor:
     return torch.ones(count, dtype=torch.int64)
 
 
-REFUSED = {
-    "an unlabelled row": ({}, torch.tensor([0, 1, -1, 0, 1, 0]), "^labels=-1"),
-    "five labels": ({}, ones(5), "each of the 6 rows"),
-    "no neighbour": ({"k": 0}, ones(6), "^k=0"),
-    **{
-        f"temperature {t}": ({"temperature": t}, ones(6), f"^temperature={t}: accepted is a number above 0")
-        for t in (0.0, -0.1, float("nan"))
-    },
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_neighbours_and_probes_refuse(name: str) -> None:
-    options, labels, words = REFUSED[name]
-    with pytest.raises(ArgumentError, match=words):
-        tasks.knn(unit(6, 0), labels, unit(4, 1), ones(4), **options)
-    for probe in () if options else (tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
+@pytest.mark.parametrize(
+    ("labels", "words"), [(torch.tensor([0, 1, -1, 0, 1, 0]), "^labels=-1"), (ones(5), "each of the 6 rows")]
+)
+def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
+    for probe in (tasks.knn, tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
         with pytest.raises(ArgumentError, match=words):
             probe(unit(6, 0), labels, unit(4, 1), ones(4))
+
+
+@pytest.mark.parametrize(("name", "value"), [("k", 0), *(("temperature", t) for t in (0.0, -0.1, float("nan")))])
+def test_neighbours_need_a_number_and_a_temperature(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}={value}" + ": accepted is a number above 0" * (name != "k")):
+        tasks.knn(unit(6, 0), ones(6), unit(4, 1), ones(4), **{name: value})
 
 
 def test_unlabelled_images_cannot_vote_and_one_row_cannot_be_standardised() -> None:

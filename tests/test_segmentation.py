@@ -167,8 +167,7 @@ def test_the_test_part_is_never_fitted(splits: Splits) -> None:
 def test_skips_reach_every_map() -> None:
     made = encoders_of()
     model = Segmenter(made[0], 5, 4).eval()
-    maps = {name: m.requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
-    maps = {name: m.detach().requires_grad_() for name, m in maps.items()}
+    maps = {name: m.detach().requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
     model.decoder(maps, (32, 32)).sum().backward()
     assert all(m.grad is not None and bool(m.grad.any()) for m in maps.values())
 

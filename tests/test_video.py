@@ -96,11 +96,13 @@ def test_all_frames_and_flows_of_a_view_are_inside_the_clip_and_every_time_occur
 def test_clips_that_are_too_short_and_items_that_are_no_clips() -> None:
     seen, short = clip_augmentation(SETTINGS), torch.zeros(2, 10, 5, 8, 8, dtype=torch.uint8)
     picture = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    grey = nn.ModuleList([build("tiny", in_channels=1, stem="cifar")])
     refused(
         (lambda: Flow(10).make(short, seen, generator(0)), ArgumentError, "1 frames more are wanted"),
         (lambda: Frames(10).make(short, seen, generator(0)), ArgumentError, "1 frames more are wanted"),
         (lambda: Frames(1).make(picture, seen), NotApplicableError, "is of clips; given: items of shape"),
         (lambda: Flow(2).channels(1), NotApplicableError, "3 channels; given: 1"),
+        (lambda: tasks.Action(HOW).score(grey, setting(splits())), NotApplicableError, "reads colour frames"),
         *((bad, ArgumentError, "accepted is a number of") for bad in (
             lambda: Frames(0), lambda: Flow(0), lambda: Flow(2, 0), lambda: Frames(True)
         )),
@@ -225,14 +227,6 @@ def test_no_negative_is_of_the_same_video_and_127_are_of_others(kind) -> None:
         chosen = model.recipe.negatives.select(candidates, BatchRandom(generator(0)), 0, 1)
         assert chosen.count(128) == 127
         assert torch.equal(chosen.columns[:, 0], torch.arange(128))  # the key of the query's own video
-
-
-def test_a_batch_holds_no_video_twice() -> None:
-    from contrastlab.data.loading import batches
-
-    order = torch.randperm(48, generator=generator(0))
-    for index, _ in batches(clips(), order, 16, "cpu", drop_last=True):
-        assert len(index.unique()) == 16
 
 
 def test_flow_reaches_the_encoder_of_frames_through_its_pairs() -> None:
@@ -396,12 +390,6 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
     monkeypatch.setattr(action.FineTuning, "_epochs", real)
     alone.scores(parts.test.take(2))
     assert equal(networks[2], alone.network)
-
-
-def test_encoders_that_see_no_colour_frames_are_refused() -> None:
-    grey = nn.ModuleList([build("tiny", in_channels=1, stem="cifar")])
-    with pytest.raises(NotApplicableError, match="reads colour frames"):
-        tasks.Action(HOW).score(grey, setting(splits()))
 
 
 # The table
