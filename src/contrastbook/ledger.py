@@ -224,7 +224,7 @@ def markdown(entries: Iterable[Statement]) -> str:
         data = " ".join(f'data-{key}="{escape(value)}"' for key, value in facets.items())
         link = f'<a class="place" href="#{s.anchor}" title="link to this entry">#</a>'
         place = f'<span id="{s.anchor}" {data}></span>{link}'
-        said = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
+        claimed = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
         holds = [
             f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
             s.because,
@@ -235,7 +235,7 @@ def markdown(entries: Iterable[Statement]) -> str:
         ]
         cells = (
             f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** <br>{METHODS[s.how]}",
-            said,
+            claimed,
             "<br>".join(part for part in holds if part),
         )
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
@@ -250,8 +250,8 @@ def searched() -> str:
     ]
     for s in searches():
         link = f'<a href="#{s.statement.replace("/", "-")}">{s.statement}</a>'
-        told = ("as printed: " if s.printed else "as repaired: ") + s.inequality
+        inequality = ("as printed: " if s.printed else "as repaired: ") + s.inequality
         outcome = f"a counterexample: {s.at}" if s.found else "none"
-        cells = (link, told, f"{s.starts:,}", f"{s.evaluations:,}", f"{s.excess:.1e}", outcome)
+        cells = (link, inequality, f"{s.starts:,}", f"{s.evaluations:,}", f"{s.excess:.1e}", outcome)
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join(lines)

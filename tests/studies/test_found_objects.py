@@ -87,7 +87,7 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     empty = pictures.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
     assert [each.text for each in empty.layout.annotations] == ["truth", *ROWS]
     assert all(value is None for value in empty.data[4].x)
-    slider = sliding(pictures.objects, "threshold", [0.1, 0.5], found=study, test=test)
+    slider = sliding(pictures.objects, "threshold", [0.1, 0.5], study=study, test=test)
     assert len(slider.frames) == 2
 
 

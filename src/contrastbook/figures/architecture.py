@@ -27,14 +27,14 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     """
     parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
-    found: dict[str, list[float]] = {}
+    sizes: dict[str, list[float]] = {}
     handles, side = [], [float(x.shape[-1])]
     for name, child in named:
         first = True
         for layer in child.modules():
             if isinstance(layer, _LAYERS):
                 own = name if first else name.replace("conv", "pool")
-                handles.append(layer.register_forward_hook(_recorder(own, found, side)))
+                handles.append(layer.register_forward_hook(_recorder(own, sizes, side)))
                 first = False
     training = module.training
     try:
@@ -44,16 +44,16 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
         module.train(training)
         for handle in handles:
             handle.remove()
-    return pd.DataFrame.from_dict(found, orient="index", columns=list(COLUMNS))
+    return pd.DataFrame.from_dict(sizes, orient="index", columns=list(COLUMNS))
 
 
-def _recorder(name: str, found: dict[str, list[float]], side: list[float]) -> Any:
+def _recorder(name: str, sizes: dict[str, list[float]], side: list[float]) -> Any:
     def record(layer: nn.Module, _: Any, out: Tensor) -> None:
         how = [side[0], 1.0, 0.0]
         if not isinstance(layer, nn.Linear):
             how = [_first(getattr(layer, key)) for key in ("kernel_size", "stride", "padding")]
         side[0] = float(out.shape[2]) if out.dim() == 4 else 1.0
-        found[name] = [side[0], float(out.shape[1]), *how]
+        sizes[name] = [side[0], float(out.shape[1]), *how]
 
     return record
 

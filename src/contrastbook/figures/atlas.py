@@ -20,9 +20,9 @@ def modalities(method: str) -> str:
     if name in papers.REFERENCES:
         return "any"
     plans = [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
-    found = {data.modality_of(column.data) for plan in plans for column in plan.columns.values()}
-    found |= {"image"} if any(not plan.columns for plan in plans) else set()
-    return ", ".join(sorted(found)) or "–"
+    result = {data.modality_of(column.data) for plan in plans for column in plan.columns.values()}
+    result |= {"image"} if any(not plan.columns for plan in plans) else set()
+    return ", ".join(sorted(result)) or "–"
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
@@ -67,13 +67,13 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
         return {**recipe.choices(), "temperature": recipe.temperature}
 
     own = choices(method)
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for name in methods.names():
         other = choices(name)
         different = [choice for choice in own if own[choice] != other[choice]]
         if len(different) == 1:
-            found.setdefault(different[0], []).append(name)
-    return {choice: tuple(found[choice]) for choice in own if choice in found}
+            result.setdefault(different[0], []).append(name)
+    return {choice: tuple(result[choice]) for choice in own if choice in result}
 
 
 def commands(method: str) -> tuple[str, ...]:

@@ -130,9 +130,9 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
         nats.append(exact.Joint.of(views.T @ views).mutual_information)
     near, common = GRAPHS[step]
     parts = [f"{near} with each neighbour"] * (near > 0) + [f"{common} with everybody"] * (common > 0)
-    found = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
+    share = f", {np.mean(measured[step]):.0f} % of the neighbours right" if measured else ""
     figure = canvas(
-        f"Of six views it shares {' and '.join(parts) or 'none'}: {nats[step]:.2f} nats{found}",
+        f"Of six views it shares {' and '.join(parts) or 'none'}: {nats[step]:.2f} nats{share}",
         "information (nats)", "neighbours of the same class (%)", yaxis_range=[0, 104],
         xaxis={"domain": [0.6, 1], "range": [-0.15, 4.4]},
         xaxis2={"domain": [0, 0.38], "title": "item", "anchor": "y2"},

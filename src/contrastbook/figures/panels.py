@@ -57,8 +57,8 @@ def by_percent(
         function, colour, style = EXACT[name]
         exactly = [function(float(p)) for p in np.interp(steps, order, percents)]
         axes.plot(steps, exactly, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
-    for number, (label, (found, column)) in enumerate((marks or {}).items()):
-        rows = pd.DataFrame(found.rows).astype({column: float})
+    for number, (label, (study, column)) in enumerate((marks or {}).items()):
+        rows = pd.DataFrame(study.rows).astype({column: float})
         below = rows[column] < _SCALES[scale][0]
         place = np.interp(-rows["percent"], -percents, order) + 0.15 * (number - (len(marks or {}) - 1) / 2)
         label += f" ({below.sum()} below the axis)" * bool(below.any())
@@ -95,16 +95,16 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
 
     ``curves``: profile to stored curves; two at most are told apart.
     """
-    readings = list(dict.fromkeys(str(found.rows[0]["reading"]) for each in curves.values() for found in each))
+    readings = list(dict.fromkeys(str(study.rows[0]["reading"]) for each in curves.values() for study in each))
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
     etas = sorted({eta for each in curves.values() for f in each for eta in vince_figure6.frame(f)["eta"]})
     lines = math.ceil(len(readings) / 3)
     figure, panels = subplots(lines, 3, (10.5, 2.9 * lines), sharex=True, sharey=True, squeeze=False)
     for panel, reading in zip(panels.flat, readings, strict=False):
-        for number, (name, found) in enumerate(frames.items()):
-            if reading not in found:
+        for number, (name, study) in enumerate(frames.items()):
+            if reading not in study:
                 continue
-            rows, trained = pd.DataFrame(found[reading].rows), vince_figure6.frame(found[reading])
+            rows, trained = pd.DataFrame(study[reading].rows), vince_figure6.frame(study[reading])
             colour, place = COLOURS[CYCLE[2 * number]], trained["eta"].map(etas.index) + 0.24 * number - 0.12
             panel.plot(place, trained["accuracy"], MARKERS[number], color=colour, ms=4, alpha=0.7)
             mean = trained["accuracy"].groupby(place).mean()
@@ -131,10 +131,10 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
 
 def bounds_by_noise(curves: Sequence[Study], negatives: int) -> Figure:
     """The bound ``log K − loss`` of each reading against the noise of its views, mean over seeds, and its ceiling."""
-    etas = sorted({eta for found in curves for eta in vince_figure6.frame(found)["eta"]})
+    etas = sorted({eta for study in curves for eta in vince_figure6.frame(study)["eta"]})
     figure, panel = subplots(size=(8, 3.8))
-    for number, found in enumerate(curves):
-        name, trained = str(found.rows[0]["reading"]), vince_figure6.frame(found)
+    for number, study in enumerate(curves):
+        name, trained = str(study.rows[0]["reading"]), vince_figure6.frame(study)
         mean = trained["mi_bound"].groupby(trained["eta"].map(etas.index)).mean()
         colour, dash = plt.get_cmap("viridis")(number / len(curves)), "--" if "sphere" in name else "-"
         panel.plot(mean.index, mean, MARKERS[number % len(MARKERS)], color=colour, ls=dash, label=name)

@@ -63,11 +63,11 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
     ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
     """
     names = ("L", "ab", "depth", "normal", "label")
-    there = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
+    known = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
     rows = []
     for scene in scenes:
         panels = [scene[:3].movedim(0, 2).numpy()]
-        for name in there:
+        for name in known:
             view = Channels((name,)).read(scene[None])[0][0]
             if name == "ab":
                 a, b = view.numpy()  # green to red, blue to yellow
@@ -79,7 +79,7 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
             else:
                 panels.append(plt.get_cmap("gray" if name == "L" else "viridis")((view[0].numpy() + 1) / 2)[..., :3])
         rows.append(panels)
-    titles = ["picture", *("labels" if name == "label" else name for name in there)]
+    titles = ["picture", *("labels" if name == "label" else name for name in known)]
     return _panels(rows, titles, f"{len(scenes)} scenes, a row each, as {', '.join(titles)}")
 
 
@@ -94,8 +94,8 @@ def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequ
         painted = [_classes(classes_[k], len(classes)) for classes_ in (*predicted.values(), truth)]
         rows.append([scene[:3].movedim(0, 2).numpy(), *painted])
     right = {name: float((p == truth)[truth >= 0].double().mean()) for name, p in predicted.items()}
-    said = "; ".join(f"{name} is right in {100 * share:.0f} % of these pixels" for name, share in right.items())
-    return _panels(rows, ["picture", *predicted, "labels"], f"{len(scenes)} scenes with their classes: {said}")
+    shares = "; ".join(f"{name} is right in {100 * share:.0f} % of these pixels" for name, share in right.items())
+    return _panels(rows, ["picture", *predicted, "labels"], f"{len(scenes)} scenes with their classes: {shares}")
 
 
 def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
@@ -148,24 +148,24 @@ _WEIGHT = 0.55  # of a mask's colour over the picture
 
 
 def objects(
-    found: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] | None = None,
+    study: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] | None = None,
     pictures: int = 2,
 ) -> go.Figure:  # fmt: skip
     """Detections above a score beside the truth.
 
-    ``found``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
+    ``study``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
     Returns a figure whose traces do not depend on the threshold.
     """
     require("threshold", threshold, 0, 1)
     require_integer("pictures", pictures, 1)
-    methods = [str(row) for row in found.config["rows"]]  # one that found nothing has a column, too
+    methods = [str(row) for row in study.config["rows"]]  # one that found nothing has a column, too
     words = labels or {}
     titles = ["truth", *(escape.html(words.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
         pixels = test[picture].permute(1, 2, 0).numpy()
         known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
-        columns = [known, *(_above(found, method, picture, threshold) for method in methods)]
+        columns = [known, *(_above(study, method, picture, threshold) for method in methods)]
         for column, shown in enumerate(columns, 1):
             colour = COLOURS["truth" if column == 1 else "other"]
             figure.add_trace(go.Image(z=_masked(pixels, shown, colour), hoverinfo="skip"), picture + 1, column)
@@ -183,8 +183,8 @@ def objects(
     return figure
 
 
-def _above(found: Study, method: str, picture: int, threshold: float) -> list[dict[str, Any]]:
-    rows = (row for row in found.rows if row["method"] == method and row["picture"] == picture)
+def _above(study: Study, method: str, picture: int, threshold: float) -> list[dict[str, Any]]:
+    rows = (row for row in study.rows if row["method"] == method and row["picture"] == picture)
     return [json.loads(str(row["found"])) for row in rows if float(row["score"] or 0) >= threshold]
 
 

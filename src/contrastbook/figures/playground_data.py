@@ -320,14 +320,14 @@ def bounded() -> list[str]:
 
     A ring is one that skips the closest keys; a ring that skips none is a ball.
     """
-    found = []
+    bounding = []
     for region, same, loss in product(CHOICES["negatives"], CHOICES["positives"], CHOICES["objective"]):
         state = State(keys="queue", negatives=region, positives=same, objective=loss)
         if _reason(state.check) is None:
             recipe = state.recipe()
             if recipe.bounds_information and recipe.objective.bound(0.0, 2) is not None:
-                found.append(f"{region} {same} {loss}")
-    return found
+                bounding.append(f"{region} {same} {loss}")
+    return bounding
 
 
 def reasons() -> dict[str, str]:

@@ -320,18 +320,18 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
         axes.legend(fontsize="small")
     axes.grid(color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
-    said = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
-    figure.set_label(f"Accuracy against the bound. {'; '.join(said) or 'Nothing run'}.")
+    words = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
+    figure.set_label(f"Accuracy against the bound. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
 
-def accuracy_against_information(found: Study, accuracy: Mapping[str, float], *, floor: float | None = None) -> Figure:
+def accuracy_against_information(study: Study, accuracy: Mapping[str, float], *, floor: float | None = None) -> Figure:
     """Two panels, colour spaces and patches: information on the horizontal axis, accuracy on the vertical one.
 
-    ``found``: rows of :func:`contrastbook.studies.shared_information.study`. ``accuracy``: row to percent; rows without
+    ``study``: rows of :func:`contrastbook.studies.shared_information.study`. ``accuracy``: row to percent; rows without
     one are left out. ``floor``: accuracy of random encoders of two parts, a dashed line.
     """
-    rows = pd.DataFrame(found.rows)
+    rows = pd.DataFrame(study.rows)
     rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))].astype({"nats": float, "half_width": float})
     figure, panels = subplots(1, 2, (10, 4), sharey=True)
     for axes, (kind, marker, colour) in zip(
@@ -368,9 +368,9 @@ def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
         placed.append(label.get_window_extent())
 
 
-def estimate_against_truth(found: Study) -> Figure:
+def estimate_against_truth(study: Study) -> Figure:
     """The estimate on textures, of ``control``, with its sampling error, beside the exact information."""
-    rows = pd.DataFrame(found.rows).groupby("distance").mean(numeric_only=True)
+    rows = pd.DataFrame(study.rows).groupby("distance").mean(numeric_only=True)
     figure, axes = subplots(size=(6, 3.6))
     axes.plot(rows.index, rows["exact"], "-", color=COLOURS["truth"], label="exact")
     axes.errorbar(

@@ -307,8 +307,8 @@ def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
     for c, cross in wanted.items():
         against = {label(p): compare(runs, c, p) for p in cross.parents}
         against["random"] = compare(runs, c, floor(c))
-        said = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
-        out.append(f"{label(c)}: " + ", ".join(said) + ".")
+        phrases = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
+        out.append(f"{label(c)}: " + ", ".join(phrases) + ".")
     better = [label(c) for c, cross in wanted.items() if all(compare(runs, c, p)[0] == "above" for p in cross.parents)]
     learnt = [label(c) for c in wanted if compare(runs, c, floor(c))[0] == "above"]
     out.append(f"Above both parents: {', '.join(better) or 'none'}.")

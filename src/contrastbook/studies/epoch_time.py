@@ -155,9 +155,9 @@ def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
     printed, out = published(), []
     for ring in PAIRS:
         value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])
-        said = "is not measured" if math.isnan(value) else f"costs {value:.2f} times its base, fastest epoch by fastest"
+        text = "is not measured" if math.isnan(value) else f"costs {value:.2f} times its base, fastest epoch by fastest"
         out.append(
-            f"{name}, profile {profile}: {ring} {said}"
+            f"{name}, profile {profile}: {ring} {text}"
             f" (published means, CIFAR-10: {printed[ring].to_dict()['CIFAR10 epoch seconds']:.2f})."
         )
     return out

@@ -91,11 +91,11 @@ def estimate(
         (a, log_a), (b, log_b) = flows.stereographic(x, pole), flows.stereographic(y, pole)
         return torch.cat([a, b], 1), log_a + log_b - 2 * flows.log_sphere_area(x.shape[1])
 
-    (fitted, _), (stops, _), (asked, stretch) = (coordinates(*pairs) for pairs in parts)
+    (fitted, _), (stops, _), (scored, stretch) = (coordinates(*pairs) for pairs in parts)
     flow = flows.real_nvp(fitted, prior=prior, seed=seed)
     flows.fit(flow, fitted, stops, epochs=epochs, seed=seed)
     with torch.no_grad():
-        log_p: Tensor = flow().log_prob(asked) - stretch
+        log_p: Tensor = flow().log_prob(scored) - stretch
     return log_p
 
 
@@ -108,9 +108,9 @@ def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) ->
     rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
     low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()
     groups = rows.groupby(pd.cut(rows["distance"], np.linspace(low, high, bins + 1).tolist(), labels=False))
-    found = groups.mean().assign(pairs=groups.size())
-    found["low"], found["high"] = groups["log p"].quantile(0.25), groups["log p"].quantile(0.75)
-    return found[found["pairs"] >= least].reset_index(drop=True)
+    means = groups.mean().assign(pairs=groups.size())
+    means["low"], means["high"] = groups["log p"].quantile(0.25), groups["log p"].quantile(0.75)
+    return means[means["pairs"] >= least].reset_index(drop=True)
 
 
 def straight(means: pd.DataFrame) -> tuple[float, float, float]:

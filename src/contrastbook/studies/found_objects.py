@@ -45,11 +45,11 @@ def study(
     plan, kind = papers.plan("ring", 4), chosen.task
 
     def run() -> list[Row]:
-        execution, found = Execution(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
+        execution, detections = Execution(data_root=data_root, out_dir=out_dir, read_also=read_also), list[Row]()
         for row in rows:
             cell = Cell(plan, column, chosen, row, 0, profile)
-            found += _rows(cell, execution, cast(Kind, kind), pictures, best)
-        return found
+            detections += _rows(cell, execution, cast(Kind, kind), pictures, best)
+        return detections
 
     return measure("found_objects", profile, config, run, out_dir=out_dir, read_also=read_also)
 
@@ -89,11 +89,11 @@ def _rows(cell: Cell, execution: Execution, kind: Kind, pictures: int, best: int
     task = cast("Detection", tasks.get(kind, cell.settings))
     model, test = training.trained_detector(task, trained.encoders, setting)
     shown = test.subset(range(min(pictures, len(test))))
-    found = training.predict(model, shown, kind, device=device)
+    every = training.predict(model, shown, kind, device=device)
     names = {category["id"]: str(category["name"]) for category in shown.annotations.categories}
     rows: list[Row] = []
     for number, image in enumerate(shown.ids):
-        mine = sorted((each for each in found if each["image_id"] == image), key=lambda each: -each["score"])[:best]
+        mine = sorted((each for each in every if each["image_id"] == image), key=lambda each: -each["score"])[:best]
         rows += [
             {
                 "method": cell.method, "picture": number, "score": float(each["score"]),

@@ -90,8 +90,8 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     log_density = (
         math.log(2) + df / 2 * math.log(df / 2) - special.gammaln(df / 2) + (df - 1) * np.log(s) - df / 2 * s**2
     )
-    found = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
-    return min(1.0, float((half * _WEIGHTS * np.exp(log_density) * found).sum()))
+    power = special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
+    return min(1.0, float((half * _WEIGHTS * np.exp(log_density) * power).sum()))
 
 
 def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:

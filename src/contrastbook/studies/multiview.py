@@ -109,7 +109,7 @@ def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[f
 
 
 @dataclass(frozen=True)
-class Encoders:
+class LinearEncoders:
     """Linear encoders of views of bits.
 
     Args:
@@ -130,9 +130,9 @@ class Encoders:
         return out
 
 
-def new(sizes: Sequence[int], room: int, noise: float, generator: torch.Generator) -> Encoders:
+def new(sizes: Sequence[int], room: int, noise: float, generator: torch.Generator) -> LinearEncoders:
     """Encoders as initialised: Gaussian weights."""
-    return Encoders(tuple(torch.randn(n, room, generator=generator) / math.sqrt(n) for n in sizes), noise)
+    return LinearEncoders(tuple(torch.randn(n, room, generator=generator) / math.sqrt(n) for n in sizes), noise)
 
 
 def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
 def train(
     draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
     batch: int = 128, noise: float = 0.4, lr: float = 0.03,
-) -> Encoders:  # fmt: skip
+) -> LinearEncoders:  # fmt: skip
     """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
     generator = torch.Generator().manual_seed(seed)
     made = new([len(held) for held in draw], room, noise, generator)
@@ -159,11 +159,11 @@ def train(
         optimiser.zero_grad()
         torch.stack(losses).sum().backward()
         optimiser.step()
-    return Encoders(tuple(weight.detach() for weight in weights), noise)
+    return LinearEncoders(tuple(weight.detach() for weight in weights), noise)
 
 
 def read(
-    encoders: Encoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int, count: int = 4000
+    encoders: LinearEncoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int, count: int = 4000
 ) -> list[Tensor]:  # fmt: skip
     """How well each bit of the world is read from each view's embedding.
 

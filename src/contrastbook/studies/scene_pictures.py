@@ -81,7 +81,7 @@ def study(
     def run() -> list[Row]:
         splits = data.load(dataset, data_root)
         test = splits.test.subset(torch.arange(scenes))
-        found: list[Row] = []
+        rows: list[Row] = []
         for label, method in ROWS.items():
             cell = _cell(dataset, method, profile)
             fabric = Execution().fabric(cell.settings.precision)
@@ -93,8 +93,8 @@ def study(
             model = segment(encoder, "L", setting, cell.settings.segmentation)
             predicted, truth = predict(model, "L", setting, test)
             right = float((predicted == truth)[truth >= 0].double().mean())
-            found.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
-        return found
+            rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
+        return rows
 
     config = _config(dataset, profile, scenes)
     return measure("scene_pictures", profile, config, run, out_dir=out_dir, read_also=read_also)

@@ -178,12 +178,12 @@ def study(
     count = min(sizes.pictures, len(source))
 
     def run() -> list[Row]:
-        found: list[Row] = []
+        measured: list[Row] = []
         for name in rows:
             for seed in sizes.seeds:
-                found.append(_row(name, source, count, dataset, profile, sizes, seed))
-            log(f"{name}: " + ("n/a" if found[-1]["nats"] is None else f"{found[-1]['nats']:.2f} nats"))
-        return found
+                measured.append(_row(name, source, count, dataset, profile, sizes, seed))
+            log(f"{name}: " + ("n/a" if measured[-1]["nats"] is None else f"{measured[-1]['nats']:.2f} nats"))
+        return measured
 
     config = {
         "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **plain(sizes), "version": 2,

@@ -67,15 +67,15 @@ def study(
     """
 
     def run() -> list[Row]:
-        found: list[Row] = []
+        rows: list[Row] = []
         for name, split in SPLITS.items():
             splits = data.load(name, data_root)
             row: Row = {"data": name, "split": split, "train images": len(splits.train)}
             for distance in DISTANCES:
                 right = nearest_pixels(splits.train, splits.test, distance=distance, side=side)
                 row |= {"test images": len(right), f"1-NN, {distance}": 100 * float(right.double().mean())}
-            found.append(row | {"note": splits.note, "fingerprint": splits.test.fingerprint})
-        return found
+            rows.append(row | {"note": splits.note, "fingerprint": splits.test.fingerprint})
+        return rows
 
     config = {"splits": SPLITS, "side": side, "distances": DISTANCES}
     return measure("trafficsign_leak", "laptop", config, run, out_dir=out_dir, read_also=read_also)

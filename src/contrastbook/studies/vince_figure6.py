@@ -126,7 +126,7 @@ def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
 
 @torch.no_grad()
 def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for order, seed in enumerate(encoders.seeds):
         points, labels = encoders.points[order], encoders.labels[order]
         test, truth = points_of(encoders.reading, held_out, seed, "test")
@@ -144,8 +144,8 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
                 result["outcome"] = "collapsed" if _one_place(clean[0]) else "trained"
                 result["accuracy"] = _score(clean[0], labels, clean[1], truth)
                 result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def accuracy_curve(
@@ -198,7 +198,7 @@ def study(
 ) -> list[Study]:  # fmt: skip
     """The stored curves of a profile, one file per reading; those that are not stored are trained and stored."""
     chosen = of_profile(PROFILES, profile)
-    found = []
+    curves = []
     for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
         if name not in READINGS:
             raise unknown("reading", name, READINGS)
@@ -206,8 +206,8 @@ def study(
         run = functools.partial(accuracy_curve, reading, **chosen.sizes)
         measured = measure(STUDY, profile, _config(reading, chosen), run, out_dir=out_dir, read_also=read_also)
         log(f"{number}/{len(names)} {name}: {measured.provenance['wall_s']:.0f} s")
-        found.append(measured)
-    return found
+        curves.append(measured)
+    return curves
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
@@ -331,38 +331,38 @@ def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
 
 def closest(peaks: Sequence[Peak]) -> Peak:
     """The one that lacks least of the published shape; of equals the highest."""
-    return min(peaks, key=lambda found: (len(found.missing), -found.accuracy))
+    return min(peaks, key=lambda each: (len(each.missing), -each.accuracy))
 
 
 def table(peaks: Sequence[Peak]) -> pd.DataFrame:
     """A line for each reading: best η, percentages there, at both ends and of the raw coordinates, what is missing."""
     return pd.DataFrame(
         {
-            "reading": found.reading,
-            "best η": found.eta,
-            "accuracy there [%]": found.accuracy,
-            "η smallest [%]": found.ends[0],
-            "η largest [%]": found.ends[1],
-            "raw coordinates [%]": found.raw,
-            "what is missing": "; ".join(found.missing) or "nothing",
+            "reading": each.reading,
+            "best η": each.eta,
+            "accuracy there [%]": each.accuracy,
+            "η smallest [%]": each.ends[0],
+            "η largest [%]": each.ends[1],
+            "raw coordinates [%]": each.raw,
+            "what is missing": "; ".join(each.missing) or "nothing",
         }
-        for found in peaks
+        for each in peaks
     ).set_index("reading")
 
 
 def sentence(curves: Sequence[Study]) -> str:
     """Which readings of a profile show the published peak, and on how many of their seeds taken alone; Markdown."""
-    judged = [peak(found.rows) for found in curves]
-    best, there = closest(judged), [found for found in judged if not found.missing]
-    shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in there) or (
+    judged = [peak(each.rows) for each in curves]
+    best, whole = closest(judged), [each for each in judged if not each.missing]
+    shown = "; ".join(f"*{p.reading}* ({p.accuracy:.0f} % at η = {p.eta:g})" for p in whole) or (
         f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
         + "; ".join(best.missing)
     )
     alone = [
-        peak([row for row in found.rows if row["seed"] == seed])
-        for found in curves for seed in dict.fromkeys(row["seed"] for row in found.rows)
+        peak([row for row in each.rows if row["seed"] == seed])
+        for each in curves for seed in dict.fromkeys(row["seed"] for row in each.rows)
     ]  # fmt: skip
-    views = [peak(found.rows, accuracy="accuracy_views") for found in curves]
+    views = [peak(each.rows, accuracy="accuracy_views") for each in curves]
     on_views = ", ".join(f"*{p.reading}*" for p in views if not p.missing) or "none"
     return (
         f"The published peak is shown by {shown}. Curves of one seed with the published shape: "

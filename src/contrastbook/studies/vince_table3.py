@@ -196,16 +196,16 @@ def study(
     ``profile``: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
     ``out_dir``: where new rows are written, one file for each reading.
     """
-    found = {}
+    by_reading = {}
     for reading, config in _configs(profile).items():
 
         def run(reading: Reading = reading) -> list[Row]:
             plan = PROFILES[profile]
             return train(reading, plan.percents, plan.seeds, epochs=plan.epochs, points=plan.points)
 
-        found[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
-        log(f"{profile}: {reading.name}: {found[reading].provenance['wall_s']:.0f} s when measured")
-    return found
+        by_reading[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
+        log(f"{profile}: {reading.name}: {by_reading[reading].provenance['wall_s']:.0f} s when measured")
+    return by_reading
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
@@ -214,14 +214,14 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
     return {reading: rows for reading, rows in each.items() if rows is not None}
 
 
-def summary(found: Study, number: str = "train") -> pd.DataFrame:
+def summary(study: Study, number: str = "train") -> pd.DataFrame:
     """Mean over seeds of one number of a reading.
 
-    ``found``: of :func:`study` or :func:`stored`. ``number``: a column of :func:`train`, such as ``held_out``. Returns
-    one line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats over the
-    ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
+    ``number``: a column of :func:`train`, such as ``held_out``. Returns one line for each percentage: ``mean``, ``sd``
+    (of one more seed; NaN for a single one), ``median`` in nats over the ``n`` models with a number, and how many ended
+    ``collapsed``, ``negative`` or ``diverged``.
     """
-    frame = pd.DataFrame(found.rows)
+    frame = pd.DataFrame(study.rows)
     if number not in frame.columns:
         raise unknown("number", number, frame.columns)
     grouped = frame.astype({number: float}).groupby("percent", sort=False)
@@ -258,7 +258,7 @@ def exact() -> pd.DataFrame:
     return pd.DataFrame(lines, columns=names).set_index("percent")
 
 
-def described(found: Study) -> pd.Series[str]:
+def described(study: Study) -> pd.Series[str]:
     """For each percentage mean ± standard deviation over seeds, how many, and how many of them failed in which way."""
 
     def text(line: pd.Series[float]) -> str:
@@ -266,10 +266,10 @@ def described(found: Study) -> pd.Series[str]:
         lost = "".join(f", {line[status]:.0f} {word}" for status, word in LOST.items() if line[status])
         return f"{line['mean']:.4g}{spread} ({line['n']:.0f}{lost})"
 
-    return summary(found).apply(text, axis=1)
+    return summary(study).apply(text, axis=1)
 
 
-def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
+def verdict(study: Study, factor: float = 1.5) -> dict[str, list[float]]:
     """Percentages at which a reading does what, by the median over seeds.
 
     ``factor``: up to which a number is like the table's.
@@ -279,14 +279,14 @@ def verdict(found: Study, factor: float = 1.5) -> dict[str, list[float]]:
         truth``: the estimate on fresh pairs, at hard negatives; and for ``train``, ``infonce``,
         ``infonce_population``: rows where that number is like the table's.
     """
-    lines, fresh = summary(found), summary(found, "held_out")["median"]
+    lines, fresh = summary(study), summary(study, "held_out")["median"]
     failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
     chosen = {
         "trains": failed < (lines["n"] + lines["diverged"]) / 2,
         "above the truth": (fresh > gaussians.information()) & (lines.index < 100),
     }
     for number in ("train", "infonce", "infonce_population"):
-        ratio = summary(found, number)["median"] / published()["value"].loc[lines.index]
+        ratio = summary(study, number)["median"] / published()["value"].loc[lines.index]
         chosen[number] = (ratio < factor) & (ratio > 1 / factor)
     return {name: lines.index[where].tolist() for name, where in chosen.items()}
 

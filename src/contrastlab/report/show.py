@@ -175,35 +175,30 @@ class Report:
     @property
     def legend(self) -> Lines:
         """How to read the cells: each meaning once."""
-        shown, gap, out = [row for row in self.rows if row.measured is not None], self.metric.gap, []
-        if len(self._seeds) == 1:
-            (count,) = self._seeds
-            out.append(f"{count} seed{'s' * (count > 1)} a row.")
-        elif self._seeds:
-            out.append("The number of seeds stands behind each number in brackets.")
-        if any(row.measured and row.measured.half_width is not None and row.measured.seeds > 2 for row in shown):
-            out.append("± is a 95 % Student t interval over seeds.")
-        if any(row.measured and row.measured.seeds == 2 for row in shown):
-            out.append("Of two seeds both numbers are in brackets: too few for an interval.")
-        if any(row.measured and row.measured.half_width is None and row.measured.sampling is not None for row in shown):
-            out.append(f"(±) is the 95 % sampling error of the {self.metric.items}: one seed has no interval.")
-        if any(row.versus_random is not None for row in shown):
-            two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
-            out.append(
-                f"{self._against.capitalize()}: {gap} above the {self.floor}{two}; ▲ by more than"
-                f" the sampling error of the {self.metric.items}, ▽ not."
-            )
-        if any(row.kind == "difference" for row in shown):
-            out.append(f"Against base: {gap} above the method built on, seed by seed (paired).")
+        shown = [row for row in self.rows if row.measured is not None]
+        numbers = [row.measured for row in shown if row.measured is not None]
+        seeds, items, gap = self._seeds, self.metric.items, self.metric.gap
+        two = "" if self.floor == PRETRAINED else " (two for a method with two encoders)"
         precisions = sorted({row.precision for row in shown if row.precision})
-        if len(precisions) > 1:
-            out.append(f"Rows differ in the precision they were trained in: {', '.join(precisions)}.")
-        if self.comparable and any(row.published is not None for row in shown):
-            printed = any(row.published_sd is not None for row in self.rows)
-            out.append(
-                "A printed sd is over the paper's own runs." if printed else "Published numbers carry no uncertainty."
-            )
-        return Lines(out)
+        printed = self.comparable and any(row.published is not None for row in shown)
+        spread = any(row.published_sd is not None for row in self.rows)
+        meanings = {
+            f"{max(seeds, default=0)} seed{'s' * (seeds != {1})} a row.": len(seeds) == 1,
+            "The number of seeds stands behind each number in brackets.": len(seeds) > 1,
+            "± is a 95 % Student t interval over seeds.":
+                any(m.half_width is not None and m.seeds > 2 for m in numbers),
+            "Of two seeds both numbers are in brackets: too few for an interval.": any(m.seeds == 2 for m in numbers),
+            f"(±) is the 95 % sampling error of the {items}: one seed has no interval.":
+                any(m.half_width is None and m.sampling is not None for m in numbers),
+            f"{self._against.capitalize()}: {gap} above the {self.floor}{two}; ▲ by more than the sampling error of the"
+            f" {items}, ▽ not.": any(row.versus_random is not None for row in shown),
+            f"Against base: {gap} above the method built on, seed by seed (paired).":
+                any(row.kind == "difference" for row in shown),
+            f"Rows differ in the precision they were trained in: {', '.join(precisions)}.": len(precisions) > 1,
+            "A printed sd is over the paper's own runs.": printed and spread,
+            "Published numbers carry no uncertainty.": printed and not spread,
+        }  # fmt: skip
+        return Lines(sentence for sentence, holds in meanings.items() if holds)
 
     @property
     def notes(self) -> Lines:
