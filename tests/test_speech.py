@@ -24,13 +24,7 @@ from contrastlab.data import sounds
 from contrastlab.data.modalities import modality
 from contrastlab.data.sounds import WaveFiles, WaveSet, fitted, read_wave
 from contrastlab.data.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
-from contrastlab.errors import (
-    ArgumentError,
-    MissingDataError,
-    MissingExtraError,
-    NotApplicableError,
-    StorageError,
-)
+from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, StorageError
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import Setting, Transfer

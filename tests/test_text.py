@@ -51,8 +51,7 @@ from contrastlab.views import Augmented, Dropout
 from made_runs import equal, generator, quiet, refused, resumed, unchanged
 
 needs_text = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("transformers", "tokenizers")),
-    reason="the extra text is not installed",
+    any(find_spec(name) is None for name in ("transformers", "tokenizers")), reason="the extra text is not installed"
 )
 SMALL = {"layers": 1, "width": 16, "length": 8, "plain_length": 12, "vocabulary": 64}
 SIMCSE = methods.get("fmicl/sentences_infonce")

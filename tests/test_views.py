@@ -17,14 +17,7 @@ from torchvision.transforms.v2 import functional as reference
 
 from contrastlab import colour, errors
 from contrastlab.data import image_operations as operations
-from contrastlab.data.augmentations import (
-    AUGMENTATIONS,
-    Augmentation,
-    ViewDraws,
-    apply,
-    augmentation,
-    sample_boxes,
-)
+from contrastlab.data.augmentations import AUGMENTATIONS, Augmentation, ViewDraws, apply, augmentation, sample_boxes
 from contrastlab.views import Augmented, Split
 from made_runs import generator, refused
 
