@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,6 +28,7 @@ from contrastlab.settings import Detector, Settings
 from contrastlab.tasks import fitting
 from contrastlab.tasks.dense import detectors, scores, training
 from contrastlab.views import Augmented, Split
+from made_runs import LOCAL, equal, generator, quiet, refused, unchanged
 
 VIEW = augmentation("instdisc", 32)
 SMALL = Detector(
@@ -85,7 +89,7 @@ def test_a_detector_on_our_resnet_is_torchvision_s_with_the_same_weights(kind, t
     # in single precision a box at a whole pixel can be rounded either way, and its mask is pasted a pixel apart
     made.double().eval(), theirs.double().eval()
     made.roi_heads.score_thresh = theirs.roi_heads.score_thresh = 0.0
-    picture = torch.rand(3, 60, 80, generator=torch.Generator().manual_seed(3), dtype=torch.double)
+    picture = torch.rand(3, 60, 80, generator=generator(3), dtype=torch.double)
     with torch.no_grad():
         (own,), (their,) = made([picture]), theirs([picture])
     assert len(own["boxes"]) > 10
@@ -113,38 +117,36 @@ def test_batch_norm_becomes_constants_that_are_the_checkpoint_s() -> None:
         assert torch.allclose(frozen.train()(x), network(x), atol=1e-4)
 
 
+def trained(scenes: AnnotatedSplits, kind: str, **options) -> tuple[nn.Module, list[str], list[str]]:
+    """A detector after a few steps that leave the encoders as they are, and what changed in its body and its rpn."""
+    nets, settings = networks(), SMALL.model_copy(update=options)
+    model = detectors.build(kind, nets, Augmented(1), VIEW, settings, classes=10)
+    before = copy.deepcopy((model.backbone.body.state_dict(), model.rpn.state_dict()))
+    with unchanged(nets):
+        training.fit(model, scenes.train, kind, settings, seed=0)
+    after = model.backbone.body.state_dict(), model.rpn.state_dict()
+    body, heads = ([n for n, t in a.items() if not torch.equal(t, b[n])] for a, b in zip(after, before, strict=True))
+    return model, body, heads
+
+
 @pytest.mark.parametrize("backbone", ["fpn", "c4"])
 def test_frozen_means_that_no_tensor_of_the_encoder_changes(backbone, scenes) -> None:
-    nets = networks()
-    before = {name: tensor.clone() for name, tensor in nets.state_dict().items()}
-    settings = SMALL.model_copy(update={"backbone": backbone, "lr": 0.05, "weight_decay": 0.1})
-    model = detectors.build("masks", nets, Augmented(1), VIEW, settings, classes=10)
-    body = {name: tensor.clone() for name, tensor in model.backbone.body.state_dict().items()}
-    heads = {name: tensor.clone() for name, tensor in model.rpn.state_dict().items()}
-    training.fit(model, scenes.train, "masks", settings, seed=0)
-    assert [name for name, t in nets.state_dict().items() if not torch.equal(t, before[name])] == []
-    assert [name for name, t in model.backbone.body.state_dict().items() if not torch.equal(t, body[name])] == []
-    assert any(not torch.equal(t, heads[name]) for name, t in model.rpn.state_dict().items())
+    _, body, heads = trained(scenes, "masks", backbone=backbone, lr=0.05, weight_decay=0.1)
+    assert body == []
+    assert heads
 
 
 def test_trained_means_that_copies_of_the_encoder_learn_with_batch_norm_in_the_pyramid(scenes) -> None:
-    nets = networks()
-    before = {name: tensor.clone() for name, tensor in nets.state_dict().items()}
-    settings = SMALL.model_copy(update={"trained": True, "batch_norm": True})
-    model = detectors.build("boxes", nets, Augmented(1), VIEW, settings, classes=10)
-    body = {name: tensor.clone() for name, tensor in model.backbone.body.state_dict().items()}
+    model, body, _ = trained(scenes, "boxes", trained=True, batch_norm=True)
     assert sum(isinstance(m, nn.BatchNorm2d) for m in model.backbone.fpn.modules()) == 8
-    training.fit(model, scenes.train, "boxes", settings, seed=0)
-    changed = [name for name, t in model.backbone.body.state_dict().items() if not torch.equal(t, body[name])]
-    assert len(changed) > 100
-    assert any("running_mean" in name for name in changed)
-    assert [name for name, t in nets.state_dict().items() if not torch.equal(t, before[name])] == []
+    assert len(body) > 100
+    assert any("running_mean" in name for name in body)
 
 
 def outputs(kind: str, settings: Detector, nets: nn.ModuleList) -> dict[str, torch.Tensor]:
     torch.manual_seed(7)
     model = detectors.build(kind, nets, Augmented(1), VIEW, settings, classes=3).eval()
-    features = OrderedDict([("0", torch.rand(1, 32, 4, 4, generator=torch.Generator().manual_seed(1)))])
+    features = OrderedDict([("0", torch.rand(1, 32, 4, 4, generator=generator(1)))])
     with torch.no_grad():
         pooled = model.roi_heads.box_roi_pool(features, [torch.tensor([[0.0, 0, 40, 40]])], [(64, 64)])
         return model.roi_heads.box_head(pooled)
@@ -203,7 +205,7 @@ def test_two_streams_give_their_maps_side_by_side() -> None:
     part = Split("lab")
     nets = networks(part)
     model = detectors.build("boxes", nets, part, VIEW, SMALL, classes=3).eval()
-    picture = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    picture = torch.rand(3, 64, 64, generator=generator(0))
     images, _ = model.transform([picture])
     maps = model.backbone.body(images.tensors)
     halves = part.plain(torch.nn.functional.interpolate(picture[None], (64, 64)), detectors.AS_THEY_ARE)
@@ -213,38 +215,39 @@ def test_two_streams_give_their_maps_side_by_side() -> None:
     assert [m.shape[1] for m in maps.values()] == [16, 32, 64, 128]
 
 
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: networks(arch="tiny", width=1.0), "four stages .a ResNet.; this one is a Sequential"),
-        (lambda: networks(arch="small", width=1.0), "four stages"),
-        (lambda: networks(arch="vit_nano", width=1.0, head="moco_v3"), "four stages .a ResNet."),
-        (lambda: networks(channels=1), "a detector sees colours; the encoders read 1 channel"),
-    ],
-    ids=["tiny", "small", "vit", "grey"],
-)
-def test_other_encoders_get_a_reason(build, words, scenes) -> None:
-    with pytest.raises(NotApplicableError, match=words):
-        tasks.Boxes(SMALL).score(build(), setting(scenes))
+def test_other_encoders_get_a_reason(scenes) -> None:
+    for options, words in (
+        ({"arch": "tiny", "width": 1.0}, "four stages .a ResNet.; this one is a Sequential"),
+        ({"arch": "small", "width": 1.0}, "four stages"),
+        ({"arch": "vit_nano", "width": 1.0, "head": "moco_v3"}, "four stages .a ResNet."),
+        ({"channels": 1}, "a detector sees colours; the encoders read 1 channel"),
+    ):
+        with pytest.raises(NotApplicableError, match=words):
+            tasks.Boxes(SMALL).score(networks(**options), setting(scenes))
 
 
 def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
-    nets = networks()
-    with pytest.raises(NotApplicableError, match="silhouettes/train has no keypoints"):
-        tasks.Keypoints(SMALL).score(nets, setting(scenes))
-    plain = [{k: v for k, v in o.items() if k != "segmentation"} for o in scenes.train.annotations.objects]
-    without = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=tuple(plain)))
-    with pytest.raises(NotApplicableError, match="has no masks"):
-        tasks.Masks(SMALL).score(nets, setting(AnnotatedSplits.of("x", without, without, "")))
-    corner, third = data.load("silhouettes_keypoints", n_train=2, n_test=2), SMALL.model_copy(update={"backbone": "c4"})
-    with pytest.raises(NotApplicableError, match="Detectron2 has no keypoint detector on the third stage"):
-        tasks.Keypoints(third).score(nets, setting(corner))
-    empty = replace(scenes.train, annotations=replace(scenes.train.annotations, objects=()))
-    with pytest.raises(NotApplicableError, match="shows no object to train on"):
-        tasks.Boxes(SMALL).score(nets, setting(AnnotatedSplits.of("x", empty, empty, "")))
-    shapes = data.load("shapes", n_train=4, n_test=4)
-    with pytest.raises(NotApplicableError, match="boxes is a task for annotated images; shapes has images"):
-        tasks.Boxes(SMALL).score(nets, setting(shapes))
+    nets, known = networks(), scenes.train.annotations
+    corner, shapes = (data.load(name, n_train=2, n_test=2) for name in ("silhouettes_keypoints", "shapes"))
+    plain = tuple({k: v for k, v in o.items() if k != "segmentation"} for o in known.objects)
+    bare, empty = (replace(scenes.train, annotations=replace(known, objects=some)) for some in (plain, ()))
+
+    def score(task: type[tasks.Task], part: Splits, **options) -> None:
+        task(SMALL.model_copy(update=options)).score(nets, setting(part))
+
+    def of(part: AnnotatedImages) -> AnnotatedSplits:
+        return AnnotatedSplits.of("x", part, part, "")
+
+    none, c4 = "silhouettes/train has no keypoints", "Detectron2 has no keypoint detector on the third stage"
+    refused(
+        (lambda: score(tasks.Keypoints, scenes), NotApplicableError, none),
+        (lambda: score(tasks.Masks, of(bare)), NotApplicableError, "has no masks"),
+        (lambda: score(tasks.Keypoints, corner, backbone="c4"), NotApplicableError, c4),
+        (lambda: score(tasks.Boxes, of(empty)), NotApplicableError, "shows no object to train on"),
+        (lambda: score(tasks.Boxes, shapes), NotApplicableError, "a task for annotated images; shapes has images"),
+        (lambda: scores.coco(empty.annotations, [], "bbox"), NotApplicableError, "nothing to find"),
+        (lambda: scores.voc(empty.annotations, [], eleven=True), NotApplicableError, "nothing to find"),
+    )
 
 
 def test_the_pixel_mean_of_the_settings_is_used_and_otherwise_that_of_pre_training() -> None:
@@ -257,9 +260,8 @@ def test_the_pixel_mean_of_the_settings_is_used_and_otherwise_that_of_pre_traini
         printed = getattr(plan.settings("imagenet", row, "paper"), kind)
         # vince C.4 prints red, blue, green; Detectron2's own mean of RGB pictures is 123.675, 116.28, 103.53
         assert printed.pixel_mean == (123.675, 103.53, 116.28)
-        made = detectors.build(
-            "boxes", nets, Augmented(1), VIEW, SMALL.model_copy(update={"pixel_mean": printed.pixel_mean}), classes=3
-        ).transform
+        own_mean = SMALL.model_copy(update={"pixel_mean": printed.pixel_mean})
+        made = detectors.build("boxes", nets, Augmented(1), VIEW, own_mean, classes=3).transform
         shift = [255 * (a - b) for a, b in zip(made.image_mean, VIEW.mean, strict=True)]
         assert shift == pytest.approx([0, -12.75, 12.75], abs=0.02)
         assert getattr(plan.settings("imagenet", row, "laptop"), kind).pixel_mean is None
@@ -345,13 +347,12 @@ def test_a_stopped_training_resumes_to_the_same_bits(trained, scenes, tmp_path, 
     assert training.fit(resumed, scenes.train, "masks", settings, seed=1, folder=tmp_path, log=lines.append) == losses
     assert lines[0] == "detector of masks: resumed at step 2"
     assert lines[1].startswith("detector of masks: step 5/5 loss ")
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert equal(whole, resumed)
     assert not (tmp_path / checkpoint.FILE).exists()
     # the detector is an artefact: it is read, not trained
     again = model()
     assert training.fit(again, scenes.train, "masks", settings, seed=1, folder=tmp_path) == losses
-    assert all(torch.equal(t, whole.state_dict()[name]) for name, t in again.state_dict().items())
+    assert equal(whole, again)
     assert files.read_record(tmp_path / training.RECORD)["classes"] == list(scenes.train.classes)
 
 
@@ -596,8 +597,6 @@ def test_the_value_is_the_evaluator_s_own_and_the_interval_that_of_pictures_draw
 
 
 def test_without_the_extra_its_name_is_said(monkeypatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "faster_coco_eval", None)
     with pytest.raises(errors.ContrastLabError, match=r"pip install 'contrastlab\[dense\]'"):
         scores.coco(truth(), found(truth()), "bbox")
@@ -622,21 +621,30 @@ def test_every_printed_cell_has_its_column_and_row(paper, table) -> None:
     assert {c.on for c in plan.columns.values()} <= {"", *data.names()}
 
 
-def test_tables_of_a_paper_share_their_encoders(pictures, tmp_path) -> None:
+SHARED = [
+    # tables, the data of the encoders, and rows and profiles where not all of them are shared
+    ("vince", ("2b", "2a", "2c", "2d", "2e", "4"), "imagenet", (), ("smoke", "laptop", "paper")),
+    ("ring", ("3", "1"), "cifar10", (), ()),
+    ("ring", ("3", "1"), "shapes", (), ()),
+    ("ring", ("4", "1"), "imagenet", ("ring/ir", "ring/moco"), ("paper",)),
+    ("jcl", ("2", "1"), "imagenet", ("jcl/jcl",), ("paper",)),
+]
+
+
+@pytest.mark.parametrize(("paper", "tables", "dataset", "rows", "profiles"), SHARED)
+def test_tables_of_a_paper_share_their_encoders(paper, tables, dataset, rows, profiles, own, tmp_path) -> None:
+    plans = [papers.plan(paper, table) for table in tables]
+    references = papers.REFERENCES if paper == "ring" else ()
+    for row, profile in product(rows or (*plans[0].rows, *references), profiles or plans[0].profiles):
+        each = [plan.settings(dataset, row, profile) for plan in plans]
+        hashes = {Run(methods.get(row).override(s.overrides), s, own, 0, tmp_path).hash for s in each}
+        assert len(hashes) == 1, (row, profile)
+
+
+@pytest.fixture
+def own(pictures) -> Splits:
     part = pictures(48)
-    own = Splits("pictures", part, part, part, "")
-
-    def hashes(paper: str, table: str, row: str, profile: str) -> str:
-        plan = papers.plan(paper, table)
-        settings = plan.settings("imagenet", row, profile)
-        return Run(methods.get(row).override(settings.overrides), settings, own, 0, tmp_path).hash
-
-    for profile in ("smoke", "laptop", "paper"):
-        for row in papers.plan("vince", "2b").rows:
-            assert len({hashes("vince", t, row, profile) for t in ("2a", "2b", "2c", "2d", "2e", "4")}) == 1
-    for row in ("ring/ir", "ring/moco"):
-        assert hashes("ring", "1", row, "paper") == hashes("ring", "4", row, "paper")
-    assert hashes("jcl", "1", "jcl/jcl", "paper") == hashes("jcl", "2", "jcl/jcl", "paper")
+    return Splits("pictures", part, part, part, "")
 
 
 def test_balls_of_imagenet_hold_a_third_of_a_percent_and_annealed_ones_end_there() -> None:
@@ -681,9 +689,9 @@ def few(monkeypatch, pictures) -> None:
 
 def test_one_detector_serves_two_columns_and_is_kept_beside_its_encoder(few, tmp_path) -> None:
     lines: list[str] = []
-    options = {"rows": "random", "columns": "silhouettes_box,silhouettes_mask", "profile": "smoke", "jobs": 1,
-               "references_too": False, "out_dir": tmp_path, "read_also": (), "accelerator": "cpu"}  # fmt: skip
-    made = reproduce.table("ring", 4, "shapes", log=lines.append, **options)
+    columns = "silhouettes_box,silhouettes_mask"
+    options = {"rows": "random", "out_dir": tmp_path, "log": lines.append, **LOCAL}
+    made = reproduce.table("ring", 4, "shapes", columns=columns, **options)
     assert sum("stored" in line and "mask AP" in line for line in lines) == 1
     rows = [{row.method: row for row in report.rows}["ours/random"] for report in made.reports]
     assert all(row.measured is not None for row in rows)
@@ -697,11 +705,8 @@ def tiny_encoders(settings):
 
 def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, monkeypatch) -> None:
     lines: list[str] = []
-    options = {"rows": "random", "jobs": 1, "references_too": False, "out_dir": tmp_path, "read_also": (),
-               "accelerator": "cpu", "data_root": tmp_path, "log": lines.append}  # fmt: skip
-    made = reproduce.table(
-        "ring", 4, "digits", columns="coco_box_ap,voc_ap,silhouettes_box", profile="smoke", **options
-    )
+    options = {"rows": "random", "out_dir": tmp_path, "data_root": tmp_path, "log": lines.append, **LOCAL}
+    made = reproduce.table("ring", 4, "digits", columns="coco_box_ap,voc_ap,silhouettes_box", **options)
     rows = [{row.method: row for row in report.rows}["ours/random"].status for report in made.reports]
     assert rows[0].startswith("n/a: needs data: ")
     assert "annotations_trainval2017.zip" in rows[0]
@@ -710,35 +715,28 @@ def test_columns_without_data_and_encoders_without_stages_say_so(few, tmp_path, 
     assert rows[1].startswith("n/a: needs data: ")
     assert "a detector sees colours" in rows[2]
     monkeypatch.setattr(papers.TablePlan, "settings", tiny_encoders(papers.TablePlan.settings))
-    made = reproduce.table("ring", 4, "shapes", columns="silhouettes_box", profile="smoke", **options)
+    made = reproduce.table("ring", 4, "shapes", columns="silhouettes_box", **options)
     assert "four stages" in {row.method: row for row in made.rows}["ours/random"].status
 
 
 def test_top_5_of_two_classes_is_not_applicable(few, tmp_path) -> None:
-    made = reproduce.table(
-        "vince", "2a", "shapes", rows="random", profile="smoke", jobs=1, references_too=False, out_dir=tmp_path,
-        read_also=(), accelerator="cpu", log=lambda line: None,
-    )  # fmt: skip
+    made = reproduce.table("vince", "2a", "shapes", rows="random", out_dir=tmp_path, log=quiet, **LOCAL)
     rows = [{row.method: row for row in report.rows}["ours/random"] for report in made.reports]
     assert rows[0].measured is not None
     assert rows[1].status == "n/a: top-5 accuracy needs more than five classes"
 
 
-def test_how_detectors_are_set_does_not_decide_the_encoders(pictures, tmp_path) -> None:
-    part = pictures(48)
-    own = Splits("pictures", part, part, part, "")
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [
+        ("masks", {"masks": {"steps": 7}, "boxes": {"backbone": "c4"}, "keypoints": {"trained": True}}),
+        ("transfer", {"transfer": {"normalise": "pretraining"}}),
+    ],
+)
+def test_how_a_task_is_set_decides_its_number_and_not_the_encoders(task, changes, own, tmp_path) -> None:
     plain = Settings(image_size=16, arch="resnet18", width=0.125)
-    other = plain.override(masks={"steps": 7}, boxes={"backbone": "c4"}, keypoints={"trained": True})
+    other = plain.override(**changes)
     one, two = (Run(methods.get("ring/ir"), settings, own, 0, tmp_path).hash for settings in (plain, other))
     assert one == two
-    assert tasks.get("masks", plain).identity() != tasks.get("masks", other).identity()
-    assert tasks.get("masks", Settings()).identity() == {}
-
-
-def test_a_picture_set_without_objects_to_find_is_refused(scenes) -> None:
-    empty = replace(scenes.test.annotations, objects=())
-    with pytest.raises(NotApplicableError, match="nothing to find"):
-        scores.coco(empty, [], "bbox")
-    with pytest.raises(NotApplicableError, match="nothing to find"):
-        scores.voc(empty, [], eleven=True)
-    assert isinstance(scenes.test, AnnotatedImages)
+    assert tasks.get(task, plain).identity() == {}
+    assert tasks.get(task, other).identity() != {}

@@ -14,6 +14,7 @@ from torch import nn
 from contrastlab import encoders
 from contrastlab.errors import CorruptFileError, MissingDataError
 from contrastlab.views import Augmented, Split
+from made_runs import equal
 
 BUILD = {"arch": "tiny", "stem": "cifar", "head": "mlp", "dim": 16}
 
@@ -35,9 +36,7 @@ def test_encoders_come_back_as_they_were(views, arch, tmp_path) -> None:
     nets = stored(tmp_path, views, **{**BUILD, "arch": arch})
     for given in (tmp_path, tmp_path / "encoder.safetensors", str(tmp_path)):
         again = encoders.load(given)
-        one, two = nets.state_dict(), again.state_dict()
-        assert one.keys() == two.keys()
-        assert all(torch.equal(one[name], two[name]) for name in one)
+        assert equal(nets, again)
         assert not any(module.training for module in again.modules())
 
 

@@ -20,10 +20,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import loop
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from made_runs import generator
 
 
 def unit(rows: int, seed: int, dim: int = 3) -> Tensor:

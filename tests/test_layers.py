@@ -18,6 +18,7 @@ from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks import Layers
 from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
+from made_runs import generator, refused, unchanged
 
 TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128), "12": ("scene", 128, 256)}
 
@@ -106,21 +107,21 @@ def test_a_layer_is_what_the_network_computes_there() -> None:
         torch.testing.assert_close(pooled, F.adaptive_max_pool2d(made["conv2"], 3).flatten(1))
     assert tuple(encoders.named_layers(encoders.build("resnet18"))) == ("conv1", "conv2", "conv3", "conv4", "conv5")
     assert tuple(encoders.named_layers(encoders.build("tiny"))) == ("conv1", "conv2", "conv3", "conv4")
-    with pytest.raises(errors.ArgumentError, match="layers='conv9'"):
-        encoders.layer_outputs(encoder, x, ("conv9",))
 
 
-def test_a_network_whose_layers_have_no_such_names_is_refused() -> None:
+def test_layers_that_cannot_be_probed_are_refused() -> None:
     caffenet, boxed = encoders.build("caffenet", width=0.1), encoders.build("tiny")
     boxed.backbone = nn.ModuleDict({"patches": boxed.backbone})  # as a transformer's: no sequence, other names
-    for encoder, name in ((caffenet, "CaffeNet"), (boxed, "ModuleDict")):
-        with pytest.raises(errors.NotApplicableError, match=f"^{name} names no layers that could be probed"):
-            encoders.named_layers(encoder)
-
-
-def test_a_view_of_another_size_is_refused() -> None:
-    with pytest.raises(errors.ArgumentError, match="image_size='one with a map of 9 by 9 .*accepted is 64"):
-        encoders.build("half_alexnet64").eval()(torch.randn(1, 3, 80, 80))
+    half, view = encoders.build("half_alexnet64").eval(), torch.randn(1, 3, 80, 80)
+    nine, unnamed = "image_size='one with a map of 9 by 9 .*accepted is 64", "names no layers that could be probed"
+    x, y = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
+    refused(
+        (lambda: encoders.named_layers(caffenet), errors.NotApplicableError, f"^CaffeNet {unnamed}"),
+        (lambda: encoders.named_layers(boxed), errors.NotApplicableError, f"^ModuleDict {unnamed}"),
+        (lambda: encoders.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
+        (lambda: half(view), errors.ArgumentError, nine),
+        (lambda: mlp(x, y, x, classes=2), errors.ArgumentError, r"^train=\(1, 2\): accepted is at least two rows"),
+    )
 
 
 # -- the task -------------------------------------------------------------------------------------------------------
@@ -145,13 +146,12 @@ def test_every_layer_has_a_linear_number_and_one_of_a_hidden_layer(solver: Any, 
     probe = LinearProbe(solver=solver, epochs=4, batch_size=16, lr=0.05)
     task = Layers(probe, LayerProbe(names=("conv1", "conv4"), values=512, hidden=20, mlp_epochs=5))
     encoders_ = pair()
-    before = {name: value.clone() for name, value in encoders_.state_dict().items()}
-    measured = task.score(encoders_, setting)
+    with unchanged(encoders_):
+        measured = task.score(encoders_, setting)
     assert set(measured) == {"conv1", "conv1_mlp", "conv4", "conv4_mlp"}
     assert all(m.items == 40 for m in measured.values())
     assert measured["conv1"].value > 90
     assert measured["conv1_mlp"].value > 90
-    assert all(torch.equal(value, before[name]) for name, value in encoders_.state_dict().items())
     assert encoders_.training
     again = task.score(encoders_, setting)
     assert {name: m.value for name, m in again.items()} == {name: m.value for name, m in measured.items()}
@@ -174,7 +174,7 @@ def test_a_linear_probe_of_a_layer_is_softmax_regression_on_its_pooled_map(setti
 
 
 def test_a_hidden_layer_separates_what_no_line_does() -> None:
-    x = torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(600, 2, generator=generator())
     labels = (x[:, 0] * x[:, 1] > 0).long()
     scores = mlp(x[:400], labels[:400], x[400:], classes=2, hidden=20, epochs=60, lr=1e-2, batch_size=50)
     line = tasks.linear_lbfgs(x[:400], labels[:400], x[400:])
@@ -182,20 +182,10 @@ def test_a_hidden_layer_separates_what_no_line_does() -> None:
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7
 
 
-def test_a_hidden_layer_needs_two_rows() -> None:
-    with pytest.raises(errors.ArgumentError, match=r"^train=\(1, 2\): accepted is at least two rows"):
-        mlp(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(3, 2), classes=2)
-
-
 def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:
-    task, encoders_, test = (
-        Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)),
-        pair(),
-        setting.data.test,
-    )
-    some, few = (
-        layers_sgd(task, encoders_, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7)))
-    )
+    task, nets = Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)), pair()
+    test = setting.data.test
+    some, few = (layers_sgd(task, nets, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7))))
     for name, scores in few.items():
         torch.testing.assert_close(scores, some[name][:7], rtol=1e-4, atol=1e-4)
 

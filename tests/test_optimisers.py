@@ -13,6 +13,7 @@ from contrastlab.data.modalities import MODALITIES
 from contrastlab.pretrain import loop, pretrain
 from contrastlab.pretrain.schedule import learning_rate, optimiser
 from contrastlab.settings import Settings
+from made_runs import equal, resumed
 
 
 def by_hand(kind: str, start: float, gradients: list[float], lr: float, decay: float, b1: float, b2: float) -> float:
@@ -96,17 +97,12 @@ def test_a_run_with_adam_and_dropout_resumes_to_the_same_bits(pictures, tiny, tm
     quiet = {"seed": 3, "log": lambda line: None}
     whole = pretrain(recipe, settings, images, **quiet)
     state = torch.random.get_rng_state()
-    stops = 0
-    while True:
-        try:
-            pieces = pretrain(recipe, settings, images, folder=tmp_path, max_minutes=0, **quiet)
-            break
-        except KeyboardInterrupt:
-            stops += 1
-            torch.rand(7)  # what happens elsewhere in the process draws no mask
+    pieces, stops = resumed(
+        lambda: pretrain(recipe, settings, images, folder=tmp_path, max_minutes=0, **quiet),
+        between=lambda: torch.rand(7),  # what happens elsewhere in the process draws no mask
+    )
     assert stops == 6
-    for one, other in zip(whole.encoders.parameters(), pieces.encoders.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert equal(whole.encoders, pieces.encoders)
     torch.random.set_rng_state(state)
     another = pretrain(recipe, settings, images, seed=4, log=lambda line: None)
     assert not torch.equal(next(another.encoders.parameters()), next(whole.encoders.parameters()))

@@ -23,12 +23,9 @@ from contrastlab.settings import Settings
 from contrastlab.views import Augmented, Jigsaw, Offset, Split
 from contrastlab.views.base import crop_options
 from contrastlab.views.images import cell_and_patch, cut
+from made_runs import generator, refused
 
 TAU = 0.2
-
-
-def rng(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def pictures(count: int, side: int, channels: int = 3) -> Tensor:
@@ -43,7 +40,7 @@ def pictures(count: int, side: int, channels: int = 3) -> Tensor:
 
 def test_the_puzzle_equals_a_loop() -> None:
     images, cell, patch = pictures(6, 36), 12, 9
-    made = cut(images, cell, patch, rng(3))
+    made = cut(images, cell, patch, generator(3))
     assert made.shape == (6, 9, 3, 9, 9)
     orders = set()
     for image, patches in zip(images, made, strict=True):
@@ -62,7 +59,7 @@ def test_the_puzzle_equals_a_loop() -> None:
 
 
 def test_places_and_orders_are_uniform() -> None:
-    made = cut(pictures(1, 12, 2).expand(4000, -1, -1, -1) % 1000, 4, 2, rng(1))
+    made = cut(pictures(1, 12, 2).expand(4000, -1, -1, -1) % 1000, 4, 2, generator(1))
     top, left = (made[:, :, k, 0, 0].long() for k in (0, 1))
     for offset in (top % 4, left % 4):
         shares = offset.flatten().bincount(minlength=3) / offset.numel()
@@ -76,17 +73,15 @@ def test_places_and_orders_are_uniform() -> None:
 def test_the_released_sizes() -> None:
     assert cell_and_patch(224) == (85, 64)
     assert cell_and_patch(32) == (12, 9)
-    with pytest.raises(errors.ArgumentError, match="size=5"):
-        cell_and_patch(5)
 
 
 @pytest.mark.parametrize("part", [Jigsaw(), Jigsaw(count=2), Jigsaw("lab"), Jigsaw("ydbdr", 2, scaling="released")])
 def test_views_come_first_and_patches_behind_them(part: Jigsaw) -> None:
-    images = torch.randint(0, 256, (5, 3, 40, 40), generator=rng(), dtype=torch.uint8)
+    images = torch.randint(0, 256, (5, 3, 40, 40), generator=generator(), dtype=torch.uint8)
     a = augmentation("cmc_jitter", 32)
-    made = part.make(images, a, rng(7))
+    made = part.make(images, a, generator(7))
     base = Augmented(part.count) if part.space is None else Split(part.space, part.count, part.scaling)
-    for ours, theirs in zip(made, base.make(images, a, rng(7)), strict=False):
+    for ours, theirs in zip(made, base.make(images, a, generator(7)), strict=False):
         assert torch.equal(ours, theirs)
     assert [tuple(v.shape) for v in made[len(part.streams) * part.count :]] == [
         (5, 9, channels, 9, 9) for channels in part.channels(3)
@@ -100,7 +95,7 @@ def test_patches_keep_the_colours_that_views_change() -> None:
     images = torch.full((3, 3, 32, 32), 90, dtype=torch.uint8)
     images[:, 0] = 200
     *_, patches = Jigsaw(count=1).make(
-        images, replace(augmentation("mocov2", 32), mean=(0.0,) * 3, std=(1.0,) * 3), rng()
+        images, replace(augmentation("mocov2", 32), mean=(0.0,) * 3, std=(1.0,) * 3), generator()
     )
     expected = torch.tensor([200, 90, 90]) / 255
     torch.testing.assert_close(patches, expected.view(1, 1, 3, 1, 1).expand_as(patches))
@@ -118,27 +113,32 @@ def test_ready_crops_have_one_more_for_the_puzzle() -> None:
     # the boxes of the views are those that a recipe without a puzzle has
     plain = Crops(a, 2, 0)
     assert torch.equal(boxes[:, :2], torch.stack([plain.boxes(number, 100, 100) for number in range(400)]))
-    ready = torch.randint(0, 256, (4, 3, 3, 32, 32), generator=rng(), dtype=torch.uint8)
-    made = part.make(ready, a, rng(2))
+    ready = torch.randint(0, 256, (4, 3, 3, 32, 32), generator=generator(), dtype=torch.uint8)
+    made = part.make(ready, a, generator(2))
     assert len(made) == 6
     assert made[-1].shape == (4, 9, 2, 9, 9)
 
 
-def test_bad_puzzles_are_refused() -> None:
+class OfVectors:
+    size = 8
+
+
+def test_patches_that_cannot_be_cut_are_refused() -> None:
     for bad, match in (
         ({"weight": 1.0}, "weight=1.0"), ({"count": 0}, "count=0"), ({"against": "all"}, "against='all'"),
         ({"space": "labb"}, "did you mean lab"),
     ):  # fmt: skip
         with pytest.raises(errors.ContrastLabError, match=match):
             Jigsaw(**bad)
-    with pytest.raises(errors.NotApplicableError, match="chrominance"):
-        Jigsaw("lab").channels(1)
-
-    class OfVectors:
-        size = 8
-
-    with pytest.raises(errors.NotApplicableError, match="cuts images"):
-        Jigsaw().make(torch.zeros(2, 8), OfVectors())  # type: ignore[arg-type]
+    small = torch.zeros(2, 3, 15, 15, dtype=torch.uint8)
+    needed = "needs 16 px along both sides; these have 15 by 15"
+    refused(
+        (lambda: Jigsaw("lab").channels(1), errors.NotApplicableError, "chrominance"),
+        (lambda: Jigsaw().make(torch.zeros(2, 8), OfVectors()), errors.NotApplicableError, "cuts images"),
+        (lambda: cell_and_patch(5), errors.ArgumentError, "size=5"),
+        (lambda: Offset(10).make(small, augmentation("cmc", 6)), errors.NotApplicableError, needed),
+        (lambda: Offset(-1), errors.ArgumentError, "distance=-1"),
+    )
 
 
 # -- its head and its loss ------------------------------------------------------------------------------------------
@@ -174,10 +174,11 @@ def test_the_loss_weighs_views_and_patches(kind: str, space: Any, against: Any) 
     recipe = Recipe("x/pirl", "PIRL", part, choice, negatives.Every(), temperature=TAU)
     settings = Settings(image_size=16, arch="tiny", stem="cifar", dim=6)
     learner = Learner(recipe, settings, images=20, classes=2, seed=0).eval()
-    images, indices = torch.randint(0, 256, (5, 3, 20, 20), generator=rng(), dtype=torch.uint8), torch.arange(5) + 3
-    views = part.make(images, augmentation("cmc", 16), rng(1))
+    images = torch.randint(0, 256, (5, 3, 20, 20), generator=generator(), dtype=torch.uint8)
+    indices = torch.arange(5) + 3
+    views = part.make(images, augmentation("cmc", 16), generator(1))
     before = copy.deepcopy(learner)
-    done = learner.loss(views, indices, indices, BatchRandom(rng()), 0, 1)
+    done = learner.loss(views, indices, indices, BatchRandom(generator()), 0, 1)
     streams = len(part.streams)
     whole, patches = views[:streams], views[-streams:]
     slow = before.keys.slow or before.network.encoders
@@ -204,9 +205,9 @@ def test_each_kind_of_query_and_direction_has_an_offset() -> None:
     binary = objectives.BinaryNCE(kappa=None)
     recipe = Recipe("x/pirl", "PIRL", Jigsaw("lab"), keys.Bank(), negatives.Uniform(8), objective=binary)
     learner = Learner(recipe, Settings(image_size=16, arch="tiny", stem="cifar", dim=6), images=20, classes=2, seed=0)
-    images = torch.randint(0, 256, (5, 3, 20, 20), generator=rng(), dtype=torch.uint8)
-    views = recipe.views.make(images, augmentation("cmc", 16), rng(1))
-    learner.loss(views, torch.arange(5), torch.arange(5), BatchRandom(rng()), 0, 1)
+    images = torch.randint(0, 256, (5, 3, 20, 20), generator=generator(), dtype=torch.uint8)
+    views = recipe.views.make(images, augmentation("cmc", 16), generator(1))
+    learner.loss(views, torch.arange(5), torch.arange(5), BatchRandom(generator()), 0, 1)
     assert learner.offsets.shape == (4,)
     assert len(set(learner.offsets.tolist())) == 4
 
@@ -274,7 +275,7 @@ def test_div2k_is_read_as_it_is_unpacked(tmp_path) -> None:
     crop = Crops(a, seed=0, **crop_options(part, 16))
     ((_, images),) = batches(splits.pretrain, torch.arange(3), 3, "cpu", drop_last=False, crop=crop, workers=0)
     assert images.shape == (3, 1, 3, 116, 116)
-    first, second = part.make(images, a, rng())
+    first, second = part.make(images, a, generator())
     torch.testing.assert_close(((second - first).round() + 200) % 200, torch.full_like(first, 100.0))
 
 
@@ -286,7 +287,7 @@ def test_two_patches_are_so_many_pixels_apart(distance: int) -> None:
     a = replace(augmentation("cmc", 6), mean=(0.0,) * 3, std=(1 / 255,) * 3)
     images = (pictures(50, 15) % 1000).to(torch.uint8)
     part = Offset(distance)
-    first, second = part.make(images, a, rng(1))
+    first, second = part.make(images, a, generator(1))
     assert first.shape == second.shape == (50, 3, 6, 6)
     assert torch.equal((second - first).round()[:, :2], torch.full_like(first[:, :2], distance))
     top, left = first[:, 0, 0, 0].round(), first[:, 1, 0, 0].round()
@@ -297,13 +298,6 @@ def test_two_patches_are_so_many_pixels_apart(distance: int) -> None:
     assert (int(top.min()), int(left.min())) == (0, 0)
     assert int(top.max()) == int(left.max()) == room
     assert part.single() == Augmented(1)
-
-
-def test_pictures_too_small_for_two_patches_are_refused() -> None:
-    with pytest.raises(errors.NotApplicableError, match="needs 16 px along both sides; these have 15 by 15"):
-        Offset(10).make(torch.zeros(2, 3, 15, 15, dtype=torch.uint8), augmentation("cmc", 6))
-    with pytest.raises(errors.ArgumentError, match="distance=-1"):
-        Offset(-1)
 
 
 def test_a_streamed_picture_gives_a_window_that_holds_both() -> None:

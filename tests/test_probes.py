@@ -20,22 +20,15 @@ from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameErr
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
+from made_runs import generator, spread_batch_norms, unchanged
 
 VIEW = augmentation("none", 16)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def networks(part: Augmented | Split) -> nn.ModuleList:
     torch.manual_seed(0)
     out = encoders.build_for(part, 3, arch="tiny", stem="cifar", dim=16)
-    for network in out:  # statistics that are not the initial ones
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                assert module.running_mean is not None
-                module.running_mean.normal_(generator=generator(1))
+    spread_batch_norms(out, 1)
     return out
 
 
@@ -70,19 +63,15 @@ def test_no_probe_changes_a_tensor_or_mode_of_the_encoder(name: str, part) -> No
     nets = networks(part)
     nets.train()
     next(m for m in nets.modules() if isinstance(m, nn.BatchNorm2d)).eval()  # a mixture of modes is put back as it was
-    tensors = {k: v.clone() for k, v in nets.state_dict().items()}
-    modes = [m.training for m in nets.modules()]
-    assert len(set(modes)) == 2
-    measured = score(RUNS[name], nets, part, coloured(60, 0), coloured(30, 1))
+    assert len({m.training for m in nets.modules()}) == 2
+    with unchanged(nets):
+        measured = score(RUNS[name], nets, part, coloured(60, 0), coloured(30, 1))
     assert measured
     for name_, number in measured.items():
         assert 0 <= number.value <= 100, name_
         assert number.items == len(number.correct) == 30
         assert number.value == pytest.approx(percent(number.correct))
-    after = nets.state_dict()
-    assert [k for k in tensors if not torch.equal(tensors[k], after[k])] == []
-    assert [m.training for m in nets.modules()] == modes
-    assert all(p.grad is None and p.requires_grad for p in nets.parameters())
+    assert all(p.requires_grad for p in nets.parameters())
 
 
 def test_frozen_is_evaluation_without_gradient_and_is_undone_after_an_error() -> None:
@@ -147,25 +136,19 @@ def ones(count: int) -> Tensor:
     return torch.ones(count, dtype=torch.int64)
 
 
-REFUSED = {
-    "an unlabelled row": ({}, torch.tensor([0, 1, -1, 0, 1, 0]), "^labels=-1"),
-    "five labels": ({}, ones(5), "each of the 6 rows"),
-    "no neighbour": ({"k": 0}, ones(6), "^k=0"),
-    **{
-        f"temperature {t}": ({"temperature": t}, ones(6), f"^temperature={t}: accepted is a number above 0")
-        for t in (0.0, -0.1, float("nan"))
-    },
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_neighbours_and_probes_refuse(name: str) -> None:
-    options, labels, words = REFUSED[name]
-    with pytest.raises(ArgumentError, match=words):
-        tasks.knn(unit(6, 0), labels, unit(4, 1), ones(4), **options)
-    for probe in () if options else (tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
+@pytest.mark.parametrize(
+    ("labels", "words"), [(torch.tensor([0, 1, -1, 0, 1, 0]), "^labels=-1"), (ones(5), "each of the 6 rows")]
+)
+def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
+    for probe in (tasks.knn, tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
         with pytest.raises(ArgumentError, match=words):
             probe(unit(6, 0), labels, unit(4, 1), ones(4))
+
+
+@pytest.mark.parametrize(("name", "value"), [("k", 0), *(("temperature", t) for t in (0.0, -0.1, float("nan")))])
+def test_neighbours_need_a_number_and_a_temperature(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}={value}" + ": accepted is a number above 0" * (name != "k")):
+        tasks.knn(unit(6, 0), ones(6), unit(4, 1), ones(4), **{name: value})
 
 
 def test_unlabelled_images_cannot_vote_and_one_row_cannot_be_standardised() -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from contrastbook.made import rooms
 from contrastlab import data
-from contrastlab.data import Splits, scene_sets
+from contrastlab.data import scene_sets
 from contrastlab.data.loading import batches
 from contrastlab.data.modalities import modality
 from contrastlab.data.scene_sets import SceneSet, StreamedScenes
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, UnknownNameError
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
+from made_files import encoded, write_parquet
+from made_runs import refused
 
 
 def few(count: int = 12) -> SceneSet:
@@ -46,8 +45,6 @@ def test_a_set_of_scenes_is_a_source() -> None:
     assert int(taken.labels.bincount(minlength=3).max() - taken.labels.bincount(minlength=3).min()) <= 1
     assert taken.fingerprint != made.fingerprint == replace(made, name="other").fingerprint
     assert made.take(None) is made
-    moved = Splits("x", made, made, few(5), "").to("cpu")
-    assert moved.pretrain is moved.train
     encoders = modality(made).encoders(Channels(("L", "normal")), made, Settings(arch="scene", width=0.1, dim=16))
     assert [encoder.in_channels for encoder in encoders] == [1, 3]
 
@@ -63,38 +60,23 @@ def test_fingerprints_of_generated_scenes_do_not_depend_on_rounding() -> None:
 
 def test_sets_that_are_none_are_refused() -> None:
     made = few()
-    with pytest.raises(ArgumentError, match=r"items='torch\.float32"):
-        replace(made, items=made.items.float())
-    with pytest.raises(ArgumentError, match="channels=7"):
-        replace(made, items=made.items[:, :7])
-    with pytest.raises(ArgumentError, match=r"labels=\(0, 9\)"):
-        replace(made, labels=made.labels.index_fill(0, torch.tensor([0, 1]), 9).clamp(min=0))
-    with pytest.raises(ArgumentError, match="labels='torch.int64 of shape"):
-        replace(made, labels=made.labels[:3])
-    with pytest.raises(UnknownNameError, match="did you mean"):
-        data.load("room")
+    outside = made.labels.index_fill(0, torch.tensor([0, 1]), 9).clamp(min=0)
+    refused(
+        (lambda: replace(made, items=made.items.float()), ArgumentError, r"items='torch\.float32"),
+        (lambda: replace(made, items=made.items[:, :7]), ArgumentError, "channels=7"),
+        (lambda: replace(made, labels=outside), ArgumentError, r"labels=\(0, 9\)"),
+        (lambda: replace(made, labels=made.labels[:3]), ArgumentError, "labels='torch.int64 of shape"),
+    )
 
 
 # -- CamVid ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(array: np.ndarray) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, format="PNG")
-    return {"bytes": buffer.getvalue(), "path": "frame.png"}
-
-
 def camvid(folder: Path, masks: list[np.ndarray]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [encoded(np.full((18, 24, 3), (10 * k, 50, 60), np.uint8)) for k in range(len(masks))]
+    more = {"mask": [encoded(mask) for mask in masks], "name": [f"{k}" for k in range(len(masks))]}
     for part in ("train", "val", "test"):
-        rows = [
-            {"image": encoded(np.full((18, 24, 3), (10 * k, 50, 60), np.uint8)), "mask": encoded(mask), "name": f"{k}"}
-            for k, mask in enumerate(masks)
-        ]
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"{part}.parquet")
+        write_parquet(folder / f"{part}.parquet", pictures, **more)
 
 
 def test_camvid_is_read_with_its_void(tmp_path) -> None:
@@ -111,13 +93,12 @@ def test_camvid_is_read_with_its_void(tmp_path) -> None:
         data.load("camvid", tmp_path, n_test=3)
 
 
-def test_camvid_that_is_not_there_or_damaged_is_named(tmp_path) -> None:
-    camvid(tmp_path / "camvid", [np.full((18, 24), 12, np.uint8)])
-    with pytest.raises(CorruptFileError, match="values to 12"):
-        data.load("camvid", tmp_path)
-    camvid(tmp_path / "other" / "camvid", [np.zeros((9, 24), np.uint8)])
-    with pytest.raises(CorruptFileError, match=r"shape \(9, 24\)"):
-        data.load("camvid", tmp_path / "other")
+def test_camvid_that_is_damaged_is_named(tmp_path) -> None:
+    for shape, value, words in (((18, 24), 12, "values to 12"), ((9, 24), 0, r"shape \(9, 24\)")):
+        camvid(tmp_path / "camvid", [np.full(shape, value, np.uint8)])
+        data._read_row.cache_clear()
+        with pytest.raises(CorruptFileError, match=words):
+            data.load("camvid", tmp_path)
     (tmp_path / "camvid" / "train.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(CorruptFileError, match="cannot be read"):
         data.load("camvid", tmp_path)

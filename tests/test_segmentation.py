@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 
 from contrastbook.made import rooms
 from contrastlab import encoders, tasks
-from contrastlab.data import Splits
+from contrastlab.data import ImageSet, Splits
 from contrastlab.data.augmentations import augmentation
 from contrastlab.data.scene_augmentation import FLIPS, SceneAugmentation
 from contrastlab.data.scene_sets import SceneSet
@@ -20,6 +19,7 @@ from contrastlab.settings import SegmentationProbe, Settings
 from contrastlab.tasks.definitions import SEGMENTATIONS
 from contrastlab.tasks.segmentation import Segmenter, predict, segment
 from contrastlab.views import Channels
+from made_runs import generator, refused, unchanged
 
 PROBE = SegmentationProbe(epochs=4, batch_size=8, width=4, lr=3e-3)
 
@@ -58,10 +58,10 @@ def test_confusion_counts_pixels_by_truth_and_prediction() -> None:
         [[1, 0, 0], [0, 1, 1], [0, 0, 0]],  # the second pixel is void
         [[1, 0, 0], [0, 0, 0], [0, 0, 2]],
     ]
-    with pytest.raises(ArgumentError, match=r"predicted=\(-1"):
-        tasks.confusion(grid("-0"), grid("00"), 2)
-    with pytest.raises(ArgumentError, match=r"truth=\(0, 3\)"):
-        tasks.confusion(grid("00"), grid("03"), 3)
+    refused(
+        (lambda: tasks.confusion(grid("-0"), grid("00"), 2), ArgumentError, r"predicted=\(-1"),
+        (lambda: tasks.confusion(grid("00"), grid("03"), 3), ArgumentError, r"truth=\(0, 3\)"),
+    )
 
 
 HAND = {
@@ -86,8 +86,8 @@ def test_means_by_hand(name: str) -> None:
 
 
 def test_means_of_many_pictures_are_those_of_all_their_pixels() -> None:
-    generator = torch.Generator().manual_seed(0)
-    truth, predicted = (torch.randint(0, 4, (7, 5, 6), generator=generator) for _ in range(2))
+    draws = generator()
+    truth, predicted = (torch.randint(0, 4, (7, 5, 6), generator=draws) for _ in range(2))
     truth[truth == 3] = -1
     counts = tasks.confusion(predicted, truth, 4).sum(0)
     ious = []
@@ -110,14 +110,9 @@ def test_means_of_many_pictures_are_those_of_all_their_pixels() -> None:
 @pytest.mark.parametrize("view", ["L", "depth"])
 def test_a_frozen_encoder_does_not_change_and_its_decoder_learns(view: str, splits: Splits) -> None:
     made = encoders_of()
-    before = copy.deepcopy(made.state_dict())
-    modes = [module.training for module in made.modules()]
     task = tasks.get(f"segmentation_{view}", Settings(segmentation=PROBE.model_dump()))
-    measured = task.score(made, setting_of(splits))
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
-    assert [module.training for module in made.modules()] == modes
-    assert all(p.grad is None for p in made.parameters())
+    with unchanged(made):
+        measured = task.score(made, setting_of(splits))
     assert set(measured) == {f"miou_{view}", f"pixels_{view}"}
     short = segment(made[("L", "depth").index(view)], view, setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
     predicted, truth = predict(short, view, setting_of(splits), splits.test)
@@ -130,9 +125,8 @@ def test_a_frozen_encoder_does_not_change_and_its_decoder_learns(view: str, spli
 
 def test_end_to_end_trains_a_copy(splits: Splits) -> None:
     made = encoders_of()
-    before = copy.deepcopy(made.state_dict())
-    model = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
+    with unchanged(made):
+        model = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
     changed = [
         not torch.equal(a, b)
         for a, b in zip(model.encoder.backbone.parameters(), made[0].backbone.parameters(), strict=True)
@@ -173,8 +167,7 @@ def test_the_test_part_is_never_fitted(splits: Splits) -> None:
 def test_skips_reach_every_map() -> None:
     made = encoders_of()
     model = Segmenter(made[0], 5, 4).eval()
-    maps = {name: m.requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
-    maps = {name: m.detach().requires_grad_() for name, m in maps.items()}
+    maps = {name: m.detach().requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
     model.decoder(maps, (32, 32)).sum().backward()
     assert all(m.grad is not None and bool(m.grad.any()) for m in maps.values())
 
@@ -230,21 +223,16 @@ def test_every_augmentation_of_scenes_has_its_like_for_pictures() -> None:
 
 def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:
     """Bright and dark pictures: a random encoder's classifier is not needed to tell them apart."""
-    from contrastlab.data import ImageSet
-
     labels = torch.arange(60) % 2
-    bright = (
-        torch.randint(0, 90, (60, 3, 32, 32), generator=torch.Generator().manual_seed(0))
-        + 120 * labels[:, None, None, None]
-    )
+    dark = torch.randint(0, 90, (60, 3, 32, 32), generator=generator())
+    bright = dark + 120 * labels[:, None, None, None]
     images = ImageSet("bright", bright.to(torch.uint8), labels, ("dark", "bright"))
     made = encoders_of(("L",))
-    before = copy.deepcopy(made.state_dict())
     training = {"end_to_end": True, "epochs": 8, "batch_size": 16, "lr": 3e-3}
     task = tasks.get("one_view", Settings(segmentation=training))
     setting = tasks.Setting(Channels(("L",)), augmentation("cmc", 32), Splits("b", images, images, images, ""), seed=0)
-    assert task.score(made, setting)["linear_L"].value == 100
-    assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
+    with unchanged(made):
+        assert task.score(made, setting)["linear_L"].value == 100
     assert task.identity() != tasks.get("one_view", Settings()).identity()
     # what only a decoder reads decides nothing here
     assert tasks.get("one_view", Settings(segmentation={"epochs": 9})).identity() == {}

@@ -24,37 +24,20 @@ from contrastlab.data import sounds
 from contrastlab.data.modalities import modality
 from contrastlab.data.sounds import WaveFiles, WaveSet, fitted, read_wave
 from contrastlab.data.spectrograms import FLOOR, RANGE, draw_mask, log_mel, mel_matrix, mel_to_hertz, views_of
-from contrastlab.errors import (
-    ArgumentError,
-    CorruptFileError,
-    MissingDataError,
-    MissingExtraError,
-    NotApplicableError,
-    StorageError,
-)
+from contrastlab.errors import ArgumentError, MissingDataError, MissingExtraError, NotApplicableError, StorageError
 from contrastlab.pretrain import pretrain
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import Setting, Transfer
 from contrastlab.tasks.linear import adapt
 from contrastlab.views import Augmented
+from made_runs import equal, generator, quiet, refused, resumed
 
 SMALL = {
-    "rate": 8000,
-    "window": 128,
-    "hop": 64,
-    "mels": 8,
-    "mean": -40.0,
-    "std": 20.0,
-    "frequency_mask": 3,
-    "time_mask": 5,
-}
+    "rate": 8000, "window": 128, "hop": 64, "mels": 8, "mean": -40.0, "std": 20.0, "frequency_mask": 3, "time_mask": 5,
+}  # fmt: skip
 SETTINGS = Settings(
     speech=SMALL, arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=16, milestones=(), knn_every=0
 )
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def waves(count: int = 6, length: int = 400, seed: int = 0) -> torch.Tensor:
@@ -102,9 +85,18 @@ def test_the_mel_matrix_is_that_of_loops(bands, window, rate) -> None:
     assert mel_to_hertz(torch.tensor([3.0, 15.0, 40.0])).tolist() == pytest.approx([slow_hertz(m) for m in (3, 15, 40)])
 
 
-def test_more_bands_than_frequencies_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"^speech.mels=64: .*33 frequencies"):
-        mel_matrix(64, 64, 16000)
+def test_what_no_spectrogram_can_be_made_of_is_refused() -> None:
+    view = views_of(SETTINGS)
+    refused(
+        (lambda: mel_matrix(64, 64, 16000), ArgumentError, r"^speech.mels=64: .*33 frequencies"),
+        (lambda: draw_mask(3, 7, 8, generator(0), torch.device("cpu")), ArgumentError, "^mask=8: .*7 places"),
+        (lambda: view.plain(torch.zeros(2, 3, 4)), ArgumentError, "^batch=.*waveforms"),
+        (
+            lambda: view.fitted(wave_set(4, rate=16000), torch.arange(4)),
+            ArgumentError,
+            "^speech.rate=8000: .*16000, the samples a second of noise",
+        ),
+    )
 
 
 def slow_log_mel(samples: list[float], bands: int, window: int, hop: int, rate: int) -> np.ndarray:
@@ -168,8 +160,6 @@ def test_masks_have_uniform_width_and_then_uniform_start() -> None:
     keys = sorted(expected)
     fit = stats.chisquare([found[k] for k in keys], [count * expected[k] for k in keys])
     assert fit.pvalue > 1e-3
-    with pytest.raises(ArgumentError, match="^mask=8: .*7 places"):
-        draw_mask(3, 7, 8, generator(0), torch.device("cpu"))
 
 
 def test_a_random_view_is_the_spectrogram_with_masks_and_noise() -> None:
@@ -188,8 +178,6 @@ def test_a_random_view_is_the_spectrogram_with_masks_and_noise() -> None:
     noise = noisy.random(x, generator(1)) - plain
     assert float(noise.std()) == pytest.approx(0.25 * 20, rel=0.05)
     assert torch.equal(view.normalise(plain), (plain + 40) / 20)
-    with pytest.raises(ArgumentError, match="^batch=.*waveforms"):
-        view.plain(torch.zeros(2, 3, 4))
 
 
 def test_statistics_are_those_of_all_values_of_the_chosen_sounds() -> None:
@@ -199,8 +187,6 @@ def test_statistics_are_those_of_all_values_of_the_chosen_sounds() -> None:
     made = view.fitted(source, chosen)
     assert made.mean == pytest.approx(float(values.mean()))
     assert made.std == pytest.approx(float(values.std(correction=0)), rel=1e-6)
-    with pytest.raises(ArgumentError, match="^speech.rate=8000: .*16000, the samples a second of noise"):
-        view.fitted(wave_set(4, rate=16000), torch.arange(4))
 
 
 # Files
@@ -239,25 +225,14 @@ def test_stereo_is_averaged_and_other_rates_are_resampled() -> None:
 
 
 @pytest.mark.skipif(find_spec("soundfile") is None, reason="the extra speech is not installed")
-def test_flac_is_read_and_what_is_no_sound_is_named(tmp_path, monkeypatch) -> None:
+def test_flac_is_read_with_the_extra_alone(tmp_path, monkeypatch) -> None:
     import soundfile
 
     soundfile.write(tmp_path / "a.flac", tone(16000), 16000)
     assert np.abs(read_wave(tmp_path / "a.flac", 16000) / 32768 - tone(16000)).max() < 1e-3
-    (tmp_path / "b.wav").write_bytes(b"RIFFnothing")
-    with pytest.raises(CorruptFileError, match=r"b.wav cannot be read as sound"):
-        read_wave(tmp_path / "b.wav", 16000)
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'contrastlab\[speech\]'"):
         read_wave(tmp_path / "a.flac", 16000)
-
-
-def test_empty_files_and_files_without_samples_are_named(tmp_path) -> None:
-    (tmp_path / "a.wav").write_bytes(b"")
-    with pytest.raises(CorruptFileError, match="a.wav is empty"):
-        read_wave(tmp_path / "a.wav", 8000)
-    with pytest.raises(CorruptFileError, match="x has no samples"):
-        read_wave(pcm(np.zeros(0), 8000, 2), 8000, "x")
 
 
 def folder_of_waves(root: Path, classes: tuple[str, ...] = ("cat", "dog")) -> None:
@@ -267,7 +242,7 @@ def folder_of_waves(root: Path, classes: tuple[str, ...] = ("cat", "dog")) -> No
             (root / name / f"{k}.wav").write_bytes(pcm(tone(22050, 300 + 50 * k, 0.02 * (k + 1)), 22050, 2))
 
 
-def test_a_users_own_sounds(tmp_path) -> None:
+def test_a_users_own_sounds(tmp_path, deny) -> None:
     folder_of_waves(tmp_path)
     made = data.load(f"waves:{tmp_path}")
     assert (len(made.train), len(made.test), made.train.classes) == (8, 2, ("cat", "dog"))
@@ -276,18 +251,11 @@ def test_a_users_own_sounds(tmp_path) -> None:
     assert papers.plan("ring", "5c").select(f"waves:{tmp_path}")
     (tmp_path / "loose.wav").write_bytes(pcm(np.zeros(100), 16000, 2))  # silence is a sound
     assert not data.load(f"waves:{tmp_path}").labelled
-    (tmp_path / "cat" / "6.wav").write_bytes(b"")
-    with pytest.raises(CorruptFileError, match="6.wav is empty"):
-        data.load(f"waves:{tmp_path}")
     (tmp_path / "none").mkdir()
     for path, words in (("none", "no .flac, .ogg, .wav file below"), ("nowhere", "is not a folder")):
         with pytest.raises(MissingDataError, match=words):
             data.load(f"waves:{tmp_path / path}")
-
-
-def test_a_folder_of_sounds_that_may_not_be_read_is_no_missing_class(tmp_path, deny) -> None:
-    folder_of_waves(tmp_path)
-    deny("scandir", tmp_path / "dog")
+    deny("scandir", tmp_path / "dog")  # no missing class
     with pytest.raises(StorageError, match=r"dog may not be read \(Permission denied\)"):
         data.load(f"waves:{tmp_path}")
 
@@ -404,18 +372,12 @@ def test_a_voice_is_its_pitch_and_a_word_its_formants() -> None:
 # Training and the task
 
 
-def test_speech_trains_resumes_and_is_scored(tmp_path) -> None:
+def test_speech_trains_and_resumes(tmp_path) -> None:
     recipe = methods.get("ring/mocoring").override({"keys.size": 32, "keys.shuffle_groups": 1})
-    how = {"seed": 1, "log": lambda line: None}
+    how = {"seed": 1, "log": quiet}
     whole = pretrain(recipe, SETTINGS, wave_set(), **how)
-    while True:
-        try:
-            pieces = pretrain(recipe, SETTINGS, wave_set(), folder=tmp_path, max_minutes=0, **how)
-            break
-        except KeyboardInterrupt:
-            pass
-    for one, other in zip(whole.encoders.parameters(), pieces.encoders.parameters(), strict=True):
-        assert torch.equal(one, other)
+    pieces, _ = resumed(lambda: pretrain(recipe, SETTINGS, wave_set(), folder=tmp_path, max_minutes=0, **how))
+    assert equal(whole.encoders, pieces.encoders)
     assert whole.encoders[0].in_channels == 1
     with pytest.raises(ArgumentError, match="^speech.rate=8000"):
         pretrain(recipe, SETTINGS, wave_set(rate=16000), **how)

@@ -126,13 +126,6 @@ def test_decoders_are_those_asked_for_and_read_ahead_what_memory_holds(files, mo
     assert Loader.asked == [(loading.WORKERS, 4), (5, 4), (2, 4), (0, None), (2, 4), (2, 3), (2, 1)]
 
 
-def test_a_file_that_is_no_picture_is_named(files, tmp_path) -> None:
-    (tmp_path / "torn.jpg").write_bytes((files.folder / files.paths[0]).read_bytes()[:200])
-    torn = StreamedImages("torn", tmp_path, ("torn.jpg",), torch.tensor([0]), ("a",))
-    with pytest.raises(CorruptFileError, match=r"torn\.jpg"):
-        torn.crops(0, partial(crops().boxes, 0), SIDE)
-
-
 # --- batches of them
 
 
@@ -304,8 +297,6 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     boxes: list[Tensor] = []
     original = Crops.boxes
     monkeypatch.setattr(Crops, "boxes", lambda self, *args: boxes.append(original(self, *args)) or boxes[-1])
-    for module in (fitting, linear, representations):
-        monkeypatch.setattr(module, "batches", partial(batches, workers=0))
     setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
     scores = tasks.linear_sgd(nets, setting, files, probe)
     assert bool(scores.isfinite().all())

@@ -17,6 +17,7 @@ from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
+from made_runs import generator, refused
 from made_views import Jitter, Sensors
 
 ITEMS, BATCH, WIDTH, DIM, TAU = 20, 6, 4, 5, 0.2
@@ -102,7 +103,7 @@ def test_the_loss_is_the_sum_over_pairs(streams: int, graph: Any, kind: str) -> 
     pairs = views_part.pairs
     assert len(pairs) == {"core": 2 * (streams - 1), "full": streams * (streams - 1), "pair": 2}[graph]
     optimiser = torch.optim.SGD(state.network.parameters(), lr=0.1)
-    rng = torch.Generator().manual_seed(2)
+    rng = generator(2)
     items = torch.randn(ITEMS, streams * WIDTH, generator=rng)
     for step in range(3):
         indices = torch.randperm(ITEMS, generator=rng)[:BATCH]
@@ -112,7 +113,7 @@ def test_the_loss_is_the_sum_over_pairs(streams: int, graph: Any, kind: str) -> 
         before = copy.deepcopy(state)
         expected = sum(twin(before, encoders, [v.double() for v in views], indices, pair) for pair in pairs)
         expected.backward()
-        done = state.loss(views, indices, indices, BatchRandom(torch.Generator().manual_seed(step)), step, 3)
+        done = state.loss(views, indices, indices, BatchRandom(generator(step)), step, 3)
         assert done.loss.item() == pytest.approx(expected.item(), rel=1e-5)
         optimiser.zero_grad()
         done.loss.backward()
@@ -163,16 +164,15 @@ def test_offsets_are_one_for_each_direction() -> None:
     assert bool(state.offsets.isfinite().all())
 
 
-def test_streams_have_no_views_that_nothing_asks_for() -> None:
-    with pytest.raises(NotApplicableError, match="needs one view of each"):
-        recipe_of(Sensors(3, "core", 2), keys.Queue(9))
-    with pytest.raises(NotApplicableError, match="needs three views"):
-        recipe_of(Sensors(3, "core", 1), keys.Queue(9), positives=positives.Many(2))
+def test_views_and_encoders_are_as_many_as_streams_need() -> None:
+    queue, bank, few = keys.Queue(9), recipe_of(Sensors(3), keys.Bank()), nn.ModuleList(Small() for _ in range(2))
 
+    def learner() -> None:
+        Learner(bank, Settings(dim=DIM), images=ITEMS, classes=2, seed=0, encoders=few)
 
-def test_encoders_are_as_many_as_streams() -> None:
-    with pytest.raises(ArgumentError, match="encoders=2: .*sensor 0"):
-        Learner(
-            recipe_of(Sensors(3), keys.Bank()), Settings(dim=DIM), images=ITEMS, classes=2, seed=0,
-            encoders=nn.ModuleList(Small() for _ in range(2)),
-        )  # fmt: skip
+    many = {"positives": positives.Many(2)}
+    refused(
+        (lambda: recipe_of(Sensors(3, "core", 2), queue), NotApplicableError, "needs one view of each"),
+        (lambda: recipe_of(Sensors(3, "core", 1), queue, **many), NotApplicableError, "needs three views"),
+        (learner, ArgumentError, "encoders=2: .*sensor 0"),
+    )

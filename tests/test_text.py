@@ -10,6 +10,7 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -47,10 +48,10 @@ from contrastlab.settings import Settings
 from contrastlab.tasks import Setting, Similarity, spearman
 from contrastlab.tasks.similarity import cosines as cosines_of
 from contrastlab.views import Augmented, Dropout
+from made_runs import equal, generator, quiet, refused, resumed, unchanged
 
 needs_text = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("transformers", "tokenizers")),
-    reason="the extra text is not installed",
+    any(find_spec(name) is None for name in ("transformers", "tokenizers")), reason="the extra text is not installed"
 )
 SMALL = {"layers": 1, "width": 16, "length": 8, "plain_length": 12, "vocabulary": 64}
 SIMCSE = methods.get("fmicl/sentences_infonce")
@@ -110,6 +111,7 @@ def test_the_grammar_is_the_same_byte_for_byte() -> None:
     scored = repr(grammar.pairs(200, seed=8))
     digests = [hashlib.sha256(t.encode()).hexdigest()[:16] for t in (lines, scored)]
     assert digests == ["826448f1c3b8d83f", "64faaa53ad710113"]
+    refused(*((partial(make, 0, seed=0), ArgumentError, "^count=0") for make in (grammar.sentences, grammar.pairs)))
 
 
 def test_scores_of_the_grammar_are_the_weighted_share_of_equal_slots() -> None:
@@ -118,10 +120,7 @@ def test_scores_of_the_grammar_are_the_weighted_share_of_equal_slots() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         a, b = (tuple(int(rng.integers(2)) for _ in weights) for _ in range(2))
-        expected = 0.0
-        for k, weight in enumerate(weights):
-            if a[k] == b[k]:
-                expected += 5 * weight
+        expected = sum(5 * weight for x, y, weight in zip(a, b, weights, strict=True) if x == y)
         assert grammar.similarity(a, b) == pytest.approx(expected, abs=1e-6)
     scores = [score for _, _, score in grammar.pairs(400, seed=0)]
     assert min(scores) == 0
@@ -132,23 +131,12 @@ def test_scores_of_the_grammar_are_the_weighted_share_of_equal_slots() -> None:
     assert grammar.say((0, 1, 0, 0, 0), rng) not in said
 
 
-@pytest.mark.parametrize("call", [grammar.sentences, grammar.pairs])
-def test_the_grammar_refuses_no_sentences(call) -> None:
-    with pytest.raises(ArgumentError, match="^count=0"):
-        call(0, seed=0)
-
-
 # Files
 
 
-def written(folder: Path, content: bytes) -> str:
-    path = folder / "mine.txt"
-    path.write_bytes(content)
-    return f"sentences:{path}"
-
-
 def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> None:
-    name = written(tmp_path, "\ufeffOne.\n\n  Two, ünd more.  \r\n \nThree.".encode())
+    (tmp_path / "mine.txt").write_bytes("\ufeffOne.\n\n  Two, ünd more.  \r\n \nThree.".encode())
+    name = f"sentences:{tmp_path / 'mine.txt'}"
     made = data.load(name)
     assert list(made.pretrain.items) == ["One.", "Two, ünd more.", "Three."]
     assert made.note == "mine.txt: 3 lines that are not blank"
@@ -157,21 +145,6 @@ def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> Non
         _ = made.test
     assert list(data.load(name, n_train=2, seed=1).pretrain.items) != list(made.pretrain.items)
     assert papers.plan("fmicl", 9).select(name)  # and a table takes them
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "words"),
-    [
-        (b"fine\nbad \xff line\n", CorruptFileError, "line 2, is not UTF-8"),
-        (b"\n \n", MissingDataError, "has no sentence in it"),
-        (b"", MissingDataError, "has no sentence in it"),
-    ],
-)
-def test_a_file_that_cannot_be_read_as_sentences_is_named(content, kind, words, tmp_path) -> None:
-    with pytest.raises(kind, match=words):
-        data.load(written(tmp_path, content))
-    with pytest.raises(MissingDataError, match="is not a file"):
-        data.load(f"sentences:{tmp_path / 'none.txt'}")
 
 
 def plain_layout(root: Path) -> None:
@@ -246,13 +219,12 @@ def test_wikisplit_gives_each_sentence_once(tmp_path) -> None:
 
 
 def test_sets_refuse_columns_that_do_not_belong_together() -> None:
-    with pytest.raises(ArgumentError, match="^labels="):
-        SentenceSet("x", Texts(["a"]), torch.zeros(2))
-    one = torch.zeros(1)
-    with pytest.raises(ArgumentError, match="^pairs="):
-        PairSet("x", Texts(["a"]), Texts(["b", "c"]), one, one, ("s",), one)
-    with pytest.raises(ArgumentError, match="^scores=nan"):
-        PairSet("x", Texts(["a"]), Texts(["b"]), one / 0, one, ("s",), one)
+    a, b, one = Texts(["a"]), Texts(["b"]), torch.zeros(1)
+    refused(
+        (lambda: SentenceSet("x", a, torch.zeros(2)), ArgumentError, "^labels="),
+        (lambda: PairSet("x", a, Texts(["b", "c"]), one, one, ("s",), one), ArgumentError, "^pairs="),
+        (lambda: PairSet("x", a, b, one / 0, one, ("s",), one), ArgumentError, "^scores=nan"),
+    )
 
 
 # Tokens
@@ -289,7 +261,7 @@ def test_deletion_keeps_order_and_ends_and_leaves_out_the_share_it_names() -> No
     whole = view.plain(Texts([line]))[0].tolist()
     place = {number: k for k, number in enumerate(whole)}
     assert len(place) == words + 2
-    rows = view.random(Texts([line] * 400 + ["a"] * 5), torch.Generator().manual_seed(0)).tolist()
+    rows = view.random(Texts([line] * 400 + ["a"] * 5), generator(0)).tolist()
     counts = np.zeros(words + 2)
     for row in rows[:400]:
         kept = [number for number in row if number != PADDING]
@@ -302,7 +274,7 @@ def test_deletion_keeps_order_and_ends_and_leaves_out_the_share_it_names() -> No
     share = counts[1:-1] / 400
     assert abs(share.mean() - 0.7) < 4 * (0.21 / 12_000) ** 0.5  # four standard errors
     assert share.min() > 0.55
-    again = view.random(Texts([line] * 400 + ["a"] * 5), torch.Generator().manual_seed(0)).tolist()
+    again = view.random(Texts([line] * 400 + ["a"] * 5), generator(0)).tolist()
     assert again == rows
 
 
@@ -408,29 +380,29 @@ def test_a_model_folder_brings_neither_code_nor_a_pickle(tmp_path) -> None:
 
 @needs_text
 def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
-    with pytest.raises(MissingDataError, match="text.model='bert-base-x': no model folder with a config.json; looked"):
-        networks(text={"model": "bert-base-x"})
     model_in(tmp_path, tokenizer=False)
     about = {"model": str(tmp_path), "length": 8, "plain_length": 8}
-    with pytest.raises(MissingDataError, match="has no tokenizer: looked for tokenizer.json and vocab.txt"):
+
+    def tokens_of() -> None:
         modality(sentences(1)).augmentation(settings(text=about))
-    with pytest.raises(ArgumentError, match="text.layers=9: .*at most the 3 layers"):
-        networks(text={**about, "layers": 9})
-    with pytest.raises(ArgumentError, match="text.plain_length=64: .*at most the 20 positions"):
-        networks(text={**about, "plain_length": 64})
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(CorruptFileError, match="tokenizer in .* cannot be read"):
-        modality(sentences(1)).augmentation(settings(text=about))
-    (tmp_path / "model.safetensors").write_bytes(b"short")
-    with pytest.raises(CorruptFileError, match="no weights that can be read"):
-        networks(text=about)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(CorruptFileError, match="describes no transformer"):
-        networks(text=about)
-    with pytest.raises(ArgumentError, match="head='moco_v3': accepted is 'linear' or 'mlp', with sentences"):
-        networks(head="moco_v3")
-    with pytest.raises(ArgumentError, match="text.heads=3: .*divisor of text.width=16"):
-        networks(text={**SMALL, "heads": 3})
+
+    heads = "head='moco_v3': accepted is 'linear' or 'mlp', with sentences"
+    named = "text.model='bert-base-x': no model folder with a config.json; looked"
+    refused(
+        (lambda: networks(text={"model": "bert-base-x"}), MissingDataError, named),
+        (tokens_of, MissingDataError, "has no tokenizer: looked for tokenizer.json and vocab.txt"),
+        (lambda: networks(text={**about, "layers": 9}), ArgumentError, "text.layers=9: .*at most the 3 layers"),
+        (lambda: networks(text={**about, "plain_length": 64}), ArgumentError, "text.plain_length=64: .*at most the 20"),
+        (lambda: networks(head="moco_v3"), ArgumentError, heads),
+        (lambda: networks(text={**SMALL, "heads": 3}), ArgumentError, "text.heads=3: .*divisor of text.width=16"),
+    )
+    for file, content, call, words in (
+        ("tokenizer.json", b"{", tokens_of, "tokenizer in .* cannot be read"),
+        ("model.safetensors", b"short", lambda: networks(text=about), "no weights that can be read"),
+        ("config.json", b"{}", lambda: networks(text=about), "describes no transformer"),
+    ):
+        (tmp_path / file).write_bytes(content)
+        refused((call, CorruptFileError, words))
 
 
 def test_a_missing_library_names_its_extra(monkeypatch) -> None:
@@ -465,20 +437,12 @@ def test_a_trained_encoder_of_sentences_comes_back_as_it_was(tmp_path) -> None:
 
 @needs_text
 def test_a_run_on_sentences_resumes_to_the_same_bits(tmp_path) -> None:
-    how = {"seed": 2, "log": lambda line: None}
+    how = {"seed": 2, "log": quiet}
     whole = pretrain(SIMCSE, settings(), sentences(12), **how)
-    stops = 0
-    while True:
-        try:
-            pieces = pretrain(SIMCSE, settings(), sentences(12), folder=tmp_path, max_minutes=0, **how)
-            break
-        except KeyboardInterrupt:
-            stops += 1
+    pieces, stops = resumed(lambda: pretrain(SIMCSE, settings(), sentences(12), folder=tmp_path, max_minutes=0, **how))
     assert stops == 6
-    for one, other in zip(whole.encoders.parameters(), pieces.encoders.parameters(), strict=True):
-        assert torch.equal(one, other)
-    start = networks()
-    assert not torch.equal(next(start.parameters()), next(whole.encoders.parameters()))
+    assert equal(whole.encoders, pieces.encoders)
+    assert not torch.equal(next(networks().parameters()), next(whole.encoders.parameters()))
 
 
 @needs_text
@@ -486,12 +450,11 @@ def test_a_run_on_unlabelled_sentences_is_an_artefact(tmp_path) -> None:
     splits = SentenceSplits("made", sentences(12), "made")
     run = Run(SIMCSE, settings(), splits, 0, tmp_path)
     assert run.hash != replace(run, data=SentenceSplits("made", sentences(13), "made")).hash
-    trained = run.train(cpu_fabric(), log=lambda line: None)
+    trained = run.train(cpu_fabric(), log=quiet)
     assert run.record()["modality"] == "sentence"
     stored = json.dumps(json.loads((run.folder / "run.json").read_text()))
     assert str(tmp_path) not in stored
-    for one, other in zip(trained.encoders.parameters(), run.encoders().parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert equal(trained.encoders, run.encoders())
 
 
 LONG = [
@@ -520,7 +483,7 @@ def steps(rank: int, world: int) -> list[dict[str, torch.Tensor]]:
         mine = slice(rank * local, (rank + 1) * local)
         for step in range(3):
             views = recipe.views.make(Texts(LONG[mine]), view)
-            draws = BatchRandom(torch.Generator().manual_seed(step), rank * local, 4)
+            draws = BatchRandom(generator(step), rank * local, 4)
             done = learner.loss(views, torch.arange(4)[mine], torch.full((local,), -1), draws, step, 3)
             optimiser.zero_grad()
             done.loss.backward()
@@ -560,7 +523,7 @@ def test_two_processes_compute_what_one_does_on_sentences_of_unequal_length() ->
 @pytest.mark.parametrize("divergence", ["kl", "js", "pearson"])
 @pytest.mark.parametrize("weight", [1.0, 409600.0, 1e6])
 def test_f_gaussians_of_sentences_are_finite_in_float32(divergence, weight) -> None:
-    rows = nn.functional.normalize(torch.randn(12, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    rows = nn.functional.normalize(torch.randn(12, 16, generator=generator(0)), dim=1)
     rows = torch.cat([rows, rows[:1], -rows[:1]]).requires_grad_()
     variance = methods.get("fmicl/sentences_kl_alpha409600").temperature
     assert variance == pytest.approx(1 / 40)
@@ -593,8 +556,8 @@ def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
     nets, splits = networks(), pairs()
     view = modality(splits.test).augmentation(settings())
     setting = Setting(Dropout(2), view, splits)
-    before = {name: tensor.clone() for name, tensor in nets.state_dict().items()}
-    measured = Similarity().score(nets, setting)
+    with unchanged(nets):
+        measured = Similarity().score(nets, setting)
     nets.eval()
 
     def twin(part: PairSet) -> float:
@@ -610,8 +573,6 @@ def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
     assert measured["sts"].items == 120
     assert 5 < measured["sts"].half_width < 30
     assert set(measured) == {"sts", "sts_parts", "sts_dev"}
-    for name, tensor in nets.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
     assert Similarity(60).score(nets, setting)["sts"].items == 60
 
 

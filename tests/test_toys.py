@@ -12,10 +12,7 @@ import torch
 from contrastbook import studies
 from contrastlab.errors import ArgumentError, CorruptFileError
 from contrastlab.theory.toys import JointGaussian, shifted, spirals
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from made_runs import generator
 
 
 @pytest.mark.parametrize(("rho", "dimension"), [(0.2, 1), (-0.7, 3), (0.8, 20), (0.0, 2)])

@@ -12,24 +12,20 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from contrastlab import data, encoders, methods, papers, reproduce, tasks
+from contrastlab import data, encoders, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import MissingDataError, NotApplicableError
+from contrastlab.errors import NotApplicableError
 from contrastlab.report import rows as report_rows
-from contrastlab.reproduce import Run
-from contrastlab.settings import LinearProbe, Settings, TransferView
+from contrastlab.settings import LinearProbe, TransferView
 from contrastlab.tasks.linear import adapt, channel_statistics
 from contrastlab.views import Augmented, Split
+from made_runs import LOCAL, generator, spread_batch_norms, unchanged
 
 VIEW = augmentation("instdisc", 16)
 TWO_VIEWS = Augmented(2)
 PROBE = LinearProbe(solver="lbfgs", features="pooled", l2=0.01)
 PLAN = papers.plan("ring", 3)
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def images(count: int, seed: int, channels: int = 3, side: int = 16) -> ImageSet:
@@ -49,10 +45,7 @@ def splits(channels: int = 3, side: int = 16) -> Splits:
 def networks(part: Augmented | Split = TWO_VIEWS, channels: int = 3) -> nn.ModuleList:
     torch.manual_seed(0)
     out = encoders.build_for(part, channels, arch="tiny", stem="cifar", dim=16)
-    for network in out:
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(generator=generator(1))
+    spread_batch_norms(out, 1)
     return out
 
 
@@ -155,12 +148,10 @@ def test_statistics_of_a_streaming_set_and_of_a_constant_channel(tmp_path) -> No
 def test_no_tensor_of_an_encoder_changes(solver, channels, part) -> None:
     nets = networks(part)
     nets.train()
-    before = {name: value.clone() for name, value in nets.state_dict().items()}
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 2, "batch_size": 16})
-    measured = tasks.Transfer(probe).score(nets, setting(splits(channels), part))
+    with unchanged(nets):
+        measured = tasks.Transfer(probe).score(nets, setting(splits(channels), part))
     assert 0 <= measured["transfer"].value <= 100
-    assert [name for name, value in nets.state_dict().items() if not torch.equal(value, before[name])] == []
-    assert all(module.training for module in nets.modules())
 
 
 def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
@@ -183,21 +174,12 @@ def test_grey_encoders_read_grey_targets_only() -> None:
         tasks.Transfer(PROBE).score(grey, setting(splits(3), Augmented(1)))
 
 
-def test_how_a_target_is_shown_decides_the_number_and_not_the_encoders(pictures, tiny, tmp_path) -> None:
-    other = tiny.override(transfer={"normalise": "pretraining"})
-    part = pictures(48)
-    own = Splits("pictures", part, part, part, "")
-    runs = [Run(methods.get("ring/ir"), settings, own, 0, tmp_path) for settings in (tiny, other)]
-    assert runs[0].hash == runs[1].hash
-    assert tasks.get("transfer", tiny).identity() != tasks.get("transfer", other).identity()
-    assert tasks.get("transfer", Settings()).identity().get("view", {}) == {}
-
-
 # The table
 
 
 def test_the_nine_columns_have_their_numbers_and_every_target_is_registered() -> None:
     printed = papers.published("ring", 3)
+    assert set(PLAN.rows) == set(papers.plan("ring", 1).rows)
     assert len(printed[~printed["row"].str.contains("minus")]) == 63
     columns = {name: column for name, column in PLAN.columns.items() if column.published}
     assert {column.published for column in columns.values()} == set(printed["column"])
@@ -216,19 +198,6 @@ def test_a_printed_gain_of_the_other_sign_than_its_rows_is_noted() -> None:
 
     assert note("fashionmnist", "ring/iring") == "the two printed rows differ by −0.1"  # printed: +0.1
     assert note("fashionmnist", "ring/mocoring") == ""
-
-
-@pytest.mark.parametrize("dataset", ["cifar10", "shapes"])
-def test_the_encoders_are_those_of_table_1(dataset, pictures, tmp_path) -> None:
-    part, one = pictures(48), papers.plan("ring", 1)
-    assert set(PLAN.rows) == set(one.rows)
-    own = Splits("pictures", part, part, part, "")
-    for row, profile in product((*PLAN.rows, *papers.REFERENCES), PLAN.profiles):
-        hashes = set()
-        for plan in (PLAN, one):
-            settings = plan.settings(dataset, row, profile)
-            hashes.add(Run(methods.get(row).override(settings.overrides), settings, own, 0, tmp_path).hash)
-        assert len(hashes) == 1, (row, profile)
 
 
 @pytest.fixture
@@ -251,9 +220,8 @@ def few(monkeypatch, pictures) -> list[str]:
 def test_columns_without_data_say_so_and_the_others_are_measured(few, tmp_path) -> None:
     lines: list[str] = []
     made = reproduce.table(
-        "ring", 3, "cifar10", rows="random", columns="aircraft,dtd,dtd10", profile="smoke", references_too=False,
-        seeds="0,1", jobs=1, out_dir=tmp_path / "runs", read_also=(), data_root=tmp_path, accelerator="cpu",
-        log=lines.append,
+        "ring", 3, "cifar10", rows="random", columns="aircraft,dtd,dtd10", seeds="0,1", out_dir=tmp_path / "runs",
+        data_root=tmp_path, log=lines.append, **LOCAL,
     )  # fmt: skip
     assert any("transfer accuracy on dtd10 " in line for line in lines)
     rows = {report.name: {row.method: row for row in report.rows} for report in made.reports}
@@ -264,23 +232,3 @@ def test_columns_without_data_say_so_and_the_others_are_measured(few, tmp_path) 
         assert f"CONTRASTLAB_DATA/{folder}" in status
         assert sum(f"[{name}] needs data" in line for line in lines) == 1
         assert few.count(name) == 1
-
-
-def test_without_the_data_of_pre_training_there_is_no_table(few, tmp_path, monkeypatch) -> None:
-    def none(name: str, root=None) -> Splits:
-        raise MissingDataError(f"{name} is not at /nowhere")
-
-    monkeypatch.setattr(data, "load", none)
-    with pytest.raises(MissingDataError, match="cifar10 is not at"):
-        reproduce.table("ring", 3, "cifar10", rows="ir", profile="smoke", out_dir=tmp_path, read_also=())
-
-
-def test_one_run_serves_both_tables_and_every_target(few, pictures, tmp_path, monkeypatch) -> None:
-    options = {
-        "rows": "ir", "profile": "smoke", "references_too": False, "jobs": 1, "out_dir": tmp_path, "read_also": (),
-        "accelerator": "cpu", "log": lambda line: None,
-    }  # fmt: skip
-    reproduce.table("ring", 1, "cifar10", **options)
-    monkeypatch.setattr(reproduce.run, "pretrain", lambda *a, **k: pytest.fail("trained again"))
-    made = reproduce.table("ring", 3, "cifar10", columns="dtd10", **options)
-    assert next(row for row in made.rows if row.method == "ring/ir").measured is not None
