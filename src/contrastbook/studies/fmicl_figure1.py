@@ -21,7 +21,8 @@ from torch.nn import functional as F
 
 from contrastbook.theory import flows
 from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Source, batches
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import batches
 from contrastlab.errors import reject
 from contrastlab.seeds import generator
 from contrastlab.settings import Settings
@@ -34,7 +35,7 @@ Kind = Literal["kernel", "two widths", "clusters"]
 
 @torch.no_grad()
 def embedded(
-    encoders: nn.ModuleList, settings: Settings, source: Source, indices: Tensor, each: int, *, seed: int
+    encoders: nn.ModuleList, settings: Settings, source: ItemSet, indices: Tensor, each: int, *, seed: int
 ) -> Pairs:
     """Embeddings of two views of one image."""
     view, draw = augmentation(settings.augmentation, settings.image_size), generator(seed, "pairs of the assumption")

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from contrastbook.studies import Row, Study, measure
 from contrastlab import data, shipped, tasks
 from contrastlab.data.augmentations import augmentation
-from contrastlab.data.loading import Source, batches
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import batches
 from contrastlab.errors import unknown
 
 SPLITS = {
@@ -31,7 +32,7 @@ DISTANCES = ("euclidean", "correlation")
 """Between pixels; the second one does not see how bright a picture is, nor its contrast."""
 
 
-def nearest_pixels(train: Source, test: Source, *, distance: str = "euclidean", side: int = 16) -> Tensor:
+def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean", side: int = 16) -> Tensor:
     """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
 
     ``distance``: one of :data:`DISTANCES`. ``side``: of the squares that are compared, in pixels. Returns boolean, one
@@ -41,7 +42,7 @@ def nearest_pixels(train: Source, test: Source, *, distance: str = "euclidean", 
         raise unknown("distance", distance, DISTANCES)
     view = augmentation("none", side)
 
-    def pixels(source: Source) -> Tensor:
+    def pixels(source: ItemSet) -> Tensor:
         every = batches(source, torch.arange(len(source)), 512, "cpu", drop_last=False)
         values = torch.cat([view.plain(images).flatten(1) for _, images in every])
         return values if distance == "euclidean" else F.normalize(values - values.mean(1, keepdim=True), dim=1)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -57,41 +57,34 @@ def _held_out(name: str, pool: ImageSet | StreamedImages, note: str) -> Splits:
 # Folders ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Listing:
-    folder: Path
-    paths: tuple[str, ...]
-    labels: Tensor
-    classes: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[Path]:
-        return (self.folder / path for path in self.paths)
-
-    def streamed(self, name: str) -> StreamedImages:
-        return StreamedImages(name, self.folder, self.paths, self.labels, self.classes)
-
-
 def _subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _listed(folder: Path, only: Iterable[str] | None = None) -> _Listing:
+def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> StreamedImages:
     """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
     paths: list[str] = []
     labels: list[int] = []
     classes: list[str] = []
-    for name in _subfolders(folder) if only is None else sorted(only):
-        inside = [path.relative_to(folder).as_posix() for path in limits.files_below(folder / name, SUFFIXES)]
+    for subfolder in _subfolders(folder) if only is None else sorted(only):
+        inside = [path.relative_to(folder).as_posix() for path in limits.files_below(folder / subfolder, SUFFIXES)]
         if inside:
             labels += [len(classes)] * len(inside)
-            classes.append(name)
+            classes.append(subfolder)
             paths += inside
     if only is None:
         loose = sorted(e.name for e in os.scandir(folder) if e.is_file() and not e.name.startswith("."))
-        loose = [name for name in loose if os.path.splitext(name)[1].lower() in SUFFIXES]
+        loose = [file for file in loose if os.path.splitext(file)[1].lower() in SUFFIXES]
         paths += loose
         labels += [-1] * len(loose)
-    return _Listing(folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
+    limits.check_inside(name, paths)
+    return StreamedImages(name, folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
+
+
+def _decoded(part: StreamedImages) -> ImageSet:
+    """The pictures in memory, as they are stored; see :func:`contrastlab.data.pictures.stack`."""
+    paths = [part.path(k) for k in range(len(part))]
+    return ImageSet(part.name, stack(threaded(decode, paths)), part.labels, part.classes)
 
 
 def _fits(paths: Sequence[Path]) -> bool:
@@ -121,27 +114,23 @@ def load_folder(name: str, location: str) -> Splits:
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
     held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
     if (path / "train").is_dir():
-        listings = [_listed(path / "train")] + ([_listed(held)] if held else [])
+        folders = [path / "train", *([held] if held else [])]
     elif held is None:
-        listings = [_listed(path)]
+        folders = [path]
     else:
         raise MissingDataError(f"{name}: {held} exists, but {path / 'train'} does not.")
-    for listing in listings:
-        if not listing.paths:
+    parts: list[Any] = [_listed(f"{name}/{s}", folder) for s, folder in zip(("train", "test"), folders, strict=False)]
+    for part in parts:
+        if not part.paths:
             endings = " ".join(sorted(SUFFIXES))
-            raise MissingDataError(f"{name}: no image under {listing.folder} (looked for {endings}).")
-        limits.check_inside(name, listing.paths)
-    classes = listings[0].classes
-    resident = _fits([path for listing in listings for path in listing])
-    parts: list[Any] = []
-    for listing, split in zip(listings, ("train", "test"), strict=False):
-        labels = listing.labels
-        if classes:
-            labels = align(labels, listing.classes, classes, f"{name}: {listing.folder}")
-        if resident:
-            parts.append(ImageSet(f"{name}/{split}", stack(threaded(decode, list(listing))), labels, classes))
-        else:
-            parts.append(StreamedImages(f"{name}/{split}", listing.folder, listing.paths, labels, classes))
+            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {endings}).")
+    resident = _fits([part.path(k) for part in parts for k in range(len(part))])
+    if len(parts) > 1:
+        test, classes = parts[1], parts[0].classes
+        labels = align(test.labels, test.classes, classes, f"{name}: {test.folder}")
+        parts[1] = replace(test, labels=labels, classes=classes)
+    if resident:
+        parts = [_decoded(part) for part in parts]
     return assemble(name, parts[0], parts[1] if len(parts) > 1 else None, f"image files of {path.name}")
 
 
@@ -156,41 +145,39 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
     parts = []
     for split in ("train", "val"):
         present = _subfolders(folder / split)
-        listing = _listed(folder / split, set(only) & set(present) if only else present)
-        if len(listing.classes) != synsets:
+        part = f"{name}/{'train' if split == 'train' else 'test'}"
+        listed = _listed(part, folder / split, set(only) & set(present) if only else present)
+        if len(listed.classes) != synsets:
             raise MissingDataError(
-                f"{name}: {folder / split} has {len(listing.classes)} of the {synsets} synset folders with pictures;"
+                f"{name}: {folder / split} has {len(listed.classes)} of the {synsets} synset folders with pictures;"
                 f" another selection loads as 'folder:{folder}'."
             )
-        parts.append(listing.streamed(f"{name}/{'train' if split == 'train' else 'test'}"))
+        parts.append(listed)
     return Splits.of(name, parts[0], parts[1], note)
 
 
 def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     """``tiny-imagenet-200`` as its authors pack it, decoded into memory: 200 synsets, 64×64, the grey ones as RGB."""
-    listing = _listed(folder / "train")
+    train, images = _listed(f"{name}/train", folder / "train"), folder / "val" / "images"
     lines = (folder / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
     synset_of = dict(line.split("\t")[:2] for line in lines if "\t" in line)
-    held = [path for path in limits.files_below(folder / "val" / "images", SUFFIXES) if path.name in synset_of]
-    if not listing.paths or not held:
+    held = [path for path in limits.files_below(images, SUFFIXES) if path.name in synset_of]
+    if not train.paths or not held:
         raise MissingDataError(f"{name}: no labelled image under {folder}.")
-    strange = sorted({synset_of[path.name] for path in held} - set(listing.classes))
+    strange = sorted({synset_of[path.name] for path in held} - set(train.classes))
     if strange:
         raise MissingDataError(f"{name}: {folder / 'train'} lacks the synset {strange[0]} of val_annotations.txt.")
-    labels = torch.tensor([listing.classes.index(synset_of[path.name]) for path in held])
-    train, test = (
-        ImageSet(f"{name}/{split}", stack(threaded(decode, paths)), numbers, listing.classes).coloured()
-        for split, paths, numbers in (("train", list(listing), listing.labels), ("test", held, labels))
-    )
-    return Splits.of(name, train, test, note)
+    labels = [train.classes.index(synset_of[path.name]) for path in held]
+    test = _streamed(f"{name}/test", images, [str(path.relative_to(images)) for path in held], labels, train.classes)
+    return Splits.of(name, _decoded(train).coloured(), _decoded(test).coloured(), note)
 
 
 def unlabelled(name: str, folder: Path, note: str) -> Splits:
     """A folder of pictures without labels, streamed."""
-    listing = _listed(folder)
-    if not listing.paths:
+    pictures = _listed(f"{name}/train", folder)
+    if not pictures.paths:
         raise MissingDataError(f"{name}: {folder} holds no picture.")
-    return UnlabelledSplits(name, listing.streamed(f"{name}/train"), note)
+    return UnlabelledSplits(name, pictures, note)
 
 
 # Sets in memory -----------------------------------------------------------------------------------------------------
@@ -429,7 +416,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
     published, copy = root / "gtsrb" / "GTSRB" / "Final_Training" / "Images", root / "gtsrb32" / "train.parquet"
     pool: ImageSet | StreamedImages
     if published.is_dir():
-        pool = _listed(published).streamed("gtsrb")
+        pool = _listed("gtsrb", published)
         tracks = torch.tensor([int(Path(path).stem.split("_")[0]) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:

@@ -39,10 +39,6 @@ def decoders(workers: int) -> Iterator[None]:
         _DECODERS.reset(token)
 
 
-Source = ItemSet
-"""What training and tasks need of data."""
-
-
 @runtime_checkable
 class Pictures(Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
@@ -114,13 +110,13 @@ def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
 
 
-def place(source: Source, device: torch.device | str) -> Source:
+def place(source: ItemSet, device: torch.device | str) -> ItemSet:
     """The set with its pixels on ``device`` if it is resident; a streaming one as it is."""
     return source.to(device) if source.resident else source  # type: ignore[attr-defined]
 
 
 def batches(
-    source: Source, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
+    source: ItemSet, order: Tensor | Iterable[Tensor], batch_size: int, device: torch.device | str, *,
     drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
     crop: Crops | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
@@ -204,7 +200,7 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
     What nobody foresaw is raised, so that its traceback is seen.
     """
 
-    def __init__(self, source: Source, crop: Crops | None) -> None:
+    def __init__(self, source: ItemSet, crop: Crops | None) -> None:
         self.source, self.crop = source, crop
 
     def __len__(self) -> int:

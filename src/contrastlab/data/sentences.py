@@ -59,10 +59,6 @@ class SentenceSet(Items):
         yield repr(tuple(self.items))
         yield repr(self.labels.tolist())
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same set with token numbers on ``device``."""
-        return replace(self, items=self.items.to(device))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairSet(ItemSet):

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from contrastlab import checkpoint, keys, tasks
-from contrastlab.data.loading import WORKERS, Crops, Pictures, Source, Videos, batches, decoders, place, subset_order
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import WORKERS, Crops, Pictures, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
 from contrastlab.encoders import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
@@ -83,7 +84,7 @@ class Trained:
 
 
 def pretrain(
-    recipe: Recipe, settings: Settings, images: Source, test: Source | None = None, *, seed: int = 0,
+    recipe: Recipe, settings: Settings, images: ItemSet, test: ItemSet | None = None, *, seed: int = 0,
     folder: str | Path | None = None, fabric: Fabric | None = None, resume: bool = True, checkpoint_every: float = 60.0,
     max_minutes: float | None = None, speed: Speed | None = None, log: Log | None = None,
 ) -> Trained:  # fmt: skip
@@ -135,8 +136,8 @@ class _Loop:
     """The state of :func:`pretrain` between its steps."""
 
     def __init__(
-        self, recipe: Recipe, settings: Settings, learner: Learner, images: Source, test: Source | None, order: Tensor,
-        steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, speed: Speed,
+        self, recipe: Recipe, settings: Settings, learner: Learner, images: ItemSet, test: ItemSet | None,
+        order: Tensor, steps: int, seed: int, fabric: Fabric, folder: str | Path | None, log: Log, speed: Speed,
     ) -> None:  # fmt: skip
         self.recipe, self.settings, self.speed, self.name = recipe, settings, speed, f"{recipe.name} seed {seed}"
         self.order, self.steps, self.seed, self.fabric, self.log = order, steps, seed, fabric, log

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from contrastlab import checkpoint
 from contrastlab.checkpoint import Artefact
-from contrastlab.data.loading import Crops, Source, batches
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import Crops, batches
 from contrastlab.errors import NonFiniteLossError, NotApplicableError
 from contrastlab.settings import ActionRecognition, Detector, SegmentationProbe
 from contrastlab.tasks.base import Log
@@ -41,7 +42,7 @@ class Fitting:
 
 
 def fit(
-    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], source: Source,
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], source: ItemSet,
     chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
     name: str = "probe", crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip

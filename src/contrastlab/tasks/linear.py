@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from contrastlab import encoders as enc
 from contrastlab.data.augmentations import augmentation as named
-from contrastlab.data.loading import Pictures, Source, batches, subset_order
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import Pictures, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
 from contrastlab.settings import LinearProbe
@@ -147,7 +148,7 @@ def _probed(probe: LinearProbe, setting: Setting) -> Any:
 # All features together ------------------------------------------------------------------------------------------------
 
 
-def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: Source, probe: LinearProbe) -> Tensor:
+def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
     The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
@@ -188,7 +189,7 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
 
 
 def layer_features(
-    encoders: nn.ModuleList, setting: Setting, source: Source, names: tuple[str, ...], values: int, *,
+    encoders: nn.ModuleList, setting: Setting, source: ItemSet, names: tuple[str, ...], values: int, *,
     indices: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
     """Features of the plain single views of items, by layer; see :func:`contrastlab.encoders.pooled_layers`.
@@ -219,7 +220,7 @@ def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dic
 
 
 def layers_sgd(
-    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
 
@@ -248,7 +249,7 @@ def layers_sgd(
 
 
 def _layers_lbfgs(
-    task: Layers, encoders: nn.ModuleList, setting: Setting, test: Source, names: tuple[str, ...]
+    task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
     train, probe, layers = setting.data.train, task.probe, task.layers
     chosen = subset_order(train.labels, probe.train_images, setting.seed)
@@ -270,7 +271,7 @@ def _layers_lbfgs(
 
 
 def channel_statistics(
-    source: Source, indices: Tensor, device: torch.device | str = "cpu"
+    source: ItemSet, indices: Tensor, device: torch.device | str = "cpu"
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel over all pixels of some images, as fractions of full scale.
 

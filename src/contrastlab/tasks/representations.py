@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from contrastlab import encoders as enc
 from contrastlab import ranks
-from contrastlab.data.loading import Source, batches, subset_order
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import batches, subset_order
 from contrastlab.errors import reject
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Neighbours
@@ -49,7 +50,7 @@ def represent(encoders: nn.ModuleList, views: tuple[Tensor, ...], kind: Kind) ->
 
 
 def encode(
-    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, source: Source,
+    encoders: nn.ModuleList, part: Views, augmentation: Augmentation, source: ItemSet,
     *, kind: Kind = "embedding", batch_size: int = 512, device: torch.device | str = "cpu",
     indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip

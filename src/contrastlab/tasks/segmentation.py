@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.data.loading import Source, batches, subset_order
+from contrastlab.data.items import ItemSet
+from contrastlab.data.loading import batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.seeds import fixed
 from contrastlab.settings import SegmentationProbe
@@ -122,7 +123,7 @@ def segment(encoder: nn.Module, view: str, setting: Setting, probe: Segmentation
 
 
 @torch.no_grad()
-def predict(model: Segmenter, view: str, setting: Setting, source: Source) -> tuple[Tensor, Tensor]:
+def predict(model: Segmenter, view: str, setting: Setting, source: ItemSet) -> tuple[Tensor, Tensor]:
     """Predicted and true classes ``[N, H, W]`` of whole scenes."""
     part, predicted, truth = Channels((view,)), [], []
     for _, items in batches(source, torch.arange(len(source)), 25, setting.device, drop_last=False):
