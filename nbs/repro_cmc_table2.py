@@ -9,9 +9,9 @@
 # %% [markdown]
 # # What does a frame learn from its motion?
 #
-# **Table 2 of *Contrastive Multiview Coding*** (`cmc`) trains on videos without labels. The frame $i_t$ is told apart
-# from frames of other videos by the frame $i_{t+k}$ of its own (V), by its optical flow $f_t$ (D), or by both (V+D).
-# Then the network of frames is fine-tuned to name actions, and sees single frames only.
+# **Table 2 of *Contrastive Multiview Coding*** (`cmc`) trains on videos without labels. The frame $i_t$ is
+# distinguished from frames of other videos by the frame $i_{t+k}$ of its own (V), by its optical flow $f_t$ (D),
+# or by both (V+D). Then the network of frames is fine-tuned to name actions, and sees single frames only.
 #
 # Place your bet: can flow, which knows no colour, teach the network of frames more than another frame does?
 #

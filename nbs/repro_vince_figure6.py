@@ -123,7 +123,7 @@ for name, found in curves.items():
 # Look at the learned plane again. InfoNCE asks that the views of a point stay together and that all points spread
 # out. Without noise a curve may be torn to spread it; noise joins neighbours, and the spirals stay whole curves. So
 # far the paper's argument holds. But nothing in the objective puts the two curves on two sides of one *straight*
-# line: where they come to lie hangs on the draws, and seeds disagree. A figure of one seed can show a peak, or
+# line: where they come to lie depends on the draws, and seeds disagree. A figure of one seed can show a peak, or
 # none, by chance. A reading that is missing here may still be the paper's, whose text comes without code.
 #
 # Exercises. (1) A view of η = 0.4 can reach at most that far: at how many turns is the other spiral within reach?

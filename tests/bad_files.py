@@ -33,6 +33,12 @@ def sparse(size: int) -> int:
 # Pictures -----------------------------------------------------------------------------------------------------------
 
 
+def saved(image: Image.Image, form: str, **save: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **save)
+    return buffer.getvalue()
+
+
 def picture(
     mode: str = "RGB", size: tuple[int, int] = (8, 8), colour: Any = 0, form: str = "PNG", **save: Any
 ) -> bytes:
@@ -42,30 +48,22 @@ def picture(
         exif = Image.Exif()
         exif[0x0112] = save.pop("orientation")
         save["exif"] = exif
-    buffer = io.BytesIO()
-    image.save(buffer, form, **save)
-    return buffer.getvalue()
+    return saved(image, form, **save)
 
 
 def sixteen_bit(value: int, size: int = 8, form: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.full((size, size), value, np.uint16)).save(buffer, form)
-    return buffer.getvalue()
+    return saved(Image.fromarray(np.full((size, size), value, np.uint16)), form)
 
 
 def palette(colour: list[int], transparent: bool = False) -> bytes:
     image = Image.new("P", (8, 8), 1)
     image.putpalette([0, 0, 0, *colour])
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", **({"transparency": bytes([255, 0])} if transparent else {}))
-    return buffer.getvalue()
+    return saved(image, "PNG", **({"transparency": bytes([255, 0])} if transparent else {}))
 
 
 def animation(colours: list[list[int]]) -> bytes:
     frames = [Image.new("RGB", (8, 8), tuple(colour)) for colour in colours]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=100)
-    return buffer.getvalue()
+    return saved(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
 
 
 def bomb(width: int, height: int) -> bytes:

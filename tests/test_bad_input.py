@@ -172,14 +172,17 @@ class OutOfMindError(Exception):
     """Nobody foresaw it."""
 
 
-def fail(*_: Any) -> None:
-    raise OutOfMindError("a tensor\nof another library")
+def fail(monkeypatch: pytest.MonkeyPatch, verb: str, error: BaseException) -> None:
+    def run(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(__main__, f"_{verb}", run)
 
 
 def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(__main__, "_methods", fail)
+    fail(monkeypatch, "methods", OutOfMindError("a tensor\nof another library"))
     line = command(["methods"], capsys, status=__main__.FAULT)
     for words in (r"OutOfMindError: a tensor\nof another library", "a fault of contrastlab", "--debug", "doctor"):
         assert words in line
@@ -201,34 +204,28 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(
 def test_what_the_machine_refuses_is_no_fault(
     error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(__main__, "_methods", refuse)
+    fail(monkeypatch, "methods", error)
     assert words in command(["methods"], capsys)
     with pytest.raises(type(error)):
         __main__.main(["methods", "--debug"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "line"),
+    ("arguments", "words", "line"),
     [
-        (["run", "ring/table1"], "", "interrupted; run again to continue"),
-        (["doctor"], "", "interrupted"),
-        (
-            ["run", "ring/table1"],
-            "stopped at step 3; run again to continue",
-            "stopped at step 3; run again to continue",
-        ),
+        (["run", "ring/table1"], (), "interrupted; run again to continue"),
+        (["doctor"], (), "interrupted"),
+        (["run", "ring/table1"], ("stopped at step 3",), "stopped at step 3"),
     ],
 )
 def test_ctrl_c_is_told_once_and_is_continued_by_run_alone(
-    arguments: list[str], said: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: tuple[str, ...],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def stop(_: Any) -> None:
-        raise KeyboardInterrupt(*[said] if said else [])
-
-    monkeypatch.setattr(__main__, f"_{arguments[0]}", stop)
+    fail(monkeypatch, arguments[0], KeyboardInterrupt(*words))
     assert command(arguments, capsys, status=130) == f"contrastlab: {line}"
 
 

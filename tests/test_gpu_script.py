@@ -150,18 +150,14 @@ def test_the_list_needs_no_gpu(capsys):
     assert all(part.name in text for part in gpu.PARTS)
 
 
-def test_seconds_per_epoch_are_those_of_blocks(monkeypatch, tmp_path):
+def test_seconds_per_epoch_are_those_of_blocks_or_of_whole_epochs(monkeypatch):
     # a second passes between marks, which are two steps apart; the toy's epoch has four steps
     tick = itertools.count()
     monkeypatch.setattr(gpu.Lab, "mark", lambda self: float(next(tick)))
     found = gpu.timed(lab(), None, case=gpu.IR, precision="32-true", speed=gpu.EAGER)
     assert (found["value"], found["step_ms"], found["repetitions"]["spread"]) == (2.0, 500.0, 0.0)
     assert next(tick) == 3
-
-
-def test_whole_epochs_are_whole(monkeypatch):
-    tick = itertools.count()
-    monkeypatch.setattr(gpu.Lab, "mark", lambda self: float(next(tick)))
+    # whole epochs are whole
     found = gpu.timed(lab(), None, case=gpu.SIMCLR, precision="32-true", speed=gpu.EAGER, whole=True)
     assert (found["value"], found["steps"]) == (1.0, 8)
 

@@ -226,6 +226,12 @@ def test_loss_gradient_and_chosen_keys_are_those_of_the_library(still: Any) -> N
             assert (got - slope).abs().max() <= 1e-9 * largest, where
 
 
+def joint_of(state: State) -> exact.Joint:
+    """Of two views of one item."""
+    given = F.one_hot(torch.from_numpy(state.table)).double().mean(1)
+    return exact.Joint.of(given.T @ given)
+
+
 def graphs() -> list[State]:
     found = []
     for circle, count, near, common in itertools.product((7, 10, 12), (2, 4, 6), (0, 1, 2, 3), (0, 1, 3, 5)):
@@ -247,8 +253,7 @@ def test_the_graph_and_its_information_are_exact(still: Any) -> None:
     )
     for state, table, (information, alone) in zip(states, tables, nats, strict=True):
         assert table == state.table.tolist()
-        given = F.one_hot(torch.tensor(table)).double().mean(1)
-        joint = exact.Joint.of(given.T @ given)
+        joint = joint_of(state)
         assert abs(joint.mutual_information - information) < 1e-12
         assert np.abs(joint.x - alone).max() < 1e-15
 
@@ -464,9 +469,7 @@ def test_presets_show_what_they_say(still: Any) -> None:
 
 
 def test_one_point_opens_at_one_half_exactly() -> None:
-    table = torch.from_numpy(preset("one-point").table)
-    given = F.one_hot(table).double().mean(1)
-    joint = exact.Joint.of(given.T @ given)
+    joint = joint_of(preset("one-point"))
     assert abs(np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))[-2] - 0.5) < 1e-12
 
 

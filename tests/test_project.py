@@ -161,18 +161,14 @@ def test_ci_calls_make_test_with_data_only_where_there_is_some(tmp_path: Path) -
     assert run(FAIL="3")[0] != 0
 
 
-def test_toc_lists_what_exists_and_every_notebook() -> None:
+def test_toc_lists_what_exists_and_every_notebook_with_its_script() -> None:
     toc = read_yaml("_toc.yml")
     assert toc["format"] == "jb-book"
     listed = {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
     for page in listed:
         assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
     assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
-
-
-def test_every_notebook_has_its_script() -> None:
-    for path in NOTEBOOKS:
-        assert path.with_suffix(".py").exists()
+    assert all(path.with_suffix(".py").exists() for path in NOTEBOOKS)
 
 
 def test_pre_commit_runs_the_tools_that_make_runs() -> None:

@@ -507,7 +507,7 @@ def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["debug", "local"])
+@pytest.mark.parametrize("name", ["debug", pytest.param("local", marks=pytest.mark.nightly)])
 def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
     pytest.importorskip("submitit")
     lines: list[str] = []

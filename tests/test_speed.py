@@ -103,7 +103,7 @@ def test_compiled_encoders_are_one_graph_each_for_one_shape(curve) -> None:
     assert not counters["graph_break"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler, and none is here")
 def test_compiling_to_machine_code_changes_no_loss(curve) -> None:
     plain = curve("ring/mocoring", PLAIN)

@@ -32,27 +32,33 @@ class Problem:
         return f"Problem(table={self.joint.table.tolist()}, critic={self.critic.tolist()})"
 
 
-@st.composite
-def joints(draw: st.DrawFn, most: int = 5, square: bool = False) -> exact.Joint:
-    """From nearly deterministic to nearly independent; every cell is positive."""
-    n, m = draw(st.integers(1, most)), draw(st.integers(2, most))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    concentration = draw(st.sampled_from([0.05, 0.3, 1.0, 10.0]))
-    return exact.Joint.of(rng.gamma(concentration, size=(m if square else n, m)) + 1e-9)
+seeds = st.integers(0, 2**32 - 1)
+"""A whole case comes from one seed: what is drawn number by number costs more than the test of it."""
 
 
-@st.composite
-def problems(draw: st.DrawFn, most: int = 5, square: bool = False) -> Problem:
-    """A critic is random, or the optimal one scaled, shifted per x and disturbed."""
-    joint = draw(joints(most, square))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    scale = draw(st.sampled_from([0.0, 0.01, 0.5, 1.0, 3.0, 20.0]))
-    noise = draw(st.sampled_from([0.0, 0.1, 1.0])) * rng.standard_normal(joint.table.shape)
-    if draw(st.booleans()):
-        critic = scale * rng.standard_normal(joint.table.shape)
-    else:
-        critic = scale * joint.log_ratio + rng.standard_normal((len(joint.x), 1)) + noise
+def _joint(rng: np.random.Generator, most: int) -> exact.Joint:
+    shape = rng.integers(1, most + 1), rng.integers(2, most + 1)
+    return exact.Joint.of(rng.gamma(rng.choice([0.05, 0.3, 1.0, 10.0]), size=shape) + 1e-9)
+
+
+def _problem(rng: np.random.Generator, most: int) -> Problem:
+    joint = _joint(rng, most)
+    scale, noise = rng.choice([0.0, 0.01, 0.5, 1.0, 3.0, 20.0]), rng.choice([0.0, 0.1, 1.0])
+    critic = scale * rng.standard_normal(joint.table.shape)
+    if rng.random() < 0.5:
+        critic = scale * joint.log_ratio + rng.standard_normal((len(joint.x), 1))
+        critic += noise * rng.standard_normal(joint.table.shape)
     return Problem(joint, critic, rng)
+
+
+def joints(most: int = 5) -> st.SearchStrategy[exact.Joint]:
+    """From nearly deterministic to nearly independent; every cell is positive."""
+    return seeds.map(lambda seed: _joint(np.random.default_rng(seed), most))
+
+
+def problems(most: int = 5) -> st.SearchStrategy[Problem]:
+    """A critic is random, or the optimal one scaled, shifted per x and disturbed."""
+    return seeds.map(lambda seed: _problem(np.random.default_rng(seed), most))
 
 
 def above(problem: Problem) -> np.ndarray:
@@ -72,6 +78,12 @@ def lively(problem: Problem) -> Problem:
     tilt = np.linspace(0, 0.1, problem.critic.shape[1])
     flat = np.ptp(problem.critic, axis=1, keepdims=True) < 1e-3
     return Problem(problem.joint, problem.critic + np.where(flat, tilt, 0.0), problem.rng)
+
+
+def with_set(problem: Problem) -> tuple[Problem, np.ndarray]:
+    """The :func:`lively` problem, and negatives of a random set :func:`above` c."""
+    problem = lively(problem)
+    return problem, exact.restrict(problem.joint, above(problem))
 
 
 def one_by_one(joint: exact.Joint, critic: np.ndarray, draws: int, q: np.ndarray, *, positive: bool = True) -> float:

@@ -66,6 +66,10 @@ class Case:
     inside: np.ndarray
 
     @property
+    def information(self) -> float:
+        return self.joint.mutual_information
+
+    @property
     def q(self) -> np.ndarray:
         return exact.restrict(self.joint, self.inside)
 
@@ -94,6 +98,10 @@ def inequality(statement: str, text: str, *, printed: bool = True) -> Callable[[
     return register
 
 
+def of_case(statement: str, text: str, function: Callable[[Case], float], *, printed: bool = True) -> None:
+    inequality(statement, text, printed=printed)(lambda z: function(case(z)))
+
+
 @inequality("vince/theorem-4-1", "$E_P[g]\\le E_{Q_T}[g]$")
 def _(z: Numbers) -> float:
     c = case(z)
@@ -112,10 +120,12 @@ def _(z: Numbers) -> float:
     return exact.contrastive(joint, f, draws, q) - exact.contrastive(joint, f, draws)
 
 
-@inequality("vince/corollary-4-1-1", "$I^{VINCE}\\le I^{NCE}$, set by $x$", printed=False)
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(c.q, True) - c.value(None, True)
+of_case(
+    "vince/corollary-4-1-1",
+    "$I^{VINCE}\\le I^{NCE}$, set by $x$",
+    lambda c: c.value(c.q, True) - c.value(None, True),
+    printed=False,
+)
 
 
 @inequality("vince/appendix-a-4", "$E_ph\\le E_qh$, $h$ increasing and concave", printed=False)
@@ -137,14 +147,10 @@ def _(z: Numbers) -> float:
     return float(logsumexp(scores[:size]) - math.log(size) - scores[0])
 
 
-@inequality("vince/section-4-2-jensen", "log of a mean against a sum of logs")
-def _(z: Numbers) -> float:
-    return _jensen(z, held=False)
-
-
-@inequality("vince/section-4-2-jensen", "the same, $C$ in the denominator", printed=False)
-def _(z: Numbers) -> float:
-    return _jensen(z, held=True)
+inequality("vince/section-4-2-jensen", "log of a mean against a sum of logs")(lambda z: _jensen(z, held=False))
+inequality("vince/section-4-2-jensen", "the same, $C$ in the denominator", printed=False)(
+    lambda z: _jensen(z, held=True)
+)
 
 
 def _jensen(z: Numbers, held: bool) -> float:
@@ -172,22 +178,15 @@ def _(z: Numbers) -> float:
     return c.value(c.q, True) + float((c.joint.table * (numerator - c.critic)).sum()) - c.joint.mutual_information
 
 
-@inequality("vince/lemma-a-1", "$I^{UBA}\\le I$")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return exact.unnormalised_barber_agakov(c.joint, c.critic) - c.joint.mutual_information
-
-
-@inequality("vince/lemma-a-2", "$I^{NWJ}\\le I$")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return exact.nwj(c.joint, c.critic) - c.joint.mutual_information
-
-
-@inequality("vince/theorem-a-3", "$I^{NCE}\\le\\min(I,\\log K)$")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(None, True) - min(c.joint.mutual_information, math.log(c.draws + 1))
+of_case(
+    "vince/lemma-a-1", "$I^{UBA}\\le I$", lambda c: exact.unnormalised_barber_agakov(c.joint, c.critic) - c.information
+)
+of_case("vince/lemma-a-2", "$I^{NWJ}\\le I$", lambda c: exact.nwj(c.joint, c.critic) - c.information)
+of_case(
+    "vince/theorem-a-3",
+    "$I^{NCE}\\le\\min(I,\\log K)$",
+    lambda c: c.value(None, True) - min(c.information, math.log(c.draws + 1)),
+)
 
 
 @inequality("vince/appendix-e-order", "a smaller ball is looser")
@@ -211,36 +210,25 @@ def _(z: Numbers) -> float:
     return exact.contrastive(joint, f, draws, exact.restrict(joint, region)) - joint.mutual_information
 
 
-@inequality("ring/theorem-3-1-information", "$I_{CNCE}\\le I$")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(c.q, False) - c.joint.mutual_information
-
-
-@inequality("ring/theorem-3-1-nce", "$I_{CNCE}\\le I_{NCE}$ of Eq. 1")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(c.q, False) - c.value(None, True)
-
-
-@inequality("ring/theorem-3-1-nce", "both with the positive, or both without", printed=False)
-def _(z: Numbers) -> float:
-    c = case(z)
-    return max(c.value(c.q, p) - c.value(None, p) for p in (False, True))
-
-
-@inequality("ring/theorem-3-2-bias", "$|\\mathrm{Bias}_p|\\le|\\mathrm{Bias}_q|$, no positive")
-def _(z: Numbers) -> float:
-    c = case(z)
-    truth = c.joint.mutual_information
-    return abs(c.value(None, False) - truth) - abs(c.value(c.q, False) - truth)
-
-
-@inequality("ring/theorem-3-2-bias", "the same with the positive", printed=False)
-def _(z: Numbers) -> float:
-    c = case(z)
-    truth = c.joint.mutual_information
-    return abs(c.value(None, True) - truth) - abs(c.value(c.q, True) - truth)
+of_case("ring/theorem-3-1-information", "$I_{CNCE}\\le I$", lambda c: c.value(c.q, False) - c.information)
+of_case("ring/theorem-3-1-nce", "$I_{CNCE}\\le I_{NCE}$ of Eq. 1", lambda c: c.value(c.q, False) - c.value(None, True))
+of_case(
+    "ring/theorem-3-1-nce",
+    "both with the positive, or both without",
+    lambda c: max(c.value(c.q, p) - c.value(None, p) for p in (False, True)),
+    printed=False,
+)
+of_case(
+    "ring/theorem-3-2-bias",
+    "$|\\mathrm{Bias}_p|\\le|\\mathrm{Bias}_q|$, no positive",
+    lambda c: abs(c.value(None, False) - c.information) - abs(c.value(c.q, False) - c.information),
+)
+of_case(
+    "ring/theorem-3-2-bias",
+    "the same with the positive",
+    lambda c: abs(c.value(None, True) - c.information) - abs(c.value(c.q, True) - c.information),
+    printed=False,
+)
 
 
 def variances(z: Numbers, k: int) -> tuple[float, float, float, float]:
@@ -271,31 +259,19 @@ def _variance(z: Numbers, k: int, other: bool) -> float:
     return min(under_q - under_p, 10 * (hypothesis - under_q)) / max(under_q, 1e-12)
 
 
-@inequality("ring/theorem-3-2-variance", "$\\mathrm{Var}_q\\le\\mathrm{Var}_p$, $k=2$")
-def _(z: Numbers) -> float:
-    return _variance(z, 2, other=False)
-
-
-@inequality("ring/theorem-3-2-variance", "$k=3$, against *not all* in the set", printed=False)
-def _(z: Numbers) -> float:
-    return _variance(z, 3, other=True)
-
-
-@inequality("ring/theorem-3-2-variance", "$k=1$", printed=False)
-def _(z: Numbers) -> float:
-    return _variance(z, 1, other=False)
-
-
-@inequality("cmc/equation-5", "no critic has a smaller $\\mathcal L$ than the ratio")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(None, True) - exact.contrastive(c.joint, c.joint.log_ratio, c.draws)
-
-
-@inequality("cmc/equation-6", "$\\log(k+1)-\\mathcal L\\le I$")
-def _(z: Numbers) -> float:
-    c = case(z)
-    return c.value(None, True) - c.joint.mutual_information
+inequality("ring/theorem-3-2-variance", "$\\mathrm{Var}_q\\le\\mathrm{Var}_p$, $k=2$")(
+    lambda z: _variance(z, 2, other=False)
+)
+inequality("ring/theorem-3-2-variance", "$k=3$, against *not all* in the set", printed=False)(
+    lambda z: _variance(z, 3, other=True)
+)
+inequality("ring/theorem-3-2-variance", "$k=1$", printed=False)(lambda z: _variance(z, 1, other=False))
+of_case(
+    "cmc/equation-5",
+    "no critic has a smaller $\\mathcal L$ than the ratio",
+    lambda c: c.value(None, True) - exact.contrastive(c.joint, c.joint.log_ratio, c.draws),
+)
+of_case("cmc/equation-6", "$\\log(k+1)-\\mathcal L\\le I$", lambda c: c.value(None, True) - c.information)
 
 
 @inequality("cmc/appendix-c-2-more-negatives", "at the optimal critic the bound rises with $k$", printed=False)
@@ -318,6 +294,12 @@ def keys(z: Numbers) -> tuple[np.ndarray, np.ndarray, float]:
     return softmax(2 * z.take(count)), np.tanh(z.take(count)) / tau, 5 * float(z.take(1)[0])
 
 
+def of_keys(
+    statement: str, text: str, function: Callable[[np.ndarray, np.ndarray, float], float], *, printed: bool = True
+) -> None:
+    inequality(statement, text, printed=printed)(lambda z: function(*keys(z)))
+
+
 def limit(p: np.ndarray, a: np.ndarray, c: float) -> float:
     return float(p @ (np.logaddexp(a, c) - a))
 
@@ -327,16 +309,16 @@ def eq_8(p: np.ndarray, a: np.ndarray, c: float, scale: float) -> float:
     return float(np.logaddexp(mean + scale * (p @ (a - mean) ** 2) / 2, c) - mean)
 
 
-@inequality("jcl/eq-7", "$\\mathcal L^\\infty\\le$ Eq. 7")
-def _(z: Numbers) -> float:
-    p, a, c = keys(z)
-    return limit(p, a, c) - float(np.logaddexp(logsumexp(a, b=p), c) - p @ a)
-
-
-@inequality("jcl/gaussian-keys", "$\\mathcal L^\\infty\\le$ Eq. 8, $\\lambda=1$, any keys")
-def _(z: Numbers) -> float:
-    p, a, c = keys(z)
-    return limit(p, a, c) - eq_8(p, a, c, 1.0)
+of_keys(
+    "jcl/eq-7",
+    "$\\mathcal L^\\infty\\le$ Eq. 7",
+    lambda p, a, c: limit(p, a, c) - float(np.logaddexp(logsumexp(a, b=p), c) - p @ a),
+)
+of_keys(
+    "jcl/gaussian-keys",
+    "$\\mathcal L^\\infty\\le$ Eq. 8, $\\lambda=1$, any keys",
+    lambda p, a, c: limit(p, a, c) - eq_8(p, a, c, 1.0),
+)
 
 
 @inequality(
@@ -361,20 +343,15 @@ def _gaussian(z: Numbers, low: float, high: float) -> float:
     return limit(NORMAL, a, c) - float(np.logaddexp(exponent, c) - mean / tau)
 
 
-@inequality("jcl/eq-8-bound", "$\\mathcal L^\\infty\\le$ Eq. 8, Gaussian keys, $0\\le\\lambda\\le4$")
-def _(z: Numbers) -> float:
-    return _gaussian(z, 0.0, 4.0)
-
-
-@inequality("jcl/eq-8-bound", "the same, $1\\le\\lambda\\le4$", printed=False)
-def _(z: Numbers) -> float:
-    return _gaussian(z, 1.0, 4.0)
-
-
-@inequality("jcl/lambda-small", "$\\lambda=0$ is at most $\\mathcal L^\\infty$, any keys")
-def _(z: Numbers) -> float:
-    p, a, c = keys(z)
-    return eq_8(p, a, c, 0.0) - limit(p, a, c)
+inequality("jcl/eq-8-bound", "$\\mathcal L^\\infty\\le$ Eq. 8, Gaussian keys, $0\\le\\lambda\\le4$")(
+    lambda z: _gaussian(z, 0.0, 4.0)
+)
+inequality("jcl/eq-8-bound", "the same, $1\\le\\lambda\\le4$", printed=False)(lambda z: _gaussian(z, 1.0, 4.0))
+of_keys(
+    "jcl/lambda-small",
+    "$\\lambda=0$ is at most $\\mathcal L^\\infty$, any keys",
+    lambda p, a, c: eq_8(p, a, c, 0.0) - limit(p, a, c),
+)
 
 
 @inequality("jcl/conventional-loss", "a wider spread of the same mean costs no less", printed=False)
@@ -417,10 +394,12 @@ def _(z: Numbers) -> float:
     return exact.nwj(c.joint, 1 + best) - exact.contrastive(c.joint, best, c.draws)
 
 
-@inequality("fmicl/simclr-upper-bound", "KL-f-MICL $\\le$ InfoNCE without it", printed=False)
-def _(z: Numbers) -> float:
-    c = case(z)
-    return exact.nwj(c.joint, 1 + c.critic) - c.value(None, False)
+of_case(
+    "fmicl/simclr-upper-bound",
+    "KL-f-MICL $\\le$ InfoNCE without it",
+    lambda c: exact.nwj(c.joint, 1 + c.critic) - c.value(None, False),
+    printed=False,
+)
 
 
 def _simplex(z: Numbers, most: float, first: int = 0) -> float:
@@ -436,14 +415,10 @@ def _simplex(z: Numbers, most: float, first: int = 0) -> float:
     return float((h(np.array(2 * n / (n - 1))).mean() - h(distance).mean()) / (1 + mu**2))
 
 
-@inequality("fmicl/theorem-4", "nothing beats the simplex, $\\mu\\le2$")
-def _(z: Numbers) -> float:
-    return _simplex(z, 2.0)
-
-
-@inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$")
-def _(z: Numbers) -> float:
-    return _simplex(z, 100.0, first=5)
+inequality("fmicl/theorem-4", "nothing beats the simplex, $\\mu\\le2$")(lambda z: _simplex(z, 2.0))
+inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$")(
+    lambda z: _simplex(z, 100.0, first=5)
+)
 
 
 def search(name: tuple[str, str], seconds: float) -> ledger.Search:

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from draws import many, some
+from draws import many, seeds, some
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -64,7 +64,7 @@ def _keys(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
 
 def keys() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray, float]]:
     """Probabilities and ``a`` of a finite distribution of unit keys, and ``c``; temperatures down to 0.07."""
-    return st.integers(0, 2**32 - 1).map(_keys)
+    return seeds.map(_keys)
 
 
 @st.composite
@@ -133,24 +133,17 @@ def paired(p: np.ndarray, dependence: str) -> np.ndarray:
 LAW, KEYS = np.array([0.2, 0.3, 0.3, 0.2]), np.array([0.9, 0.5, 0.1, -0.3])
 
 
-@pytest.mark.parametrize("dependence", ["equal", "opposite", "independent"])
-def test_the_mean_loss_sees_the_law_of_one_key(dependence):
-    together = paired(LAW, dependence)
-    np.testing.assert_allclose(together.sum(0), LAW, atol=1e-15)
-    np.testing.assert_allclose(together.sum(1), LAW, atol=1e-15)
+def test_the_mean_loss_sees_the_law_of_one_key_however_keys_depend(stated):
     one = loss(KEYS / 0.2, math.log(64))
     pair = (one[:, None] + one[None]) / 2  # Eq. 3 with M = 2
-    assert (together * pair).sum() == pytest.approx(infinite(LAW, KEYS / 0.2, math.log(64)), abs=1e-14)
-
-
-def test_dependent_keys_leave_every_loss_as_it_is(stated):
-    one = loss(KEYS / 0.2, math.log(64))
     spread, means = [], []
     for dependence in ("equal", "opposite", "independent"):
-        together, pair = paired(LAW, dependence), (one[:, None] + one[None]) / 2
+        together = paired(LAW, dependence)
+        for axis in (0, 1):
+            np.testing.assert_allclose(together.sum(axis), LAW, atol=1e-15)
         means.append((together * pair).sum())
         spread.append((together * (pair - means[-1]) ** 2).sum())
-    assert np.ptp(means) < 1e-14
+    assert means == pytest.approx([infinite(LAW, KEYS / 0.2, math.log(64))] * 3, abs=1e-14)
     assert spread[0] > 1.5 * spread[2] > 1.5 * 1.2 * spread[1]  # only the noise of two keys sees how they depend
     stated("jcl/dependent-keys", value=means[0])
 
@@ -421,26 +414,18 @@ def estimates(p: np.ndarray, similarity: np.ndarray, count: int) -> tuple[np.nda
     return p[drawn].prod(1), similarity[drawn].mean(1), similarity[drawn].var(1)
 
 
-FEW = np.array([0.5, 0.3, 0.2]), np.array([0.9, 0.7, 0.2])
-
-
-def test_few_keys_show_part_of_the_variance_and_the_mean_key_the_rest():
-    p, similarity = FEW
+def test_few_keys_show_part_of_the_variance_and_the_mean_key_the_rest(stated):
+    p, similarity = np.array([0.5, 0.3, 0.2]), np.array([0.9, 0.7, 0.2])
     mean = p @ similarity
     variance = p @ (similarity - mean) ** 2
     for count in range(1, 9):
         probability, means, variances = estimates(p, similarity, count)
         assert probability @ variances == pytest.approx((count - 1) / count * variance, abs=1e-14)
+        if count == 5:  # four fifths of the variance
+            shown = probability @ variances / variance
+            stated("jcl/sufficient-statistics", five=shown, acts=4 * shown)
         assert probability @ means == pytest.approx(mean, abs=1e-14)
         assert probability @ (means - mean) ** 2 == pytest.approx(variance / count, abs=1e-14)
-
-
-def test_five_keys_show_four_fifths_of_the_variance(stated):
-    p, similarity = FEW
-    variance = p @ (similarity - p @ similarity) ** 2
-    shown = {count: (lambda w, _, v: w @ v)(*estimates(p, similarity, count)) / variance for count in (1, 2, 5)}
-    assert shown == pytest.approx({1: 0.0, 2: 0.5, 5: 0.8})
-    stated("jcl/sufficient-statistics", five=shown[5], acts=4 * shown[5])
 
 
 def test_a_third_key_can_make_the_variance_worse(stated):
@@ -536,14 +521,10 @@ def line_12(learning_rate: float = 0.06, momentum: float = 0.999) -> tuple[torch
     return -learning_rate * g.grad, (1 - momentum) * (moved_f - g).detach()
 
 
-def test_eq_8_has_a_gradient_by_the_keys():
-    by_loss, _ = line_12()
-    assert by_loss.norm() > 1e-3
-
-
 def test_a_step_of_the_loss_is_no_step_of_momentum(stated):
     by_loss, by_momentum = line_12()
-    assert by_loss.norm() > 100 * by_momentum.norm() > 0
+    assert by_loss.norm() > max(1e-3, 100 * by_momentum.norm())
+    assert by_momentum.norm() > 0
     stated("jcl/algorithm-1-line-12", by_loss=by_loss.norm(), by_momentum=by_momentum.norm())
 
 

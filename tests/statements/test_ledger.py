@@ -94,24 +94,24 @@ def test_a_repeated_mistake_is_that_of_another_entry():
             assert {entry.verdict, other.verdict} <= {"false", "conditional"}
 
 
-def test_an_entry_must_be_decided():
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("vince/x holds: it needs tests", {"verdict": "holds"}),
+        ("needs a counterexample", {"verdict": "false", "repair": "1 = 1", "tests": ("test_a",)}),
+        ("needs what holds instead", {"verdict": "false", "counterexample": "0", "refuted_by": ("test_a",)}),
+        ("under the added condition",
+         {"verdict": "conditional", "counterexample": "0", "refuted_by": ("test_a",), "repair": "if 1"}),
+        ("needs the reason", {"verdict": "unchecked", "how": "open"}),
+        ("open is what cannot be checked", {"verdict": "unchecked", "because": "no data"}),
+        ("needs the argument", {"verdict": "holds", "how": "proved", "tests": ("test_a",)}),
+        ("its decision stands in", {"verdict": "holds", "how": "counted", "tests": ("test_a",)}),
+    ],
+)  # fmt: skip
+def test_an_entry_must_be_decided(words, fields):
     common = {"paper": "vince", "id": "x", "section": "1", "where": "Lemma 0", "claim": "1 = 1", "how": "exact"}
-    with pytest.raises(ValidationError, match="vince/x holds: it needs tests"):
-        ledger.Statement(**common, verdict="holds")
-    with pytest.raises(ValidationError, match="needs a counterexample"):
-        ledger.Statement(**common, verdict="false", repair="1 = 1", tests=("test_a",))
-    with pytest.raises(ValidationError, match="needs what holds instead"):
-        ledger.Statement(**common, verdict="false", counterexample="0", refuted_by=("test_a",))
-    with pytest.raises(ValidationError, match="under the added condition"):
-        ledger.Statement(**common, verdict="conditional", counterexample="0", refuted_by=("test_a",), repair="if 1")
-    with pytest.raises(ValidationError, match="needs the reason"):
-        ledger.Statement(**{**common, "how": "open"}, verdict="unchecked")
-    with pytest.raises(ValidationError, match="open is what cannot be checked"):
-        ledger.Statement(**common, verdict="unchecked", because="no data")
-    with pytest.raises(ValidationError, match="needs the argument"):
-        ledger.Statement(**{**common, "how": "proved"}, verdict="holds", tests=("test_a",))
-    with pytest.raises(ValidationError, match="its decision stands in"):
-        ledger.Statement(**{**common, "how": "counted"}, verdict="holds", tests=("test_a",))
+    with pytest.raises(ValidationError, match=words):
+        ledger.Statement(**common | fields)
 
 
 def test_an_unknown_paper_is_named():

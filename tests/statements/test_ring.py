@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from draws import above, lively, many, one_by_one, problems, some
+from draws import lively, many, one_by_one, problems, seeds, some, with_set
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +31,7 @@ def test_equation_1(problem, k):
 @many
 @given(problems(), st.integers(1, 4))
 def test_theorem_3_1_below_information(problem, k):
-    problem = lively(problem)
-    q = exact.restrict(problem.joint, above(problem))
+    problem, q = with_set(problem)
     cnce = exact.contrastive(problem.joint, problem.critic, k, q, positive_in_denominator=False)
     middle = exact.unnormalised_barber_agakov(problem.joint, problem.critic, given="x")
     assert cnce <= middle + SLACK
@@ -42,14 +41,15 @@ def test_theorem_3_1_below_information(problem, k):
 @many
 @given(problems(), st.integers(1, 4))
 def test_theorem_3_1_in_one_form(problem, k):
-    problem = lively(problem)
-    q = exact.restrict(problem.joint, above(problem))
+    # for every pair, so in the mean, too; I − E[Z] grows, which is what "more biased" can mean where E_p[Z] is below I
+    # (with the positive it is, by Eq. 1, so there the magnitude of the bias grows)
+    problem, q = with_set(problem)
     for with_positive in (True, False):
-        nce, cnce = (
-            exact.contrastive(problem.joint, problem.critic, k, negatives, positive_in_denominator=with_positive)
-            for negatives in (None, q)
+        (nce, _), (cnce, _) = (
+            exact.normalised_similarity(problem.joint, problem.critic, k, n, positive_in_denominator=with_positive)
+            for n in (None, q)
         )
-        assert cnce <= nce + SLACK
+        assert (cnce <= nce + SLACK).all()
 
 
 def two_step() -> tuple[exact.Joint, np.ndarray]:
@@ -125,7 +125,7 @@ def test_u_100_with_the_positive(problem, k, queue):
 
 
 @some
-@given(st.integers(0, 2**32 - 1), st.integers(5, 200), st.sampled_from([0.1, 1.0, 5.0]))
+@given(seeds, st.integers(5, 200), st.sampled_from([0.1, 1.0, 5.0]))
 def test_small_u_without_an_inner_edge(seed, items, scale):
     # ℓ = 0: some u > 0 leaves keys above c only, and the value is then a bound
     rng = np.random.default_rng(seed)
@@ -197,27 +197,6 @@ def moments(p: np.ndarray, g: np.ndarray, k: int) -> tuple[float, float]:
     return mean, float(weight @ (z - mean) ** 2)
 
 
-@many
-@given(problems(), st.integers(1, 4))
-def test_theorem_3_2_bias_as_a_deficit(problem, k):
-    # I − E[Z] grows; which is what "more biased" can mean where E_p[Z] is itself below I
-    problem = lively(problem)
-    q = exact.restrict(problem.joint, above(problem))
-    without, _ = exact.normalised_similarity(problem.joint, problem.critic, k, positive_in_denominator=False)
-    within, _ = exact.normalised_similarity(problem.joint, problem.critic, k, q, positive_in_denominator=False)
-    assert (within <= without + SLACK).all()
-
-
-@many
-@given(problems(), st.integers(1, 4))
-def test_with_the_positive_harder_negatives_are_farther_from_the_truth(problem, k):
-    problem = lively(problem)
-    q = exact.restrict(problem.joint, above(problem))
-    under_p, under_q = (exact.contrastive(problem.joint, problem.critic, k, n) for n in (None, q))
-    truth = problem.joint.mutual_information
-    assert abs(under_q - truth) >= abs(under_p - truth) - SLACK
-
-
 def test_theorem_3_2_bias_as_printed(stated):
     joint, critic = two_step()
     q = exact.restrict(joint, np.isclose(critic, math.log(1.05)))
@@ -231,7 +210,7 @@ def test_theorem_3_2_bias_as_printed(stated):
 
 
 @many
-@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.sampled_from([0.5, 2.0, 5.0]))
+@given(seeds, st.integers(2, 5), st.sampled_from([0.5, 2.0, 5.0]))
 def test_theorem_3_2_variance_of_one_draw(seed, symbols, spread):
     rng = np.random.default_rng(seed)
     p, g = rng.dirichlet(np.ones(symbols)), np.exp(spread * rng.standard_normal(symbols))
@@ -244,7 +223,7 @@ def test_theorem_3_2_variance_of_one_draw(seed, symbols, spread):
 
 
 @some
-@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 3))
+@given(seeds, st.integers(2, 4), st.integers(2, 3))
 def test_theorem_3_2_variance_against_the_other_event(seed, symbols, k):
     # q̃ as the law of the k draws given that not all of them lie in the set: total variance over two events
     rng = np.random.default_rng(seed)
@@ -305,7 +284,7 @@ def test_algorithm_1_as_printed(stated):
 
 
 @some
-@given(st.integers(0, 2**32 - 1), st.sampled_from([200, 1000]))
+@given(seeds, st.sampled_from([200, 1000]))
 def test_algorithm_1_by_ranks(seed, queue):
     scores = torch.randn(2, queue, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     own = torch.randn(2, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
@@ -326,17 +305,12 @@ def nearest_pixels() -> dict[str, float]:
     return {str(row["data"]): float(row["1-NN, euclidean"]) for row in studies.read(path).rows}
 
 
-def test_traffic_signs_by_track_are_not_copied(stated):
+def test_traffic_signs_are_copied_at_random_and_not_by_track(stated):
     right = nearest_pixels()
-    assert right["trafficsign_tracks"] < 50
-    assert right["gtsrb32"] < 50
-    stated("ring/traffic-signs", by_track=right["trafficsign_tracks"], official=right["gtsrb32"])
-
-
-def test_traffic_signs_at_random_are_copied(stated):
-    right = nearest_pixels()["trafficsign"]
+    at_random, by_track, official = (right[name] for name in ("trafficsign", "trafficsign_tracks", "gtsrb32"))
     frame = papers.published("ring", 3)
     printed = frame[(frame["column"] == "TrafficSign") & ~frame["row"].str.contains("minus")]["value"]
-    assert right > 90
-    assert right > printed.min() - 1
-    stated("ring/traffic-signs", at_random=right, least=float(printed.min()), most=float(printed.max()))
+    least, most = float(printed.min()), float(printed.max())
+    assert at_random > max(90, least - 1)
+    assert max(by_track, official) < 50
+    stated("ring/traffic-signs", at_random=at_random, by_track=by_track, official=official, least=least, most=most)

@@ -52,37 +52,59 @@ def words(values: pd.Series) -> str:
     return ", ".join(f"{name} {value:+.1f}" for name, value in values.items())
 
 
+STATISTICS: dict[str, Callable[[pd.Series], float | str]] = {
+    "all": len, "better": lambda gain: int((gain > 0).sum()), "least": pd.Series.min, "most": pd.Series.max,
+    "least_at": pd.Series.idxmin, "most_at": pd.Series.idxmax,
+}  # fmt: skip
+Sentence = Callable[[pd.Series], bool]
+
+
+def above(gain: pd.Series) -> bool:
+    return (gain > 0).all()
+
+
+def of_gains(
+    name: str, table: int | str | Callable[[Table], pd.DataFrame], pairs: str, true: Sentence, shown: str = "",
+    instead: Sentence = lambda gain: True, **more: Callable[[pd.Series], float | str],
+) -> None:  # fmt: skip
+    """A claim on the :func:`gains` of one table; ``shown`` are names of ``STATISTICS``, ``more`` are others."""
+
+    @claim(name)
+    def _(t: Table) -> Answer:
+        gain = gains(table(t) if callable(table) else t(table), pairs)
+        numbers = {key: STATISTICS[key] for key in shown.split()} | more
+        return true(gain), instead(gain), {key: show(gain) for key, show in numbers.items()}
+
+
+def methods(gain: pd.Series) -> str:
+    """Differences named by the first row alone, without what follows a space or a circumflex."""
+    return words(gain.rename(lambda x: x.split()[0].split("^")[0]))
+
+
 RINGS = "IRing-IR CMCRing-CMC MoCoRing-MoCo"
 
 
-@claim("vince/up-to-15")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "IR^nce-IR LA^nce-LA CMC^nce-CMC").rename(lambda x: x.split("^")[0])
-    return gain.max() <= 15, (gain > 0).all(), {"most": gain.max(), "all": words(gain)}
-
-
-@claim("vince/la-differs-least")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "LA^nce-LA IR^nce-IR CMC^nce-CMC")
-    return gain.iloc[0] < gain.iloc[1:].min() / 5, True, {"la": gain.iloc[0], "others": gain.iloc[1:].min()}
-
-
-@claim("vince/up-to-3")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "BALL-IR^nce CAVE-IR^nce RING-IR^nce")
-    return gain.max() <= 3, (gain > 0).all(), {"all": words(gain.rename(lambda x: x.split()[0]))}
-
-
-@claim("vince/ring-above-cave")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "RING-CAVE RING^Lab-CAVE^Lab")
-    return (gain > 0).all(), True, {"gain": gain.iloc[0], "lab": gain.iloc[1]}
-
-
-@claim("vince/anneal-3-4")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "BALL^anneal-IR^nce CAVE^anneal-IR^nce RING^anneal-IR^nce").rename(lambda x: x.split("^")[0])
-    return gain.round().between(3, 4).all(), gain.iloc[1:].round().between(3, 4).all(), {"all": words(gain)}
+of_gains(
+    "vince/up-to-15", 1, "IR^nce-IR LA^nce-LA CMC^nce-CMC", lambda gain: gain.max() <= 15, "most", above, all=methods
+)
+of_gains(
+    "vince/la-differs-least", 1, "LA^nce-LA IR^nce-IR CMC^nce-CMC",
+    lambda gain: gain.iloc[0] < gain.iloc[1:].min() / 5,
+    la=lambda gain: gain.iloc[0], others=lambda gain: gain.iloc[1:].min(),
+)  # fmt: skip
+of_gains(
+    "vince/up-to-3", 1, "BALL-IR^nce CAVE-IR^nce RING-IR^nce", lambda gain: gain.max() <= 3, instead=above, all=methods
+)
+of_gains(
+    "vince/ring-above-cave", 1, "RING-CAVE RING^Lab-CAVE^Lab", above,
+    gain=lambda gain: gain.iloc[0], lab=lambda gain: gain.iloc[1],
+)  # fmt: skip
+of_gains("vince/ring-above-la", 1, "RING-LA RING-LA^nce", above, gain=pd.Series.min)
+of_gains(
+    "vince/anneal-3-4", 1, "BALL^anneal-IR^nce CAVE^anneal-IR^nce RING^anneal-IR^nce",
+    lambda gain: gain.round().between(3, 4).all(),
+    instead=lambda gain: gain.iloc[1:].round().between(3, 4).all(), all=methods,
+)  # fmt: skip
 
 
 @claim("vince/neighbours-not-always")
@@ -91,12 +113,6 @@ def _(t: Table) -> Answer:
     top = t(1).iloc[:, 0]
     gain = pd.Series({a: round(top[a] - top[b], 6) for a, b in (pair.split("|") for pair in pairs.split())})
     return (gain < 0).any(), True, {"all": len(gain), "worse": int((gain < 0).sum()), "most": gain.min()}
-
-
-@claim("vince/ring-above-la")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "RING-LA RING-LA^nce")
-    return (gain > 0).all(), True, {"gain": gain.min()}
 
 
 @claim("vince/best-model")
@@ -137,10 +153,7 @@ def _(t: Table) -> Answer:
     return tasks == 5, tasks == 6, {"tasks": tasks}
 
 
-@claim("vince/consistently-above-ir")
-def _(t: Table) -> Answer:
-    gain = gains(transfer(t), "BALL-IR CAVE-IR")
-    return (gain > 0).all(), True, {"all": len(gain), "least": gain.min()}
+of_gains("vince/consistently-above-ir", transfer, "BALL-IR CAVE-IR", above, "all least")
 
 
 @claim("vince/across-tasks")
@@ -172,28 +185,40 @@ def _(t: Table) -> Answer:
     return one.equals(five.rename(one.name)), True, {"rows": len(one)}
 
 
+of_gains(
+    "ring/section-5-every", 1, RINGS, above, "all better",
+    instead=lambda gain: (gain >= 0).all() and (gain > 0).sum() == len(gain) - 1,
+    level=lambda gain: ", ".join(gain.index[gain == 0]),
+)  # fmt: skip
+of_gains(
+    "ring/la-by-4", 1, "IRing-LA CMCRing-LA MoCoRing-LA", lambda gain: gain.max() <= 4 and gain.min() > 0,
+    "most most_at least least_at", instead=lambda gain: (gain < 0).sum() == 1,
+)  # fmt: skip
+of_gains(
+    "ring/ball-above-ir", 2, "IRing_(l=0)-IR", above,
+    gain=lambda gain: words(gain.rename(lambda x: x.split(" on ")[1])),
+)  # fmt: skip
+of_gains(
+    "ring/half-to-two", 3, RINGS, lambda gain: gain.between(0.5, 2).all(), "all least most",
+    inside=lambda gain: int(gain.between(0.5, 2).sum()), lost=lambda gain: int((gain < 0).sum()),
+)  # fmt: skip
+of_gains("ring/iring-above-la", 3, "IRing-LA", lambda gain: (gain > 0).mean() > 0.5, "all better")
+of_gains(
+    "ring/speech-mean", lambda t: t("5c").T, "MoCoRing-MoCo",
+    lambda gain: len(gain) == 6 and round(gain.mean(), 1) == 2.2, "all", mean=pd.Series.mean,
+)  # fmt: skip
+of_gains(
+    "ring/simclring", lambda t: t("5d").T, "SimCLRing-SimCLR",
+    lambda gain: (gain > 0).all() and gain.max() < 1, "least most",
+)  # fmt: skip
+
+
 @claim("ring/two-to-five")
 def _(t: Table) -> Answer:
     gain = gains(t(1), RINGS)
     low = gain[gain < 2]
     return gain.round().between(2, 5).all(), gain.between(gain.min(), gain.max()).all() and len(low) == 4, {
         "all": len(gain), "least": gain.min(), "most": gain.max(), "low": words(low), "count": len(low),
-    }  # fmt: skip
-
-
-@claim("ring/section-5-every")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), RINGS)
-    return (gain > 0).all(), (gain >= 0).all() and (gain > 0).sum() == len(gain) - 1, {
-        "all": len(gain), "better": int((gain > 0).sum()), "level": ", ".join(gain.index[gain == 0]),
-    }  # fmt: skip
-
-
-@claim("ring/la-by-4")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "IRing-LA CMCRing-LA MoCoRing-LA")
-    return gain.max() <= 4 and gain.min() > 0, (gain < 0).sum() == 1, {
-        "most": gain.max(), "most_at": gain.idxmax(), "least": gain.min(), "least_at": gain.idxmin(),
     }  # fmt: skip
 
 
@@ -205,21 +230,6 @@ def _(t: Table) -> Answer:
     }  # fmt: skip
 
 
-@claim("ring/ball-above-ir")
-def _(t: Table) -> Answer:
-    gain = gains(t(2), "IRing_(l=0)-IR")
-    return (gain > 0).all(), True, {"gain": words(gain.rename(lambda x: x.split(" on ")[1]))}
-
-
-@claim("ring/half-to-two")
-def _(t: Table) -> Answer:
-    gain = gains(t(3), RINGS)
-    return gain.between(0.5, 2).all(), True, {
-        "all": len(gain), "inside": int(gain.between(0.5, 2).sum()), "lost": int((gain < 0).sum()),
-        "least": gain.min(), "most": gain.max(),
-    }  # fmt: skip
-
-
 @claim("ring/traffic-and-flowers")
 def _(t: Table) -> Answer:
     gain = gains(t(3), RINGS)
@@ -227,12 +237,6 @@ def _(t: Table) -> Answer:
     return set(mean.index[:2]) == {"TrafficSign", "VGGFlower"}, True, {
         "traffic": mean["TrafficSign"], "flower": mean["VGGFlower"], "next": mean.iloc[2],
     }  # fmt: skip
-
-
-@claim("ring/iring-above-la")
-def _(t: Table) -> Answer:
-    gain = gains(t(3), "IRing-LA")
-    return (gain > 0).mean() > 0.5, True, {"all": len(gain), "better": int((gain > 0).sum())}
 
 
 @claim("ring/printed-differences")
@@ -319,12 +323,6 @@ def _(t: Table) -> Answer:
     }  # fmt: skip
 
 
-@claim("ring/speech-mean")
-def _(t: Table) -> Answer:
-    gain = gains(t("5c").T, "MoCoRing-MoCo")
-    return len(gain) == 6 and round(gain.mean(), 1) == 2.2, True, {"all": len(gain), "mean": gain.mean()}
-
-
 @claim("ring/best-settings")
 def _(t: Table) -> Answer:
     gain = (t("5b")["MoCoRing-v2"] - t("5b")["MoCo-v2"]).round(6)
@@ -334,10 +332,25 @@ def _(t: Table) -> Answer:
     }  # fmt: skip
 
 
-@claim("ring/simclring")
-def _(t: Table) -> Answer:
-    gain = gains(t("5d").T, "SimCLRing-SimCLR")
-    return (gain > 0).all() and gain.max() < 1, True, {"least": gain.min(), "most": gain.max()}
+of_gains(
+    "jcl/above-moco-v2", 2, "JCL-MoCo_v2", lambda gain: (gain >= 0).all() and (gain > 0).sum() >= 8, "all better most"
+)
+of_gains(
+    "jcl/higher-iou", 2, "JCL-MoCo_v2",
+    lambda gain: gain["JCL on COCO det APbb75"] > gain["JCL on COCO det APbb50"],
+    half=lambda gain: gain["JCL on COCO det APbb50"], high=lambda gain: gain["JCL on COCO det APbb75"],
+)  # fmt: skip
+of_gains(
+    "jcl/many-scenarios", 2, "JCL-supervised", lambda gain: (gain > 0).mean() > 0.5, "all better",
+    boxes=lambda gain: int((gain.filter(like="det") > 0).sum()),
+)  # fmt: skip
+of_gains(
+    "jcl/boost-over-random", 2, "supervised-random MoCo-random MoCo_v2-random JCL-random", above, "all least"
+)  # fmt: skip
+of_gains(
+    "cmc/ydbdr-by-0-7", 1, "{Y,DbDr}-{L,ab}",
+    lambda gain: gain["{Y,DbDr} on ResNet50x2 top1"] == 0.7, "least most",
+)  # fmt: skip
 
 
 @claim("jcl/table-1-best")
@@ -355,48 +368,12 @@ def _(t: Table) -> Answer:
     return lead > 5, True, {"lead": lead, "best": best.idxmax()}
 
 
-@claim("jcl/above-moco-v2")
-def _(t: Table) -> Answer:
-    gain = gains(t(2), "JCL-MoCo_v2")
-    return (gain >= 0).all() and (gain > 0).sum() >= 8, True, {
-        "all": len(gain), "better": int((gain > 0).sum()), "most": gain.max(),
-    }  # fmt: skip
-
-
-@claim("jcl/higher-iou")
-def _(t: Table) -> Answer:
-    gain = gains(t(2), "JCL-MoCo_v2")
-    half, high = gain["JCL on COCO det APbb50"], gain["JCL on COCO det APbb75"]
-    return high > half, True, {"half": half, "high": high}
-
-
 @claim("jcl/masks-above-supervised")
 def _(t: Table) -> Answer:
     masks = "COCO seg APmk"
     ours, moco = (round(t(2).loc[row, masks] - t(2).loc["supervised", masks], 6) for row in ("JCL", "MoCo v2"))
     keypoints = round(t(2).loc["MoCo v2", "COCO keypoint APkp"] - t(2).loc["supervised", "COCO keypoint APkp"], 6)
     return ours > 0 > moco, True, {"ours": ours, "moco": moco, "kp": keypoints}
-
-
-@claim("jcl/many-scenarios")
-def _(t: Table) -> Answer:
-    gain = gains(t(2), "JCL-supervised")
-    boxes = gain.filter(like="det")
-    return (gain > 0).mean() > 0.5, True, {
-        "all": len(gain), "better": int((gain > 0).sum()), "boxes": int((boxes > 0).sum()),
-    }  # fmt: skip
-
-
-@claim("jcl/boost-over-random")
-def _(t: Table) -> Answer:
-    gain = gains(t(2), "supervised-random MoCo-random MoCo_v2-random JCL-random")
-    return (gain > 0).all(), True, {"all": len(gain), "least": gain.min()}
-
-
-@claim("cmc/ydbdr-by-0-7")
-def _(t: Table) -> Answer:
-    gain = gains(t(1), "{Y,DbDr}-{L,ab}")
-    return gain["{Y,DbDr} on ResNet50x2 top1"] == 0.7, True, {"least": gain.min(), "most": gain.max()}
 
 
 @claim("cmc/both-streams")
@@ -546,11 +523,10 @@ def _(t: Table) -> Answer:
     }  # fmt: skip
 
 
-@claim("fmicl/gaussian-above-cosine")
-def _(t: Table) -> Answer:
-    gain = gains(t(4), "Gaussian-Cosine")
-    ordinary = gain.drop("Gaussian on VLC")
-    return (gain > 0).all(), True, {"all": len(gain), "least": gain.min(), "most": ordinary.max()}
+of_gains(
+    "fmicl/gaussian-above-cosine", 4, "Gaussian-Cosine", above, "all least",
+    most=lambda gain: gain.drop("Gaussian on VLC").max(),
+)  # fmt: skip
 
 
 @claim("fmicl/moco-v3")

@@ -40,8 +40,7 @@ def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | 
 class Views(Part):
     """Base of the kinds of views: what is made of an item, which encoder sees it, and what is contrasted with what."""
 
-    count: int = 1
-    """Views of each item in a stream."""
+    count: int = 1  # views of each item in a stream
 
     pieces: int = 0
     """Patches that a second head of the encoders reads; 0: they have none."""
