@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contrastlab import data, methods, papers
-from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels, Split
 
@@ -75,6 +75,26 @@ def test_every_table_reads() -> None:
         assert list(frame.columns) == ["paper", "table", "row", "column", "value", "std", "note"]
         assert frame["value"].map(math.isfinite).all()
         assert not frame.duplicated(["row", "column", "note"]).any()
+
+
+@pytest.mark.parametrize("dataset", ["shapes", "silhouettes", "rooms", "clips", "voices", "grammar", "bccd", "lsp"])
+def test_a_table_says_which_kinds_of_data_it_pre_trains_on(dataset: str) -> None:
+    kind = data.modality_of(dataset)
+    for plan in ALL:
+        if kind in plan.modalities:
+            assert {column.data for column in plan.select(dataset).values()} == {dataset}
+        else:
+            with pytest.raises(NotApplicableError, match=f"{plan.heading.lower()} has no column for data of {kind}s"):
+                plan.select(dataset)
+
+
+def test_no_table_pre_trains_on_annotated_pictures_and_each_of_them_says_what_it_is() -> None:
+    assert {kind for plan in ALL for kind in plan.modalities} == {"image", "scene", "clip", "waveform", "sentence"}
+    for name, row in data.PUBLISHED.items():
+        assert (data.modality_of(name) == "annotated image") == row["read"].startswith("annotated."), name
+    assert data.modality_of("annotated:pictures.json") == "annotated image"
+    for name in ("shapes", "silhouettes", "rooms", "clips", "voices", "grammar"):
+        assert data.load(name).pretrain.modality == data.modality_of(name)
 
 
 def test_published_values_signs_and_missing_std() -> None:

@@ -20,9 +20,7 @@ def modalities(method: str) -> str:
     if name in papers.REFERENCES:
         return "any"
     plans = [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
-    result = {data.modality_of(column.data) for plan in plans for column in plan.columns.values()}
-    result |= {"image"} if any(not plan.columns for plan in plans) else set()
-    return ", ".join(sorted(result)) or "–"
+    return ", ".join(sorted({kind for plan in plans for kind in plan.modalities})) or "–"
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
@@ -98,9 +96,8 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
         if recipe.name not in plan.rows:
             continue
         columns = dict(plan.columns)
-        kinds = {data.modality_of(column.data) for column in plan.columns.values()} or {"image"}
         for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
-            if data.modality_of(dataset) in kinds:
+            if data.modality_of(dataset) in plan.modalities:
                 columns |= plan.select(dataset)
         for name, column in columns.items():
             printed = plan.published_value(name, recipe.name)

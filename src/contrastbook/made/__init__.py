@@ -39,7 +39,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         **_made("sentence", "grammar", "grammar", "grammar_pairs"),
         **_made("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
         **_made(
-            "image", "silhouettes",
+            "annotated image", "silhouettes",
             "silhouettes", "silhouettes_keypoints", "silhouettes_lvis", "silhouettes_1200",
         ),
     }

@@ -135,7 +135,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType({
 OWN: Mapping[str, Source] = MappingProxyType({
     "folder": _whole("image", lambda request: load_folder(request.name, request.path)),
     "parquet": _whole("image", lambda request: load_parquet(request.name, request.path)),
-    "annotated": _whole("image", lambda request: load_own(request.name, own_path(request.name, request.path))),
+    "annotated": _whole("annotated image", lambda r: load_own(r.name, own_path(r.name, r.path))),
     "sentences": _whole("sentence", lambda request: load_sentences(request.name, request.path)),
     "waves": _whole("waveform", lambda request: load_waves(request.name, request.path)),
 })  # fmt: skip

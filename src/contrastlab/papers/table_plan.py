@@ -158,6 +158,11 @@ class TablePlan(FrozenModel):
         """Pre-training data of the published columns. Any other may be run too; it has no published number."""
         return tuple(dict.fromkeys(column.data for column in self.columns.values()))
 
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """The kinds of data that it pre-trains on: those of its columns, images where it has none."""
+        return tuple(dict.fromkeys(recipes.modality(column.data) for column in self.columns.values())) or ("image",)
+
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
@@ -168,14 +173,17 @@ class TablePlan(FrozenModel):
             NotApplicableError: the table has no column for data of this modality.
         """
         self.check_dataset(dataset)
+        kind = recipes.modality(dataset)
+        if kind not in self.modalities:
+            raise errors.NotApplicableError(
+                f"{self.paper} {self.heading.lower()} has no column for data of {kind}s, such as {dataset}; it"
+                f" pre-trains on {' or '.join(f'{each}s' for each in self.modalities)}"
+            )
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
         if not here:
-            kind = recipes.modality(dataset)
             alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
-            if not alike:
-                raise errors.NotApplicableError(f"{self.paper} table {self.table} has no column for data of {kind}s")
             others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
             here = {}
             for name, column in reversed(others.values()):

@@ -67,14 +67,12 @@ class Journal:
             passed = loop.seconds - loop.since
             speed = (loop.step - loop.first) * loop.settings.batch_size / max(passed, 1e-9)
             bound_by = bottleneck(loop.waiting)
-            self.bar.set_postfix(
-                loss=f"{loss / count:.3f}", nn1=self.accuracy, img_s=f"{speed:.0f}", bound=bound_by
-            )  # fmt: skip
+            self.bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self.accuracy, img_s=f"{speed:.0f}", bound=bound_by)
             if self.bar.disable:
                 done = loop.step - loop.epoch * loop.steps
                 left = loop.seconds / loop.step * (loop.settings.epochs * loop.steps - loop.step)
-                self.say(f"{loop.epoch + 1}/{loop.settings.epochs} step {done}/{loop.steps}", loss / count, speed,
-                         bound_by, left)  # fmt: skip
+                place = f"{loop.epoch + 1}/{loop.settings.epochs} step {done}/{loop.steps}"
+                self.say(place, loss / count, speed, bound_by, left)
         self.bar.update()
 
     def after_epoch(self) -> None:

@@ -71,31 +71,19 @@ def __dir__() -> list[str]:
 
 
 def get(name: str, settings: Settings) -> Task:
-    """The task ``name`` as ``settings`` has it.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The task ``name`` as ``settings`` has it; an ``UnknownNameError`` lists near matches."""
     if name not in TASKS:
         raise errors.unknown("task", name, TASKS)
     return TASKS[name].of(settings)
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name, whichever task has it.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """The metric of that name, whichever task has it; an ``UnknownNameError`` lists near matches."""
     return _task_and_metric(name)[1]
 
 
 def task_of(metric: str) -> str:
-    """Name of the task that gives a metric.
-
-    Raises:
-        UnknownNameError: with near matches.
-    """
+    """Name of the task that gives a metric; an ``UnknownNameError`` lists near matches."""
     return _task_and_metric(metric)[0]
 
 

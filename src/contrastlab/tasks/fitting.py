@@ -96,9 +96,7 @@ class Resumable:
     ) -> None:  # fmt: skip
         self.network, self.name, self.artefact, self.unit = network, name, artefact, unit
         learning = [p for p in network.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.SGD(
-            learning, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
-        )  # fmt: skip
+        self.optimiser = torch.optim.SGD(learning, lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
         self.losses: list[float] = []
 
     def descend(self, loss: Tensor, lr: float) -> float:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -148,13 +146,9 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
     counts = confusion(*predict(model, task.view, setting, test), _classes(test))
     out = {}
     for metric, statistic in zip(task.metrics, (mean_iou, pixel_accuracy), strict=True):
-        value, half = bootstrap(partial(_of_some, counts, statistic), len(counts), seed=setting.seed)
+        value, half = bootstrap(lambda rows, of=statistic: of(counts[rows].sum(0)), len(counts), seed=setting.seed)  # type: ignore[misc]
         out[metric.name] = Measured(value, len(counts), half)
     return out
-
-
-def _of_some(counts: Tensor, statistic: Callable[[Tensor], float], chosen: Tensor) -> float:
-    return statistic(counts[chosen].sum(0))
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
