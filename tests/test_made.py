@@ -19,7 +19,8 @@ class Entry:
 
 def test_generated_sets_are_registered_and_named_after_their_modality() -> None:
     assert set(SOURCES) <= set(data.names())
-    assert {data.modality_of(name) for name in SOURCES} == {"image", "clip", "scene", "sentence", "waveform"}
+    kinds = {"image", "annotated image", "clip", "scene", "sentence", "waveform"}
+    assert {data.modality_of(name) for name in SOURCES} == kinds
 
 
 def test_an_installed_package_adds_data_sets_and_replaces_none(monkeypatch) -> None:
