@@ -190,8 +190,9 @@ def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
 @pytest.mark.parametrize("solver", ["sgd", "lbfgs"])
 @pytest.mark.parametrize("part", [Augmented(2), Split("lab")], ids=["two views", "split"])
 def test_linear_probes_solve_an_easy_task(solver, features, part) -> None:
-    rate = {"pooled": 0.1, "map": 0.02}[features]
-    probe = PROBE.model_copy(update={"solver": solver, "features": features, "lr": rate, "epochs": 40})
+    # at a constant rate the classifier swings to the end, and where it stops depends on the processor's rounding
+    how = {"solver": solver, "features": features, "lr": 0.02, "epochs": 40, "milestones": (30,)}
+    probe = PROBE.model_copy(update=how)
     measured = score(tasks.Linear(probe), networks(part), part, coloured(90, 0), coloured(60, 1))
     assert set(measured) == {"linear"}  # of three classes every label is among the best five
     assert measured["linear"].value >= 98
