@@ -245,6 +245,24 @@ IN_BATCH = Search(
     rows=("fmicl/kl", "fmicl/simclr", "fmicl/au"),
     ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")}, longer=2,
 )  # fmt: skip
+# The one number of a loss that nobody else can choose for it, at the length of the profile: α of f-MICL, which its
+# authors tuned, too, the temperature of SimCLR, the weight of uniformity.
+BATCH_LENGTH = {
+    **SMALLEST, "head": "mlp", "epochs": 40, "lr": 0.02, "augmentation": "mocov2", "overrides": {},
+}  # fmt: skip
+
+
+def _own_number(row: str, path: str, *values: float) -> Search:
+    name = f"in-batch-{row.partition('/')[2]}"
+    return Search(name, f"{VALIDATION}{row}", 5000, BATCH_LENGTH, rows=(row,), ranges={path: values}, longer=1)
+
+
+OWN_NUMBERS = (
+    *(_own_number(f"fmicl/{f}", "objective.weight", 40.0, 10.0, 20.0, 4.0) for f in ("kl", "js", "pearson")),
+    _own_number("fmicl/vincze_le_cam", "objective.weight", 40.0, 10.0, 20.0, 4.0),
+    _own_number("fmicl/simclr", "temperature", 0.5, 0.2, 0.1, 1.0),
+    _own_number("fmicl/au", "objective.uniform", 1.0, 2.0, 0.5, 4.0),
+)
 # JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
 JOINT = Search(
     "joint", f"{VALIDATION}jcl/jcl, jcl/lambda0", 5000,
@@ -306,6 +324,7 @@ SEARCHES: dict[str, Search] = {
         STREAM_QUEUES,
         VINCE,
         IN_BATCH,
+        *OWN_NUMBERS,
         JOINT,
         ROOMS,
         SPEECH,
