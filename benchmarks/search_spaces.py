@@ -245,23 +245,26 @@ IN_BATCH = Search(
     rows=("fmicl/kl", "fmicl/simclr", "fmicl/au"),
     ranges={"lr": (0.02, 0.06, 0.18, 0.006), "augmentation": ("mocov2", "simclr")}, longer=2,
 )  # fmt: skip
-# The one number of a loss that nobody else can choose for it, at the length of the profile: α of f-MICL, which its
-# authors tuned, too, the temperature of SimCLR, the weight of uniformity.
+# What scales a loss and nobody else can choose for it, at the length of the profile: α and σ² of f-MICL (α was tuned by
+# its authors, too), the temperature of SimCLR, weight and rate of uniformity. Values of the papers come first.
 BATCH_LENGTH = {
     **SMALLEST, "head": "mlp", "epochs": 40, "lr": 0.02, "augmentation": "mocov2", "overrides": {},
 }  # fmt: skip
 
 
-def _own_number(row: str, path: str, *values: float) -> Search:
+def _scales(row: str, **ranges: tuple[float, ...]) -> Search:
+    values = {path.replace("__", "."): those for path, those in ranges.items()}
     name = f"in-batch-{row.partition('/')[2]}"
-    return Search(name, f"{VALIDATION}{row}", 5000, BATCH_LENGTH, rows=(row,), ranges={path: values}, longer=1)
+    return Search(name, f"{VALIDATION}{row}", 5000, BATCH_LENGTH, rows=(row,), ranges=values, longer=1)
 
 
-OWN_NUMBERS = (
-    *(_own_number(f"fmicl/{f}", "objective.weight", 40.0, 10.0, 20.0, 4.0) for f in ("kl", "js", "pearson")),
-    _own_number("fmicl/vincze_le_cam", "objective.weight", 40.0, 10.0, 20.0, 4.0),
-    _own_number("fmicl/simclr", "temperature", 0.5, 0.2, 0.1, 1.0),
-    _own_number("fmicl/au", "objective.uniform", 1.0, 2.0, 0.5, 4.0),
+SCALES = (
+    *(
+        _scales(f"fmicl/{f}", temperature=(0.5, 0.2, 0.1), objective__weight=(40.0, 10.0, 20.0, 4.0))
+        for f in ("kl", "js", "pearson", "vincze_le_cam")
+    ),
+    _scales("fmicl/simclr", temperature=(0.5, 0.2, 0.1, 1.0, 0.05, 0.07)),
+    _scales("fmicl/au", objective__t=(2.0, 4.0, 1.0), objective__uniform=(1.0, 2.0, 0.5, 4.0)),
 )
 # JCL's six views a step; parts of the batch-norm and the queue's length as the search ``queue`` chose them.
 JOINT = Search(
@@ -324,7 +327,7 @@ SEARCHES: dict[str, Search] = {
         STREAM_QUEUES,
         VINCE,
         IN_BATCH,
-        *OWN_NUMBERS,
+        *SCALES,
         JOINT,
         ROOMS,
         SPEECH,
