@@ -8,6 +8,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def chosen(*, smoke: T, laptop: T) -> T:
+def build_size(*, smoke: T, laptop: T) -> T:
     """The sizes for the profile that the book is built with: ``make book`` or ``make book PROFILE=laptop``."""
     return laptop if os.environ.get("CONTRASTLAB_PROFILE") == "laptop" else smoke
