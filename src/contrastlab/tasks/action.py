@@ -26,8 +26,7 @@ from contrastlab.tasks.definitions import Action
 from contrastlab.tasks.fitting import Resumable
 from contrastlab.tasks.representations import bootstrap, take
 
-DONE = "correct.safetensors"
-"""Which test clips of a split are right."""
+DONE = "correct.safetensors"  # which test clips of a split are right
 
 
 def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
@@ -66,11 +65,10 @@ def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     parts = []
     for fold, (train, test) in enumerate(setting.data.folds()):
         folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-        parts.append(
-            FineTuning(task.training, first, train, setting, fold, folder).correct(take(test, task.test_images))
-        )
+        tuning = FineTuning(task.training, first, train, setting, fold, folder)
+        parts.append(tuning.correct(take(test, task.test_images)))
     correct = torch.cat(parts)
-    fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
+    fold_of = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
     value, half_width = bootstrap(lambda rows: mean_over_folds(correct[rows], fold_of[rows]), len(correct))
     return {"action": Measured(value, len(correct), half_width, correct)}
 
@@ -102,11 +100,7 @@ class FineTuning:
         self.training = Resumable(self.network, how, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
-        """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
-
-        Raises:
-            CorruptFileError: a file of the folder is damaged, or of another training.
-        """
+        """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end."""
         kept = self.artefact
         if kept is not None and kept.finished:
             tensors, _ = kept.load()
@@ -155,11 +149,9 @@ class FineTuning:
         return torch.cat(rows)
 
     def _crops(self, frames: Tensor) -> Tensor:
-        augmentation: Any = self.setting.augmentation
-        image = augmentation.image
+        image: Any = self.setting.augmentation.image  # type: ignore[attr-defined]
         if self.how.crops == 1:
-            seen: Tensor = image.plain(frames)
-            return seen
+            return image.plain(frames)  # type: ignore[no-any-return]
         side = image.resize or min(frames.shape[2:])
         square = resize_center(frames, image.resize, side).mul_(1 / 255).clamp_(0, 1)
         return torch.cat(ten_crop(square, [image.size, image.size]))

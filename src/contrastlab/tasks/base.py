@@ -57,16 +57,14 @@ class Metric:
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
 
-        ``stored`` is the half-width that the task found by bootstrap.
+        ``stored`` is the half-width that the task estimated by bootstrap.
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
         if items < 1:
             raise reject("items", items, "at least 1")
-        if self.error == "bootstrap":
-            return stored
-        if self.error == "none":
-            return None
+        if self.error != "binomial":
+            return stored if self.error == "bootstrap" else None
         if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
             return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
         return _Z * math.sqrt((value - self.low) * (self.high - value) / items)
@@ -74,13 +72,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measured:
-    """One number of a task.
+    """One number of a task, in the metric's unit, over so many test items.
 
-    Args:
-        value: in the metric's unit.
-        items: test items it was taken on.
-        half_width: 95 %, of the sampling error, where the metric's error is ``bootstrap``.
-        correct: boolean ``[items]``, which test items were right, where that is defined.
+    ``half_width`` (95 %) is given where the metric's error is ``bootstrap``. Boolean ``correct`` ``[items]`` says which
+    test items were right, where that is defined.
     """
 
     value: float
@@ -155,12 +150,11 @@ class Task:
     def check(self, data: Any) -> None:
         """Refuse splits that the task cannot be scored on, before anything is trained for it.
 
-        Raises:
-            NotApplicableError: another modality, no labels, or one class; the message names the data.
+        A ``NotApplicableError`` names the data and says why: another modality, or one class.
         """
         if data.test.modality not in self.modalities:
-            *others, last = (f"{modality}s" for modality in self.modalities)
-            accepted = f"{', '.join(others)} and {last}" if others else last
+            accepted = ", ".join(f"{modality}s" for modality in self.modalities)
+            accepted = " and ".join(accepted.rsplit(", ", 1))
             raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
         if self.compares_classes and len(data.train.labels.unique()) < 2:
             only = data.train.classes[int(data.train.labels[0])]
@@ -169,11 +163,7 @@ class Task:
             )
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """Every metric of the task, by name.
-
-        Raises:
-            NotApplicableError: the task does not fit the data or the encoders, with the reason.
-        """
+        """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
         self.check(setting.data)
         module, _, function = self.scorer.partition(":")
         measured: dict[str, Measured] = getattr(import_module(module), function)(self, encoders, setting)

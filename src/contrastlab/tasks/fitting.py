@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from contrastlab import checkpoint
 from contrastlab.checkpoint import Artefact
-from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import Crops, batches
 from contrastlab.errors import NonFiniteLossError, NotApplicableError
-from contrastlab.settings import ActionRecognition, Detector, SegmentationProbe
-from contrastlab.tasks.base import Log
+from contrastlab.settings import ActionRecognition, Detector, LinearProbe, SegmentationProbe
+from contrastlab.tasks.base import Log, Setting
 
 SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
 
@@ -42,35 +41,32 @@ class Fitting:
 
 
 def fit(
-    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], source: ItemSet,
-    chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
-    name: str = "probe", crops: tuple[Any, int] | None = None,
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
+    chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise losses over the items at ``chosen``, each with an optimiser of its own; incomplete batches are left out.
+    """Minimise losses over the training items at ``chosen``, each with an optimiser of its own.
+
+    Incomplete batches are left out; the setting's seed decides order and augmentation.
 
     Args:
         losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
         fits: by name; ``losses`` may add them when it sees the first batch.
-        source: of items.
+        setting: of the task.
         chosen: int64 ``[n]`` numbers of the items.
-        epochs: passes over them.
-        batch_size: at most.
-        seed: of order and augmentation.
-        device: where the networks are.
-        log: takes a line per epoch.
-        name: of what is fitted, in these lines.
+        how: epochs, and the size of a batch at most.
+        name: of what is fitted, in lines of progress.
         crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
-    order = torch.Generator().manual_seed(seed)
-    draws = torch.Generator(device=device).manual_seed(seed)
-    size = min(batch_size, len(chosen))
-    for epoch in range(epochs):
+    order = torch.Generator().manual_seed(setting.seed)
+    draws = torch.Generator(device=setting.device).manual_seed(setting.seed)
+    size = min(how.batch_size, len(chosen))
+    for epoch in range(how.epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = Crops(*crops, seed, epoch * len(chosen)) if crops else None
+        crop = Crops(*crops, setting.seed, epoch * len(chosen)) if crops else None
         values: dict[str, Tensor] = {}
-        for index, items in batches(source, shuffled, size, device, drop_last=True, crop=crop):
+        for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
             values = losses(index, items, draws)
             for key, value in values.items():
                 fits[key].optimiser.zero_grad()
@@ -78,16 +74,14 @@ def fit(
                 fits[key].optimiser.step()
         for each in fits.values():
             each.schedule.step()
-        if log is not None:
-            mean = sum(value.item() for value in values.values()) / len(values)
-            log(f"{name}, epoch {epoch + 1}/{epochs}, loss {mean:.3f}")
+        mean = sum(value.item() for value in values.values()) / len(values)
+        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
 
 
 class Resumable:
     """A long training by SGD whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
 
-    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint; ``losses`` are
-    those of the steps so far.
+    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint.
     """
 
     def __init__(
@@ -111,9 +105,7 @@ class Resumable:
     def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
         """Losses of all ``total`` steps; ``steps`` takes those from a number on, and yields the loss of each.
 
-        Raises:
-            NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
-            CorruptFileError: the checkpoint is damaged, or of another training.
+        After a ``NonFiniteLossError`` nothing more is stored.
         """
         self._resume(log)
         first = len(self.losses)

@@ -56,15 +56,8 @@ def encode(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
-    Args:
-        encoders: one per stream.
-        part: the recipe's views.
-        augmentation: gives size and normalisation of the plain view.
-        source: of items.
-        kind: see :func:`represent`.
-        batch_size: items at a time.
-        device: where the encoders are.
-        indices: of the items, ``[N]``; all by default.
+    ``part`` are the recipe's views, ``indices`` ``[N]`` the numbers of the items (all by default), ``kind`` is that of
+    :func:`represent`.
     """
     order = torch.arange(len(source)) if indices is None else indices
     rows = []
@@ -100,13 +93,8 @@ def bootstrap(
 ) -> tuple[float, float]:
     """A statistic of test items and the 95 % half-width of its sampling error.
 
-    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement.
-
-    Args:
-        statistic: of item numbers ``[items]``, which may repeat.
-        items: how many there are.
-        draws: samples.
-        seed: of the draws.
+    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement:
+    ``statistic`` is given item numbers ``[items]``, which may repeat.
     """
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor(
@@ -117,7 +105,7 @@ def bootstrap(
 
 
 def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:
-    """Whether the training row with the largest dot product has a test row's label (vince, ring, LA).
+    """Whether the training row with the largest dot product has a test row's label, boolean ``[M]`` (vince, ring, LA).
 
     Args:
         train: ``[N, d]`` unit rows; the papers use the memory bank itself.
@@ -125,9 +113,6 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
         test: ``[M, d]`` unit rows.
         test_labels: ``[M]``.
         chunk: test rows at a time, fewer before a bank so long that their similarities take more than half a GB.
-
-    Returns:
-        Boolean ``[M]``; its mean is the 1-NN accuracy.
     """
     check_labels(train, labels)
     nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])
@@ -140,33 +125,22 @@ def knn(
 ) -> Tensor:  # fmt: skip
     """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
 
-    Source: Wu et al. 2018. Shapes, ``chunk`` and what is returned are as in :func:`nearest_neighbour`.
-
-    Args:
-        train: ``[N, d]``.
-        labels: ``[N]``.
-        test: ``[M, d]``.
-        test_labels: ``[M]``.
-        k: neighbours that vote, at least 1; all rows if there are fewer.
-        temperature: of the weights, above 0.
-        chunk: test rows at a time.
+    Source: Wu et al. 2018. Shapes and ``chunk`` are those of :func:`nearest_neighbour`. All rows vote if there are
+    fewer than ``k``.
     """
     check_labels(train, labels)
     if k < 1:
         raise reject("k", k, "at least 1")
     if not temperature > 0:
         raise reject("temperature", temperature, "a number above 0")
-    classes = int(labels.max()) + 1
-    right = []
-    size = _rows(train, chunk)
-    for rows, truth in zip(test.split(size), test_labels.split(size), strict=True):
+    classes, predicted = int(labels.max()) + 1, []
+    for rows in test.split(_rows(train, chunk)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
-        votes = rows.new_zeros(len(rows), classes)
         # relative to the closest row, whose weight of 1 no temperature takes away
         weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
-        votes.scatter_add_(1, labels[nearest], weights)
-        right.append(votes.argmax(1) == truth)
-    return torch.cat(right)
+        votes = rows.new_zeros(len(rows), classes).scatter_add_(1, labels[nearest], weights)
+        predicted.append(votes.argmax(1))
+    return torch.cat(predicted) == test_labels
 
 
 def _rows(train: Tensor, chunk: int) -> int:  # whose similarities fit beside the training rows of a GPU

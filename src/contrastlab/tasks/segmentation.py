@@ -20,7 +20,7 @@ from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Linear, OneView, Segmentation
 from contrastlab.tasks.fitting import Fitting, fit
 from contrastlab.tasks.linear import correct
-from contrastlab.tasks.representations import bootstrap, frozen, take
+from contrastlab.tasks.representations import bootstrap, encode, frozen, take
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
 
@@ -86,22 +86,14 @@ class Segmenter(nn.Module):
 
 
 def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module:
-    """The encoder of a view.
-
-    Raises:
-        NotApplicableError: the recipe has no such view.
-    """
+    """The encoder of a view, if the recipe has that view."""
     if view not in setting.views.streams:
         raise NotApplicableError(f"{setting.views!r} has no encoder of {view!r}")
     return encoders[setting.views.streams.index(view)]
 
 
 def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
-    """A decoder fitted on patches of the labelled scenes, on an encoder that is frozen or, end to end, trained as well.
-
-    Raises:
-        NotApplicableError: pictures without classes of pixels, or an encoder that names no blocks.
-    """
+    """A decoder fitted on patches of labelled scenes, on an encoder that is frozen or, end to end, trained as well."""
     train, part = setting.data.train, Channels((view,))
     with fixed(setting.seed):
         model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end).to(setting.device)
@@ -113,10 +105,7 @@ def segment(encoder: nn.Module, view: str, setting: Setting, probe: Segmentation
 
     fits = {"decoder": Fitting.adam(model if probe.end_to_end else model.decoder, probe)}
     chosen = subset_order(train.labels, probe.train_scenes, setting.seed)
-    fit(
-        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=setting.seed,
-        device=setting.device,
-    )  # fmt: skip
+    fit(losses, fits, setting, chosen, probe, f"decoder of {view}")
     return model.eval()
 
 
@@ -175,14 +164,10 @@ def _end_to_end(task: OneView, encoder: nn.Module, setting: Setting) -> Tensor:
 
     fits = {"classifier": Fitting.adam(nn.ModuleList([model.backbone, classifier]), how)}
     chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
-    fit(
-        losses, fits, train, chosen, epochs=how.epochs, batch_size=how.batch_size, seed=setting.seed,
+    fit(losses, fits, setting, chosen, how, f"classifier of {task.view}")
+    rows, truth = encode(
+        nn.ModuleList([model]), setting.views, setting.augmentation, test, kind="pooled", batch_size=256,
         device=setting.device,
     )  # fmt: skip
-    model.eval()
-    scores = []
     with torch.no_grad():
-        for _, items in batches(test, torch.arange(len(test)), 256, setting.device, drop_last=False):
-            (view,) = setting.views.plain(items, setting.augmentation)
-            scores.append(classifier(model.features(view)))
-    return correct(torch.cat(scores), test.labels.to(setting.device))
+        return correct(torch.cat([classifier(part) for part in rows.split(256)]), truth)

@@ -68,10 +68,7 @@ def stage_channels(network: ResNet, stage: str) -> int:
 
 
 class Stages(nn.Module):
-    """Maps of some ``stages`` of one or two encoders, side by side; later stages are left out.
-
-    Batch-norm is frozen unless ``batch_norm``; without ``trained`` no tensor changes.
-    """
+    """Maps of some ``stages`` of one or two encoders, side by side; without ``trained`` no tensor changes."""
 
     def __init__(
         self, networks: Sequence[ResNet], channels: Sequence[int], stages: Sequence[str], *, trained: bool,
@@ -85,9 +82,7 @@ class Stages(nn.Module):
         self.networks.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> Stages:
-        """Frozen encoders stay in evaluation mode."""
-        super().train(mode and not self.frozen)
-        return self
+        return super().train(mode and not self.frozen)
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Maps by number from 0, as torchvision names them: ``[B, sum of C, h, w]``."""
@@ -119,9 +114,7 @@ def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
     shortcut, and batch-norms that belong to other convolutions. All 1x1 convolutions and the third block stay new,
     under batch-norms frozen at mean 0 and variance 1. For networks of bottlenecks all tensors agree.
 
-    Args:
-        network: with its last stage.
-        how: ``published`` as described; ``new`` copies nothing; ``layer4`` is the network's own stage.
+    That is ``published``; ``new`` copies nothing, and ``layer4`` is the network's own stage.
     """
     own: nn.Module = network.layer4
     if how == "layer4" or (how == "published" and isinstance(own[0], Bottleneck)):  # type: ignore[index]
@@ -248,17 +241,9 @@ def build(
 ) -> nn.Module:  # fmt: skip
     """Torchvision's Faster, Mask or Keypoint R-CNN on copies of encoders; new weights from torch's own generator.
 
-    Args:
-        kind: what it finds.
-        encoders: one per stream; two (luminance and chrominance) give their maps side by side, as in the linear task.
-        views: of the recipe.
-        augmentation: of pre-training; its mean and deviation normalise unless ``settings`` have others.
-        settings: of the detector.
-        classes: without the background.
-        keypoints: of an object.
-
-    Raises:
-        NotApplicableError: the encoders have not four stages, or read no colours.
+    Two encoders (luminance and chrominance) give their maps side by side, as in the linear task. Mean and deviation are
+    those of the ``augmentation`` of pre-training unless ``settings`` have others. ``classes`` are without the
+    background, ``keypoints`` those of an object.
     """
     backbone, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
     mean, std = list(getattr(augmentation, "mean", _MEAN)), list(getattr(augmentation, "std", _STD))

@@ -48,25 +48,14 @@ def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int)
 def coco(
     annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: Compared, *, draws: int = 200
 ) -> dict[str, Measured]:
-    """COCO's AP, AP50 and AP75, percent; for annotations of LVIS by its federated rule.
+    """COCO's AP (``""``), AP50 and AP75, percent; for annotations of LVIS by its federated rule.
 
     LVIS's rule: in a picture, a class was looked for if it is annotated or on the list of absent ones, and detections
     of other classes do not count; where not all objects of a class are annotated, unmatched detections do not count.
 
-    Args:
-        annotations: the truth.
-        detections: in COCO's form: ``image_id``, ``category_id``, ``score``, and ``bbox``, ``segmentation`` or
-            ``keypoints``.
-        what: is compared: boxes or masks by IoU, keypoints by object keypoint similarity.
-        draws: samples of the pictures behind an interval.
-
-    Returns:
-        ``""``, ``"50"`` and ``"75"`` to value and half-width of the bootstrap over pictures. A class that a sample
-        does not show is left out of that sample's mean.
-
-    Raises:
-        MissingExtraError: the extra ``dense`` is not installed.
-        NotApplicableError: nothing is annotated.
+    Detections are in COCO's form: ``image_id``, ``category_id``, ``score``, and ``bbox``, ``segmentation`` or
+    ``keypoints``. Boxes and masks are compared by IoU, keypoints by object keypoint similarity. Half-widths come from
+    ``draws`` samples of the pictures. A class that a sample does not show is left out of that sample's mean.
     """
     scorer = import_extra("faster_coco_eval", "dense")
     pictures = len(annotations.images)
@@ -154,15 +143,12 @@ def voc(
         times = np.bincount(numbers.numpy(), minlength=len(place)).astype(np.float64)
         values = []
         for counted, pictures, verdicts in tables:
-            if not (total := float((counted * times).sum())):
+            total, weight = float((counted * times).sum()), times[pictures]
+            if not total:
                 continue
-            weight = times[pictures]
-            row = []
-            for verdict in verdicts:
-                hits, misses = np.cumsum(weight * (verdict > 0)), np.cumsum(weight * (verdict < 0))
-                shown = np.maximum(hits + misses, 1e-12)
-                row.append(voc_area(hits / total, hits / shown, eleven=eleven))
-            values.append(row)
+            hits, misses = (np.cumsum(weight * (verdicts * sign > 0), axis=1) for sign in (1, -1))
+            shown = np.maximum(hits + misses, 1e-12)
+            values.append([voc_area(h / total, h / s, eleven=eleven) for h, s in zip(hits, shown, strict=True)])
         return np.mean(values, axis=0) if values else np.zeros(len(THRESHOLDS))
 
     return _measured(precisions, len(place), draws)
