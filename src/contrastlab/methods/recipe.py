@@ -54,7 +54,7 @@ def plain(value: Any) -> Any:
 def foreign_code(part: Any) -> str:
     """16 hexadecimal digits over the source of a part that is defined outside this package; empty for one of ours."""
     kind = type(part)
-    if part is None or kind.__module__.split(".")[0] == __name__.split(".")[0]:
+    if part is None or kind.__module__.startswith("contrastlab."):
         return ""
     try:
         text = inspect.getsource(kind)
@@ -71,9 +71,8 @@ def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     It has ``temperature``, the five choices and perhaps ``name`` and the ``code`` of parts from outside this package.
     """
     wanted = ("name", "temperature", *CHOICES, "code")
-    for name in description:
-        if name not in wanted:
-            raise errors.unknown("entry of a recipe's description", name, wanted)
+    for name in sorted(description.keys() - set(wanted)):
+        raise errors.unknown("entry of a recipe's description", name, wanted)
     for name in wanted[1:-1]:
         if name not in description:
             raise reject("description", sorted(description), f"one with {name!r}")
@@ -89,28 +88,23 @@ def _default(of: Field[Any]) -> Any:
 
 
 def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
-    """The part, schedule or the like that a description names.
-
-    ``kind`` is for errors; where ``described`` gives no value, that of a part ``like`` it holds.
-    """
+    """The part or schedule that a description names; what it leaves out is as in a part ``like`` it."""
     name = described.get("type", "")
     if name not in types:
         raise errors.unknown(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}
     given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
-    for given_name in given:
-        if given_name not in known:
-            raise errors.unknown(f"field of {name}", given_name, known)
+    for unknown in sorted(given.keys() - known):
+        raise errors.unknown(f"field of {name}", unknown, known)
     if like is not None:
         given = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known} | given
     return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
 
 
-def _schedule(kind: str, described: Mapping[str, Any]) -> Linear:
+def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
     if set(described) == {each.name for each in fields(Linear)}:  # the oldest descriptions have no type
         described = {"type": "Linear", **described}
-    linear: Linear = build(kind, described, {"Linear": Linear})
-    return linear
+    return build(kind, described, {"Linear": Linear})
 
 
 @dataclass(frozen=True)
@@ -128,8 +122,7 @@ class Recipe:
         temperature: τ of the logits ``q·k/τ``.
         note: where text, table and code of the paper disagree.
 
-    Raises:
-        NotApplicableError: a combination that cannot be computed, with the reason.
+    A ``NotApplicableError`` says why a combination cannot be computed.
     """
 
     name: str
@@ -169,7 +162,7 @@ class Recipe:
         return every if self.keys is None else (*every, self.keys)
 
     def row(self, name: str, label: str, note: str = "", **changes: Any) -> Recipe:
-        """A neighbour: this recipe with other choices or another temperature, and a name, label and note of its own."""
+        """This recipe with other choices or another temperature, and a name, label and note of its own."""
         return replace(self, name=name, label=label, note=note, **changes)
 
     @property
@@ -193,10 +186,10 @@ class Recipe:
     def override(self, changes: Mapping[str, Any]) -> Recipe:
         """A copy with some fields of its parts changed, as profiles do: ``{"negatives.k": 512}``.
 
-        A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
-        ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
-        where a schedule ends; a constant is its own end. A whole part is named by its type,
-        ``{"views": {"type": "Dropout"}}``; fields that the old part has, too, and that are not given stay as they were.
+        A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no ``negatives.k``), so
+        that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes where a schedule ends;
+        a constant is its own end. A whole part is named by its type, ``{"views": {"type": "Dropout"}}``; it keeps the
+        fields of the old part that it has, too.
         """
         parts = {
             name: build(name, described, types_of(name), getattr(self, name))
@@ -227,10 +220,7 @@ class Recipe:
         return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})
 
     def identity(self) -> dict[str, Any]:
-        """All that determines what the method computes, as plain values: rows of two tables may share it.
-
-        Of a part from outside this package it has a hash of the code: an edit makes another run, and another result.
-        """
+        """All that determines what the method computes, as plain values; of a part of your own also its code."""
         out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
         foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
         return out | ({"code": foreign} if foreign else {})
