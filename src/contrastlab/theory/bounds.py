@@ -54,12 +54,6 @@ def _check_positives(positives: Tensor) -> None:
         raise reject("positives", tuple(positives.shape), "a tensor of shape [B] with B of at least 1")
 
 
-def _check_independents(positives: Tensor, independents: Tensor) -> None:
-    _check_positives(positives)
-    if not independents.numel():
-        raise reject("independents", tuple(independents.shape), "a tensor with at least one score")
-
-
 def _check(positives: Tensor, negatives: Tensor) -> None:
     _check_positives(positives)
     if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
@@ -71,7 +65,7 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
 
 def nwj(positives: Tensor, independents: Tensor) -> Tensor:
     """Nguyen–Wainwright–Jordan: ``mean f − mean exp(f − 1)`` (vince Lemma A.2)."""
-    _check_independents(positives, independents)
+    _check_positives(positives)
     return positives.mean() - (independents - 1).exp().mean()
 
 
@@ -81,7 +75,7 @@ def _log_mean_exp(values: Tensor) -> Tensor:
 
 def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
     """``mean f − log mean exp f`` (fmicl Eq. 14). A bound in the population; on few samples it overshoots."""
-    _check_independents(positives, independents)
+    _check_positives(positives)
     return positives.mean() - _log_mean_exp(independents)
 
 
@@ -90,16 +84,12 @@ class Mine:
     """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12).
 
     Args:
-        rate: weight of the newest batch in the running mean of ``exp f``.
+        rate: weight of the newest batch in the running mean of ``exp f``, above 0 and up to 1.
         log_mean: logarithm of that mean; ``None`` before the first batch. It is the estimator's only state.
     """
 
     rate: float = 0.01
     log_mean: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise reject("rate", self.rate, "a number above 0 and up to 1")
 
     def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
         """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient.
@@ -110,20 +100,20 @@ class Mine:
         if not torch.is_grad_enabled():
             return value
         newest = _log_mean_exp(independents)
-        if self.log_mean is None:
+        if self.log_mean is None or self.rate == 1:
             self.log_mean = float(newest.detach())
         else:
-            old, new = self.log_mean + math.log1p(-self.rate) if self.rate < 1 else -math.inf, float(newest.detach())
-            self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new + math.log(self.rate))))
+            old, new = self.log_mean + math.log1p(-self.rate), float(newest.detach()) + math.log(self.rate)
+            self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new)))
         # d log m / d f with the running mean as m: exp(newest − log_mean) is 1 up to the drift of the mean
         surrogate = positives.mean() - (newest - self.log_mean).exp()
         return value + surrogate - surrogate.detach()
 
 
 def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
-    """``log K − loss`` with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
+    """``log K − loss`` ≤ log K, with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
 
-    A scalar of at most log K. No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
+    No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
     """
     _check(positives, negatives)
     return math.log(negatives.shape[1] + 1) - objectives.info_nce(positives, negatives).mean()
@@ -142,13 +132,10 @@ def leave_one_out(positives: Tensor, negatives: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Conditional:
-    """A bound whose negatives were drawn from a set that depends on the query.
+    """A bound in nats whose negatives, with scores ``[B, K]``, were drawn from a set that depends on the query.
 
-    Args:
-        value: nats.
-        holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
-            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
-        negatives: ``[B, K]`` their scores.
+    ``holds`` ``[B]`` is whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
+    candidates: the hypothesis under which the theorem says that ``value`` is a bound.
     """
 
     value: Tensor
@@ -211,7 +198,7 @@ def f_information(positives: Tensor, independents: Tensor, divergence: Divergenc
 
     The scores s lie in the domain of f*; a critic v of the log ratio gives ``s = divergence.derivative(v)``.
     """
-    _check_independents(positives, independents)
+    _check_positives(positives)
     check_scores(positives, divergence, "positives")
     check_scores(independents, divergence, "independents")
     return positives.mean() - divergence.conjugate(independents).mean()
