@@ -77,22 +77,15 @@ class Network(nn.Module):
         self.learnt_keys = learnt_keys
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit embeddings of each view, see :func:`embed`."""
         return embed(self.encoders, views)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a network and a state are made from.
+    """What a network and a state are made from: an encoder per stream, the recipe's views, N items of so many classes.
 
-    Args:
-        encoders: one per stream, as initialised.
-        views: of the recipe.
-        items: number of pre-training items N.
-        classes: of the pre-training items.
-        dim: d.
-        generator: draws initial weights and keys (CPU).
-        k_means: clusters and runs that other parts ask for; (0, 0) for none.
+    ``generator`` (CPU) draws initial weights and keys of ``dim`` d. ``k_means`` are the clusters and runs that other
+    parts ask for, (0, 0) for none.
     """
 
     encoders: nn.ModuleList
@@ -109,7 +102,7 @@ class Batch:
     """One step's share of this process.
 
     Args:
-        views: as the recipe's views make them, each ``[B, …]``.
+        views: as the recipe makes them, each ``[B, …]``.
         indices: ``[B]`` numbers of the items in the pre-training set.
         labels: ``[B]`` classes, -1 where unknown.
         generator: of the step's draws, in the same state on every process.
@@ -146,16 +139,14 @@ class KeyState(nn.Module):
     """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it.
 
     Attributes:
+        holds_keys: whether pools come from earlier steps, without gradient: only scores that are used are computed.
+        row_per_item: whether :meth:`rows` are in the order of the pre-training items.
         directions: ordered (query, key) that :meth:`ask` answers, by stream or, within one stream, by view.
         slow: momentum encoders, one per stream, or ``None``.
     """
 
     holds_keys: ClassVar[bool] = False
-    """Whether pools come from earlier steps, many and without gradient: only the scores that are used are computed."""
-
     row_per_item: ClassVar[bool] = False
-    """Whether :meth:`rows` are in the order of the pre-training items."""
-
     directions: tuple[tuple[int, int], ...]
     slow: nn.ModuleList | None
 
@@ -196,14 +187,15 @@ def views_of_other_keys(streams: int, further: int) -> int:
 
 
 class Keys(Part):
-    """Base of the kinds of keys."""
+    """Base of the kinds of keys.
+
+    Attributes:
+        reads_labels: whether the classes of all items must be known.
+        views_reason: why :meth:`views_needed` is what it is, in brackets, for a refusal.
+    """
 
     reads_labels: ClassVar[bool] = False
-    """Whether the classes of all items must be known."""
-
     views_reason: ClassVar[str] = ""
-    """Why :meth:`views_needed` is what it is, in brackets, for a refusal."""
-
     bounds_information = True  # the keys are samples of views
 
     def views_needed(self, streams: int, further: int) -> int | None:
@@ -214,7 +206,6 @@ class Keys(Part):
         return None
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """As many views as are used."""
         count = self.views_needed(len(given.views.streams), given.positives.further_keys)
         if count is not None:
             number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")

@@ -51,16 +51,13 @@ class Queue(Keys):
         check_flag("further_view", self.further_view)
 
     def views_needed(self, streams: int, further: int) -> int:
-        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
         return base.views_of_other_keys(streams, max(further, int(self.further_view)))
 
     def state(self, setup: Setup) -> QueueState:
-        """A queue and a momentum encoder for each stream."""
         return QueueState(setup, self)
 
     @property
     def latex(self) -> str:
-        """Where the keys are."""
         groups = self.shuffle_groups
         shuffled = "" if groups == 1 else rf"\text{{, batch-norm in {groups} shuffled groups}}"
         return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
@@ -95,7 +92,6 @@ class QueueState(KeyState):
         return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
-        """Embeddings of views that ask, group by group where batch-norm is in groups."""
         groups = local_groups(self.choice.shuffle_groups)
         if groups == 1:
             return embed(*views)
@@ -103,12 +99,10 @@ class QueueState(KeyState):
         return [torch.cat(stream) for stream in zip(*pieces, strict=True)]
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
-        """Write the keys behind the newest."""
         for store, keys in zip(self.stores, fresh, strict=True):
             cast(KeyQueue, store).enqueue(keys)
 
     def rows(self, stream: int) -> Tensor:
-        """``[K, d]`` stored keys."""
         return cast(KeyQueue, self.stores[stream]).rows
 
 

@@ -27,8 +27,7 @@ CHOICES: Mapping[str, type[Part]] = {
 }  # fmt: skip
 """The five choices and the base class of what each is chosen from."""
 
-RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
-"""Names of fields in older stored descriptions: (type, old name) to today's name."""
+RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}  # of older stored descriptions: (type, old name) to today's
 
 
 def types_of(choice: str) -> dict[str, type]:
@@ -109,20 +108,10 @@ def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A contrastive method.
+    """A contrastive method: five choices and the temperature τ of the logits ``q·k/τ``.
 
-    Args:
-        name: ``paper/method``.
-        label: as the paper prints it.
-        views: what two pictures of the same thing are compared.
-        keys: where the embeddings to compare against live; ``None`` is the untrained encoder.
-        negatives: which keys count as negatives.
-        positives: which keys count as positives beside the query's own.
-        objective: how scores become a number to minimise.
-        temperature: τ of the logits ``q·k/τ``.
-        note: where text, table and code of the paper disagree.
-
-    A ``NotApplicableError`` says why a combination cannot be computed.
+    Its name is ``paper/method``, its label what the paper prints. ``keys=None`` is the untrained encoder. ``note`` says
+    where text, table and code of the paper disagree. A ``NotApplicableError`` names a combination that cannot be.
     """
 
     name: str
@@ -157,9 +146,8 @@ class Recipe:
                 raise reject(name, type(part).__name__, accepted)
 
     def _parts(self) -> tuple[Part, ...]:
-        # in the order in which their needs are looked at
-        every = (self.negatives, self.positives, self.objective, self.views)
-        return every if self.keys is None else (*every, self.keys)
+        every = (self.negatives, self.positives, self.objective, self.views, self.keys)  # as their needs are looked at
+        return tuple(part for part in every if part is not None)
 
     def row(self, name: str, label: str, note: str = "", **changes: Any) -> Recipe:
         """This recipe with other choices or another temperature, and a name, label and note of its own."""
@@ -191,13 +179,10 @@ class Recipe:
         a constant is its own end. A whole part is named by its type, ``{"views": {"type": "Dropout"}}``; it keeps the
         fields of the old part that it has, too.
         """
-        parts = {
-            name: build(name, described, types_of(name), getattr(self, name))
-            for name, described in changes.items() if name in CHOICES and isinstance(described, Mapping)
-        }  # fmt: skip
-        if parts:
-            rest = {name: value for name, value in changes.items() if name not in parts}
-            return replace(self, **parts).override(rest)
+        whole = {name: part for name, part in changes.items() if name in CHOICES and isinstance(part, Mapping)}
+        if whole:
+            parts = {name: build(name, part, types_of(name), getattr(self, name)) for name, part in whole.items()}
+            return replace(self, **parts).override({k: value for k, value in changes.items() if k not in whole})
         known = {"temperature"}
         known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
         direct: dict[str, Any] = {}
@@ -235,13 +220,10 @@ class Recipe:
         if self.keys is None:
             return r"\text{no training: the encoder as initialised}"
         lines = [
-            rf"\mathcal L(q)&={self.objective.latex}",
-            rf"s_k&=q\cdot k/{self.temperature:g}",
-            self.positives.latex.replace("=", "&=", 1),
-            self.negatives.latex.replace("=", "&=", 1),
-            rf"\text{{keys}}&:\ {self.keys.latex}",
-            rf"\text{{views}}&:\ {self.views.latex}",
-        ]
+            rf"\mathcal L(q)&={self.objective.latex}", rf"s_k&=q\cdot k/{self.temperature:g}",
+            *(part.latex.replace("=", "&=", 1) for part in (self.positives, self.negatives)),
+            rf"\text{{keys}}&:\ {self.keys.latex}", rf"\text{{views}}&:\ {self.views.latex}",
+        ]  # fmt: skip
         return r"\begin{aligned}" + r"\\ ".join(lines) + r"\end{aligned}"
 
     def _repr_markdown_(self) -> str:

@@ -37,10 +37,7 @@ CMC_NCE = IR_NCE.row("vince/cmc_nce", "CMC^nce", views=Split("lab"))
 
 def rows() -> Iterator[Recipe]:
     """The rows in the order of the table."""
-    yield from (IR, IR_NCE, LA, LA_NCE)
-    yield from _regions(IR_NCE)
-    yield from (CMC, CMC_NCE)
-    yield from _regions(CMC_NCE)
+    yield from (IR, IR_NCE, LA, LA_NCE, *_regions(IR_NCE), CMC, CMC_NCE, *_regions(CMC_NCE))
 
 
 def _regions(base: Recipe) -> Iterator[Recipe]:

@@ -11,8 +11,7 @@ from contrastlab.choices import Part
 from contrastlab.errors import reject
 
 ABSENT = -1e30
-"""The logit of an absent entry, with weight exactly 0 in every sum. Finite, because a row that holds nothing
-else would otherwise give ``-inf − -inf`` in the gradient of logsumexp."""
+"""The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,12 @@ class Scores:
         return self.highest
 
     def require_one_positive(self, objective: str) -> None:
-        """Reject several positive keys or a lift, for an objective that knows one positive."""
+        """Reject several positive keys or a lift."""
         if self.own.dim() != 1 or self.lift is not None:
             raise reject("own", tuple(self.own.shape), f"one positive key per query, shape [B], with {objective}")
 
     def require_pairs(self, objective: str) -> None:
-        """Reject neighbours, a lift or no negatives at all, for an objective that averages over pairs."""
+        """Reject neighbours, a lift or no negatives at all: the objective averages over pairs."""
         if self.lift is not None:
             self.require_one_positive(objective)
         if self.neighbours is not None:

@@ -35,9 +35,6 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
-# Classifiers ----------------------------------------------------------------------------------------------------------
-
-
 def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
     """Scores ``[M, C]`` of softmax regression on standardised features, fitted by L-BFGS.
 
@@ -75,10 +72,7 @@ def mlp(
     train: Tensor, labels: Tensor, test: Tensor, *, classes: int, hidden: int = 200, epochs: int = 100,
     lr: float = 1e-3, batch_size: int = 256, seed: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Scores ``[M, C]`` by a network with one hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1).
-
-    Shapes are those of :func:`linear_lbfgs`; features are standardised, and ``seed`` decides weights and order.
-    """
+    """As :func:`linear_lbfgs`, by a network with a hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1)."""
     check_labels(train, labels)
     x, unseen = standardised(train, test)
     network = _two_layers(x.shape[1], hidden, classes, seed).to(x.device)
@@ -91,8 +85,7 @@ def mlp(
                 F.cross_entropy(network(x[rows]), labels[rows]).backward()
                 optimiser.step()
     with torch.no_grad():
-        scores: Tensor = network(unseen)
-    return scores
+        return network(unseen)  # type: ignore[no-any-return]
 
 
 def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
@@ -106,7 +99,7 @@ def _train(
     read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], setting: Setting,
     probe: LinearProbe, name: str,
 ) -> dict[str, nn.Module]:  # fmt: skip
-    """Classifiers on features of the same augmented images, all of the last epoch.
+    """Classifiers on features of the same augmented single views, all of the last epoch.
 
     ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
     a classifier of name and F.
@@ -135,14 +128,10 @@ def _probed(probe: LinearProbe, setting: Setting) -> Any:
     return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
 
 
-# All features together ------------------------------------------------------------------------------------------------
-
-
 def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
-    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
-    recipe is probed on single views.
+    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
     """
     kind, name = probe.features, "linear probe"
 
@@ -175,17 +164,11 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     return measured
 
 
-# Layer by layer -------------------------------------------------------------------------------------------------------
-
-
 def layer_features(
     encoders: nn.ModuleList, setting: Setting, source: ItemSet, names: tuple[str, ...], values: int, *,
     indices: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
-    """Layer to features ``[N, F]`` of the plain single views of items, and their labels ``[N]``, on the device.
-
-    See :func:`contrastlab.encoders.pooled_layers`.
-    """
+    """Layer to features ``[N, F]`` of plain single views, and labels ``[N]``; see ``encoders.pooled_layers``."""
     order = torch.arange(len(source)) if indices is None else indices
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with frozen(encoders):
@@ -211,9 +194,9 @@ def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dic
 def layers_sgd(
     task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
+    """Scores ``[M, C]`` of test images by classifiers on each layer, all trained side by side on augmented images.
 
-    Linear ones by SGD as ``task.probe`` says, those with a hidden layer by Adam; all are those of the last epoch.
+    Linear ones are trained by SGD as ``task.probe`` says, those with a hidden layer by Adam.
     """
     probe, layers = task.probe, task.layers
     wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
@@ -257,16 +240,12 @@ def _layers_lbfgs(
     return scores
 
 
-# Other data -----------------------------------------------------------------------------------------------------------
-
-
 def channel_statistics(
     source: ItemSet, indices: Tensor, device: torch.device | str = "cpu"
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel over all pixels of some images, as fractions of full scale.
 
-    A streaming set's pixels are those of the squares that evaluation sees. Deviations are of the population; that of a
-    constant channel is one grey level, so that it can be divided by.
+    Deviations are of the population; that of a constant channel is one grey level, so that it can be divided by.
     """
     levels = torch.arange(256, dtype=torch.float64)
     counts = torch.zeros(source.channels, 256, dtype=torch.float64)

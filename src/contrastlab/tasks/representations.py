@@ -88,20 +88,16 @@ def take(source: Any, count: int | None) -> Any:
     return source.take(min(count or len(source), len(source)))
 
 
-def bootstrap(
-    statistic: Callable[[Tensor], float], items: int, *, draws: int = 1000, seed: int = 0
-) -> tuple[float, float]:
-    """A statistic of test items and the 95 % half-width of its sampling error.
+def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
+    """A statistic of test items, one number or several, and the 95 % half-width of its sampling error.
 
     The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement:
     ``statistic`` is given item numbers ``[items]``, which may repeat.
     """
     generator = torch.Generator().manual_seed(seed)
-    values = torch.tensor(
-        [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)], dtype=torch.float64
-    )
-    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return statistic(torch.arange(items)), (high - low) / 2
+    drawn = [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)]
+    values, ends = torch.tensor(drawn, dtype=torch.float64), torch.tensor([0.025, 0.975], dtype=torch.float64)
+    return statistic(torch.arange(items)), (values.quantile(ends, 0).diff(dim=0)[0] / 2).tolist()
 
 
 def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:

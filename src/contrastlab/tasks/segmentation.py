@@ -24,14 +24,13 @@ from contrastlab.tasks.representations import bootstrap, encode, frozen, take
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
 
-VOID = -1
-"""The label of pixels that do not count."""
+VOID = -1  # the label of pixels that do not count
 
 
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
     """How many pixels of each true class were given each class: int64 ``[N, true class, predicted class]``.
 
-    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is :data:`VOID`, nothing is counted.
+    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is −1 (void), nothing is counted.
     """
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
@@ -45,10 +44,9 @@ def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
 
 
 def mean_iou(counts: Tensor) -> float:
-    """Mean intersection over union in percent, over the classes that occur.
+    """Mean intersection over union, percent, of counts ``[classes, classes]`` (:func:`confusion`, summed over images).
 
-    A class that is neither there nor predicted has no union and is left out; one that is predicted only, or missed
-    altogether, counts 0. Counts ``[classes, classes]`` are those of :func:`confusion`, summed over images, not all 0.
+    A class that is neither there nor predicted is left out; one that is only predicted, or always missed, counts 0.
     """
     hit = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
@@ -133,11 +131,13 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
     test = take(setting.data.test, task.test_images)
     model = segment(encoder, task.view, setting, task.probe)
     counts = confusion(*predict(model, task.view, setting, test), _classes(test))
-    out = {}
-    for metric, statistic in zip(task.metrics, (mean_iou, pixel_accuracy), strict=True):
-        value, half = bootstrap(lambda rows, of=statistic: of(counts[rows].sum(0)), len(counts), seed=setting.seed)  # type: ignore[misc]
-        out[metric.name] = Measured(value, len(counts), half)
-    return out
+
+    def both(rows: Tensor) -> tuple[float, float]:
+        total = counts[rows].sum(0)
+        return mean_iou(total), pixel_accuracy(total)
+
+    found = zip(task.metrics, *bootstrap(both, len(counts), seed=setting.seed), strict=True)
+    return {metric.name: Measured(value, len(counts), half) for metric, value, half in found}
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:

@@ -16,9 +16,7 @@ from contrastlab.tasks.definitions import Compared
 from contrastlab.tasks.representations import bootstrap
 
 Floats = NDArray[np.float64]
-THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Overlaps at which a detection counts, of COCO's AP."""
-
+THRESHOLDS = np.linspace(0.5, 0.95, 10)  # overlaps at which a detection counts, of COCO's AP
 _PLACES = {"": slice(None), "50": slice(0, 1), "75": slice(5, 6)}
 _LVIS_DETECTIONS, _COCO_DETECTIONS, _COCO_PERSONS = 300, 100, 20
 
@@ -30,19 +28,13 @@ def _check(annotations: Annotations) -> None:
 
 def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int) -> dict[str, Measured]:
     """AP over all overlaps, at 0.5 and at 0.75, of ``precisions``: picture numbers to AP ``[overlaps]``, 0 to 1."""
-    known: dict[bytes, Floats] = {}
 
-    def share(numbers: Tensor, place: slice) -> float:
-        key = numbers.numpy().tobytes()
-        if key not in known:
-            known[key] = precisions(numbers)
-        return 100 * float(known[key][place].mean())
+    def percent(numbers: Tensor) -> list[float]:
+        every = precisions(numbers)
+        return [100 * float(every[place].mean()) for place in _PLACES.values()]
 
-    out = {}
-    for name, place in _PLACES.items():
-        value, half = bootstrap(lambda n, place=place: share(n, place), pictures, draws=draws)  # type: ignore[misc]
-        out[name] = Measured(value, pictures, half)
-    return out
+    each = zip(_PLACES, *bootstrap(percent, pictures, draws=draws), strict=True)
+    return {name: Measured(value, pictures, half) for name, value, half in each}
 
 
 def coco(
@@ -89,9 +81,6 @@ def coco(
     return _measured(precisions, pictures, draws)
 
 
-# PASCAL VOC -----------------------------------------------------------------------------------------------------------
-
-
 def voc_area(recall: Floats, precision: Floats, *, eleven: bool) -> float:
     """Average precision of one class, from recall and precision after each detection, by falling score.
 
@@ -109,10 +98,11 @@ def voc_area(recall: Floats, precision: Floats, *, eleven: bool) -> float:
 
 def overlaps(boxes: Floats, others: Floats) -> Floats:
     """IoU ``[n, m]`` of boxes ``[n, 4]`` and ``[m, 4]`` of left, top, width, height."""
-    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
-    high = np.minimum((boxes[:, :2] + boxes[:, 2:])[:, None], (others[:, :2] + others[:, 2:])[None])
+    boxes = boxes[:, None]
+    low = np.maximum(boxes[..., :2], others[:, :2])
+    high = np.minimum(boxes[..., :2] + boxes[..., 2:], others[:, :2] + others[:, 2:])
     inner = np.clip(high - low, 0, None).prod(2)
-    return np.asarray(inner / (boxes[:, 2:].prod(1)[:, None] + others[:, 2:].prod(1)[None] - inner))
+    return np.asarray(inner / (boxes[..., 2:].prod(2) + others[:, 2:].prod(1) - inner))
 
 
 def voc(
@@ -122,8 +112,7 @@ def voc(
 
     By falling score, a detection takes the object that it overlaps most, and is right if that overlap exceeds the
     threshold and the object was not taken. Difficult objects count neither way. COCO's rule differs: a detection takes
-    the best object that is still free, and precision is read at 101 recalls.
-    For the arguments see :func:`coco` and :func:`voc_area`.
+    the best object that is still free, and precision is read at 101 recalls. See :func:`coco` and :func:`voc_area`.
     """
     _check(annotations)
     place = {image: k for k, image in enumerate(annotations.images)}
