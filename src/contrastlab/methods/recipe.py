@@ -125,17 +125,6 @@ class Recipe:
     note: str = ""
 
     def __post_init__(self) -> None:
-        self._check_parts()
-        if not (is_number(self.temperature) and self.temperature > 0):
-            raise reject("temperature", self.temperature, "a positive number")
-        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
-        for part in self._parts():
-            for need in part.needs(self):
-                if need.offer not in offers:
-                    raise errors.NotApplicableError(f"{self.name}: {need.reason}")
-        self.objective.check(self.temperature)
-
-    def _check_parts(self) -> None:
         for name, part in self.choices().items():
             if name == "keys" and part is None:
                 continue
@@ -144,6 +133,14 @@ class Recipe:
             if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
                 accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
                 raise reject(name, type(part).__name__, accepted)
+        if not (is_number(self.temperature) and self.temperature > 0):
+            raise reject("temperature", self.temperature, "a positive number")
+        offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
+        for part in self._parts():
+            for need in part.needs(self):
+                if need.offer not in offers:
+                    raise errors.NotApplicableError(f"{self.name}: {need.reason}")
+        self.objective.check(self.temperature)
 
     def _parts(self) -> tuple[Part, ...]:
         every = (self.negatives, self.positives, self.objective, self.views, self.keys)  # as their needs are looked at

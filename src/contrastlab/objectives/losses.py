@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
-from contrastlab.objectives.base import ABSENT
+from contrastlab.objectives.base import ABSENT, check_logits
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -44,16 +44,6 @@ def row_logsumexp(logits: Tensor) -> Tensor:
     return result
 
 
-def _check(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
-    # a [B, 1] or [1, K] would broadcast to a loss of other pairs
-    if not 1 <= own.dim() <= most:
-        accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
-        raise reject("own", tuple(own.shape), f"a tensor of shape {accepted} for each query")
-    for name, logits in others.items():
-        if logits is not None and (logits.dim() != 2 or len(logits) != len(own)):
-            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K], a row for each query")
-
-
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
     # concatenating would copy all of `others`
     return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
@@ -73,7 +63,7 @@ def info_nce(
             Algorithm 1 as printed, which bounds nothing by ``log K``. A query whose negatives are all absent then has
             loss and gradient 0, as it does with the positive in the denominator.
     """
-    _check(own, negatives=negatives, neighbours=neighbours)
+    check_logits(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
     numerator = own if neighbours is None else _with_own(own, neighbours)
@@ -92,7 +82,7 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
         negatives: ``[B, K]``.
         lift: ``[B]`` with a mean logit, ``λ/2 · Var_m(q·k_m/τ) = λ/(2τ²) qᵀΣq``.
     """
-    _check(own, 2, negatives=negatives)
+    check_logits(own, 2, negatives=negatives)
     if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
         accepted = f"a tensor of shape [{len(own)}]" if own.dim() == 1 else f"None with own of shape {list(own.shape)}"
         raise reject("lift", tuple(lift.shape), accepted)
@@ -111,12 +101,12 @@ def f_micl(
         own: ``[B]`` or ``[B, M]`` log u of the positives.
         negatives: ``[B, K]`` log u of the negatives.
         present: ``[B, K]`` which of them are there; a query without any has the term of its positives alone.
-        divergence: the divergence, by its f.
+        divergence: f.
         weight: α.
         similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u), in the domain of f* (the
             paper's cosine similarity).
     """
-    _check(own, 2, negatives=negatives)
+    check_logits(own, 2, negatives=negatives)
     if present.shape != negatives.shape:
         raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
     first, second = own, torch.where(present, negatives, 0.0)
@@ -135,7 +125,7 @@ def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor
     ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has ``o = log(K·mean exp(s))`` of its
     first batch. The terms are summed, as in the released code.
     """
-    _check(own, negatives=negatives)
+    check_logits(own, negatives=negatives)
     return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
 
 
@@ -148,7 +138,7 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
         floor: added to the ratio in the released code; a query with an empty C costs ``−log floor`` and has no
             gradient.
     """
-    _check(members.new_empty(len(members)), members=members, background=background)
+    check_logits(members.new_empty(len(members)), members=members, background=background)
     if not background.shape[1]:
         raise reject("background", tuple(background.shape), "at least one background neighbour")
     log_ratio = row_logsumexp(members) - row_logsumexp(background)

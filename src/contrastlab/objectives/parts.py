@@ -75,9 +75,8 @@ class InfoNCE(Objective):
 class BinaryNCE(Objective):
     """Logistic form of NCE: the original IR and the default of CMC. ``log K`` minus it is no bound.
 
-    Args:
-        kappa: mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the
-            first batch and keeps it, as CMC does (its Z₀).
+    ``kappa`` is the mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the first batch
+    and keeps it, as CMC does (its Z₀).
     """
 
     kappa: float | None = KAPPA
@@ -222,13 +221,8 @@ class FMICL(_Pairwise):
 class AlignUniform(_Pairwise):
     """Alignment and uniformity: ``a·E‖x − y‖² + b·log E exp(−t‖x − x′‖²)`` (fmicl Eq. 17; Wang and Isola).
 
-    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. The weights
-    a = b = 1 and t = 2 are the released defaults. It bounds nothing known: see the ledger, fmicl Eq. 17.
-
-    Args:
-        align: the weight a of the alignment.
-        uniform: the weight b of the uniformity.
-        t: the rate of the exponential.
+    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. ``align`` is a,
+    ``uniform`` is b; the defaults are the released ones. It bounds nothing known: see the ledger, fmicl Eq. 17.
     """
 
     align: float = 1.0

@@ -29,8 +29,8 @@ class Step:
     Args:
         loss: scalar, in nats, with gradient: the sum over the views' pairs of streams, and the mean where both views
             of one stream ask (SimCLR).
-        terms: terms in the denominator of one direction.
-        store: what :meth:`Learner.commit` writes into the stored keys, ``[B, d]`` of each stream.
+        terms: in the denominator of one direction.
+        store: keys to be stored, ``[B, d]`` of each stream.
     """
 
     loss: Tensor
@@ -41,14 +41,8 @@ class Step:
 class Learner(nn.Module):
     """State of a method (query network, keys, NCE offsets): its ``state_dict`` has all that must survive a restart.
 
-    Args:
-        recipe: the method.
-        settings: the embedding dimension, and the encoder where none is given, are read from it.
-        images: number of pre-training images N (rows of a bank).
-        classes: for the supervised reference.
-        seed: of the initial weights and keys.
-        image_channels: 1 or 3, for encoders of images.
-        encoders: one for each stream of the views; ``None`` builds those of ``settings`` for images.
+    ``images`` is the number N of images (rows of a bank); the supervised reference has ``classes``. There
+    is one encoder for each stream of the views; ``None`` builds those of ``settings`` for ``image_channels`` channels.
     """
 
     offsets: Tensor

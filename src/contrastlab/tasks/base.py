@@ -27,20 +27,10 @@ _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number of a task means.
+    """What a number of a task means; ``label`` is without the unit.
 
-    Args:
-        name: key in a result's metrics.
-        label: in words, without the unit.
-        unit: of the value: ``percent``, ``AP``, ``mIoU``, ``Spearman``, ``seconds``, ``nats``.
-        low: smallest possible value.
-        high: largest possible value.
-        higher_is_better: direction.
-        error: how the sampling error over test items comes: from the value (``binomial``), from the task, which draws
-            test items anew (``bootstrap``), or not at all (``none``).
-        items: what the test items are, plural.
-        gap: what differences are counted in.
-        absent: why a task may give no such number.
+    The sampling error over test items comes from the value (``binomial``), from the task, which draws test items anew
+    (``bootstrap``), or not at all. Differences count in ``gap``; ``absent`` is why a task may lack such a number.
     """
 
     name: str
@@ -93,14 +83,8 @@ class Measured:
 class Setting:
     """What a task is given beside the encoders: how their inputs are made, the data, and where to compute.
 
-    Args:
-        views: of the recipe; they say which encoder sees what.
-        augmentation: of the modality at hand.
-        data: with ``train`` and ``test``.
-        seed: of everything random in a task.
-        device: where the encoders are.
-        log: takes lines of progress.
-        folder: of what a task trains itself, so that it resumes; ``None`` keeps nothing.
+    The recipe's views say which encoder sees what; ``data`` has ``train`` and ``test``. What a task trains itself is
+    kept in ``folder``, so that it resumes.
     """
 
     views: Views

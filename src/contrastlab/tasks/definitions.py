@@ -315,6 +315,6 @@ class Keypoints(Detection):
     metrics = _precisions("keypoint", "keypoint")
 
 
-TASKS = (
+TASKS: tuple[type[Task], ...] = (
     Linear, Neighbours, Transfer, Layers, Action, OneView, *SEGMENTATIONS.values(), Boxes, Masks, Keypoints, Similarity,
 )  # fmt: skip

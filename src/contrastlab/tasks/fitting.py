@@ -44,18 +44,11 @@ def fit(
     losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
     chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise losses over the training items at ``chosen``, each with an optimiser of its own.
+    """Minimise losses over the training items numbered ``chosen``, each with an optimiser of its own.
 
-    Incomplete batches are left out; the setting's seed decides order and augmentation.
-
-    Args:
-        losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
-        fits: by name; ``losses`` may add them when it sees the first batch.
-        setting: of the task.
-        chosen: int64 ``[n]`` numbers of the items.
-        how: epochs, and the size of a batch at most.
-        name: of what is fitted, in lines of progress.
-        crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
+    ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
+    ``fits``, which it may fill when it sees the first batch. Incomplete batches are left out. ``crops`` has the
+    augmentation, and the views of an item, of a set whose workers cut the views themselves.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
@@ -143,6 +136,13 @@ class Resumable:
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.losses = list(state["losses"])
         log(f"{self.name}: resumed at {self.unit} {len(self.losses)}")
+
+
+class Pooled(nn.Module):
+    """The average of a map over positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
 
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:

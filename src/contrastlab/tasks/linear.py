@@ -36,14 +36,9 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
 
 
 def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
-    """Scores ``[M, C]`` of softmax regression on standardised features, fitted by L-BFGS.
+    """Scores ``[M, C]`` of ``test`` ``[M, F]`` by softmax regression on standardised features, fitted by L-BFGS.
 
-    Args:
-        train: ``[N, F]``, at least two rows.
-        labels: ``[N]``, from 0 to C − 1.
-        test: ``[M, F]``.
-        l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
-        iterations: at most.
+    ``train`` is ``[N, F]``, its labels are from 0 to C − 1. The mean loss has a ridge penalty ``l2/2·‖W‖²``.
     """
     check_labels(train, labels)
     (x, unseen), y = standardised(train, test), labels
@@ -194,10 +189,7 @@ def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dic
 def layers_sgd(
     task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Scores ``[M, C]`` of test images by classifiers on each layer, all trained side by side on augmented images.
-
-    Linear ones are trained by SGD as ``task.probe`` says, those with a hidden layer by Adam.
-    """
+    """Scores ``[M, C]`` by classifiers on each layer, linear ones trained by SGD, those with a hidden layer by Adam."""
     probe, layers = task.probe, task.layers
     wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
 

@@ -103,12 +103,8 @@ def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 10
 def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:
     """Whether the training row with the largest dot product has a test row's label, boolean ``[M]`` (vince, ring, LA).
 
-    Args:
-        train: ``[N, d]`` unit rows; the papers use the memory bank itself.
-        labels: ``[N]``, from 0.
-        test: ``[M, d]`` unit rows.
-        test_labels: ``[M]``.
-        chunk: test rows at a time, fewer before a bank so long that their similarities take more than half a GB.
+    Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0. At most
+    ``chunk`` test rows are compared at a time, fewer where their similarities would take more than half a GB.
     """
     check_labels(train, labels)
     nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])

@@ -25,6 +25,7 @@ Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -148,40 +149,34 @@ class Conditional:
         return float(self.holds.double().mean())
 
 
-def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
-    _check(positives, candidates.logits)
+def _conditional(
+    bound: Callable[[Tensor, Tensor], Tensor], positives: Tensor, candidates: Candidates, region: Region,
+    generator: torch.Generator,
+) -> Conditional:  # fmt: skip
+    logits = candidates.logits
+    _check(positives, logits)
     scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))
     present = scores > ABSENT / 2
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
         raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
-    return scores[present].view(len(scores), -1)
-
-
-def _holds(candidates: Candidates, scores: Tensor) -> Tensor:
-    logits = candidates.logits
+    negatives = scores[present].view(len(scores), -1)
     if candidates.own is not None:
         logits = logits.scatter(1, candidates.own[:, None], -math.inf)
     if candidates.banned is not None:
         logits = logits.scatter(1, candidates.banned, -math.inf)
     log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
-    return scores.amin(1) > log_c
+    return Conditional(bound(positives, negatives), negatives.amin(1) > log_c, negatives)
 
 
 def vince(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
     """InfoNCE with negatives drawn from a region around the query, the positive kept in the denominator.
 
     VINCE(T) of vince Corollary 4.1.1, with the set ranked by the query's own scores f(x, ·): as printed, by
-    f(y₁, ·), it is not a lower bound of InfoNCE. At most log K whatever the region.
-
-    Args:
-        positives: ``[B]``.
-        candidates: ``logits`` ``[B, N]`` of each query against all keys, and which key is its own.
-        region: :class:`~contrastlab.negatives.Ball`, ``Ring``, ``Uniform``, …, with its number of draws.
-        generator: of the draws.
+    f(y₁, ·), it is not a lower bound of InfoNCE. At most log K whatever the region. ``candidates`` have the logits
+    ``[B, N]`` of each query against all keys, and which key is its own.
     """
-    scores = _conditional(positives, candidates, region, generator)
-    return Conditional(info_nce(positives, scores), _holds(candidates, scores), scores)
+    return _conditional(info_nce, positives, candidates, region, generator)
 
 
 def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
@@ -189,8 +184,7 @@ def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: t
 
     A lower bound on I where :attr:`Conditional.holds`; where it does not it can exceed I, and log K.
     """
-    scores = _conditional(positives, candidates, region, generator)
-    return Conditional(leave_one_out(positives, scores), _holds(candidates, scores), scores)
+    return _conditional(leave_one_out, positives, candidates, region, generator)
 
 
 def f_information(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:

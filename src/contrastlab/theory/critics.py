@@ -14,9 +14,6 @@ from torch.nn import functional as F
 
 from contrastlab.errors import NonFiniteLossError, reject
 
-Critic = Callable[[Tensor, Tensor], Tensor]
-"""``[B, p]`` and ``[M, q]`` → ``[B, M]`` scores."""
-
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
@@ -81,7 +78,7 @@ def early_stopping(
 
 
 Bound = Callable[[Tensor], Tensor]
-"""``[B, B]`` scores of one batch → a scalar bound in nats, such as ``lambda s: bounds.info_nce(*bounds.pairs(s))``."""
+"""``[B, B]`` scores of a batch → a scalar bound in nats, such as ``lambda s: bounds.info_nce(*bounds.pairs(s))``."""
 
 
 @dataclass(frozen=True)
@@ -114,22 +111,11 @@ def fit(
     critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, *, batch: int = 128, epochs: int = 200, patience: int = 20,
     learning_rate: float = 1e-3, held_out: float = 0.2, seed: int = 0,
 ) -> Fit:  # fmt: skip
-    """Maximise ``bound`` over the critic with Adam; stop when held-out pairs no longer gain.
+    """Maximise ``bound`` over the critic with Adam, in place; stop when held-out pairs no longer gain.
 
-    The pairs are split in three: to train, to stop, to report. A bound read off the pairs that chose the critic is
-    too high, whatever it bounds in expectation.
-
-    Args:
-        critic: trained in place; ends at its best epoch.
-        bound: of the ``[batch, batch]`` scores of a batch.
-        x: ``[N, p]``.
-        y: ``[N, q]``, row by row the partner of x.
-        batch: pairs a step; the last, partial batch of an epoch is left out.
-        epochs: at most.
-        patience: epochs without a gain before it stops.
-        learning_rate: of Adam.
-        held_out: share of the pairs to stop on, and again the share to report on.
-        seed: of the split and the order.
+    The pairs ``x`` ``[N, p]`` and ``y`` ``[N, q]`` are split in three: to train, to stop (a share ``held_out``), and to
+    report (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
+    expectation. The last, partial batch of an epoch is left out.
     """
     if len(x) != len(y):
         raise reject("y", len(y), f"as many rows as x, {len(x)}")

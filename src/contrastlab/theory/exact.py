@@ -28,11 +28,7 @@ MOST_TERMS = 2_000_000  # multisets that are enumerated at most
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint distribution p(x, y) of n × m symbols.
-
-    Args:
-        table: ``[n, m]``, not negative, of sum 1; every row and column has positive probability.
-    """
+    """A joint distribution p(x, y) of n × m symbols, of which each has positive probability: ``table`` ``[n, m]``."""
 
     table: Table
 
@@ -150,8 +146,7 @@ def normalised_similarity(
         joint: gives p(y), the distribution of the negatives unless ``negatives`` is given.
         critic: ``[n, m]`` f.
         draws: number of independent negatives.
-        negatives: distribution of one negative given x ``[n, m]``, or x and the positive ``[n, m, m]``; see
-            :func:`restrict`.
+        negatives: of one negative given x ``[n, m]``, or x and the positive ``[n, m, m]``; see :func:`restrict`.
         positive_in_denominator: whether the mean is over the positive and the negatives (ring Eq. 1; K = draws + 1)
             or over the negatives only (ring Theorem 3.1).
     """

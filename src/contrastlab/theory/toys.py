@@ -23,9 +23,7 @@ Handedness = Literal["same", "opposite"]
 class JointGaussian:
     """Zero-mean jointly normal X and Y, whose mutual information is known in closed form.
 
-    Args:
-        covariance: ``[p + q, p + q]`` of (X, Y), symmetric and positive definite.
-        split: p, the dimension of X; Y has the rest.
+    ``covariance`` is that of (X, Y), ``[p + q, p + q]``; ``split`` is p, the dimension of X.
     """
 
     covariance: NDArray[np.float64]
@@ -43,10 +41,7 @@ class JointGaussian:
 
     @classmethod
     def correlated(cls, rho: float, dimension: int = 1, variance: float = 1.0) -> JointGaussian:
-        """``dimension`` independent pairs (Xᵢ, Yᵢ) with correlation ``rho`` and the same ``variance``.
-
-        Their mutual information is ``−(dimension / 2) log(1 − ρ²)`` nats.
-        """
+        """Independent pairs (Xᵢ, Yᵢ) with correlation ρ; they share ``−(dimension / 2) log(1 − ρ²)`` nats."""
         one = np.eye(dimension)
         return cls(variance * np.block([[one, rho * one], [rho * one, one]]), dimension)
 

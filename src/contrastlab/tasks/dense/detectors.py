@@ -30,6 +30,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from contrastlab.encoders.encoder import Encoder
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import Detector
+from contrastlab.tasks.fitting import Pooled
 from contrastlab.views import Augmentation, Split, Views
 
 Kind = Literal["boxes", "masks", "keypoints"]
@@ -91,14 +92,10 @@ class Stages(nn.Module):
         return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
 
 
-class _Backbone(nn.Module):  # stages, and a pyramid on them where there is one
-    def __init__(self, body: Stages, channels: int, fpn: nn.Module | None = None) -> None:
-        super().__init__()
-        self.body, self.out_channels = body, channels
-        self.fpn = nn.Identity() if fpn is None else fpn
-
-    def forward(self, x: Tensor) -> Any:
-        return self.fpn(self.body(x))
+def _backbone(body: Stages, channels: int, pyramid: nn.Module) -> Any:
+    made: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
+    made.out_channels = channels
+    return made
 
 
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
@@ -136,15 +133,6 @@ def filled_by_loader(own: nn.Module, head: nn.Module) -> tuple[str, ...]:
     given = own.state_dict()
     wanted = {name: t.shape for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
     return tuple(name for name, shape in wanted.items() if name in given and given[name].shape == shape)
-
-
-class _Averaged(nn.Module):
-    def __init__(self, stage: nn.Module) -> None:
-        super().__init__()
-        self.stage = stage
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.stage(x).mean((2, 3))  # type: ignore[no-any-return]
 
 
 class _SideBySide(nn.Module):  # the last stages of several encoders, each on its share of the channels
@@ -215,7 +203,7 @@ def _layout(
                 "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
                 "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
             }
-        return _Backbone(stages(STAGES), settings.channels, pyramid), arguments
+        return _backbone(stages(STAGES), settings.channels, pyramid), arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
@@ -224,15 +212,16 @@ def _layout(
     width = sum(stage_channels(network, "layer4") for network in networks)
     roi = partial(MultiScaleRoIAlign, ["0"], output_size=14, sampling_ratio=2)
     arguments = {
-        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)),
-        "box_roi_pool": roi(), "box_head": _Averaged(fifth), "box_predictor": FastRCNNPredictor(width, classes),
+        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)), "box_roi_pool": roi(),
+        "box_head": nn.Sequential(OrderedDict(stage=fifth, pooled=Pooled())),
+        "box_predictor": FastRCNNPredictor(width, classes),
     }  # fmt: skip
     if kind == "masks":  # the same stage, and no further convolution: Detectron2's masks of C4
         arguments |= {
             "mask_roi_pool": roi(), "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
         }  # fmt: skip
-    return _Backbone(stages(("layer3",)), sum(thirds)), arguments
+    return _backbone(stages(("layer3",)), sum(thirds), nn.Identity()), arguments
 
 
 def build(
