@@ -23,12 +23,10 @@ from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Netwo
 class Bank(Keys):
     """One row per training image, moved towards each new embedding (IR, LA, CMC).
 
-    Args:
-        rate: α of ``row ← α·row + (1 − α)·embedding``, then normalised (vince C.2: 0.5; ring: 0, the embedding of the
-            last epoch).
+    ``row ← α·row + (1 − α)·embedding``, then normalised. With α = 0 (ring) a row is the embedding of the last epoch.
     """
 
-    rate: float = 0.5
+    rate: float = 0.5  #: α
 
     offers = frozenset({ROW_PER_ITEM})
     views_reason = " (the bank holds the other)"

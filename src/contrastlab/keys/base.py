@@ -99,56 +99,34 @@ class Setup:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's share of this process.
+    """One step's share of this process."""
 
-    Args:
-        views: as the recipe makes them, each ``[B, …]``.
-        indices: ``[B]`` numbers of the items in the pre-training set.
-        labels: ``[B]`` classes, -1 where unknown.
-        generator: of the step's draws, in the same state on every process.
-    """
-
-    views: tuple[Tensor, ...]
-    indices: Tensor
-    labels: Tensor
-    generator: torch.Generator
+    views: tuple[Tensor, ...]  #: as the recipe makes them, each ``[B, …]``
+    indices: Tensor  #: ``[B]`` numbers of the items in the pre-training set
+    labels: Tensor  #: ``[B]`` classes, -1 where unknown
+    generator: torch.Generator  #: of the step's draws, in the same state on every process
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Queries, and the keys that each of them is contrasted with.
+    """Queries, and the keys that each of them is contrasted with."""
 
-    Args:
-        query: ``[B, d]`` unit, with gradient.
-        positive: ``[B, M, d]`` unit keys of the query's own item.
-        pool: ``[N, d]`` unit keys.
-        own: ``[B]`` rows of the pool that are the queries' own items, or ``None``.
-        labels: ``[N, H]`` clusters of the pool, or ``None``.
-        banned: ``[B, E]`` rows of the pool that are no candidates, or ``None``.
-    """
-
-    query: Tensor
-    positive: Tensor
-    pool: Tensor
-    own: Tensor | None = None
-    labels: Tensor | None = None
-    banned: Tensor | None = None
+    query: Tensor  #: ``[B, d]`` unit, with gradient
+    positive: Tensor  #: ``[B, M, d]`` unit keys of the query's own item
+    pool: Tensor  #: ``[N, d]`` unit keys
+    own: Tensor | None = None  #: ``[B]`` rows of the pool that are the queries' own items
+    labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool
+    banned: Tensor | None = None  #: ``[B, E]`` rows of the pool that are no candidates
 
 
 class KeyState(nn.Module):
-    """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it.
+    """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it."""
 
-    Attributes:
-        holds_keys: whether pools come from earlier steps, without gradient: only scores that are used are computed.
-        row_per_item: whether :meth:`rows` are in the order of the pre-training items.
-        directions: ordered (query, key) that :meth:`ask` answers, by stream or, within one stream, by view.
-        slow: momentum encoders, one per stream, or ``None``.
-    """
-
+    #: Whether pools come from earlier steps, without gradient: only scores that are used are computed.
     holds_keys: ClassVar[bool] = False
-    row_per_item: ClassVar[bool] = False
-    directions: tuple[tuple[int, int], ...]
-    slow: nn.ModuleList | None
+    row_per_item: ClassVar[bool] = False  #: whether :meth:`rows` are in the order of the pre-training items
+    directions: tuple[tuple[int, int], ...]  #: (query, key) that :meth:`ask` answers, by stream or view of one stream
+    slow: nn.ModuleList | None  #: momentum encoders, one per stream
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
@@ -187,15 +165,10 @@ def views_of_other_keys(streams: int, further: int) -> int:
 
 
 class Keys(Part):
-    """Base of the kinds of keys.
+    """Base of the kinds of keys."""
 
-    Attributes:
-        reads_labels: whether the classes of all items must be known.
-        views_reason: why :meth:`views_needed` is what it is, in brackets, for a refusal.
-    """
-
-    reads_labels: ClassVar[bool] = False
-    views_reason: ClassVar[str] = ""
+    reads_labels: ClassVar[bool] = False  #: whether the classes of all items must be known
+    views_reason: ClassVar[str] = ""  #: why :meth:`views_needed` is what it is, in brackets, for a refusal
     bounds_information = True  # the keys are samples of views
 
     def views_needed(self, streams: int, further: int) -> int | None:

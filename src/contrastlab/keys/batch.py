@@ -24,20 +24,16 @@ from contrastlab.seeds import fixed
 class InBatch(Keys):
     """The other embeddings of the same batch, over all processes, with their gradients (SimCLR).
 
-    Args:
-        against: ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the
-            query's own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view. Streams
-            (CMC) are compared ``"across"``.
-        symmetric: both views ask, and the loss is their mean; else only the first.
-        momentum: ``None``, or the keys come from a momentum encoder, without gradient (MoCo v3; with ``"across"``).
-        predictor: ``None``, or queries go through two more layers of this width, which keys do not (MoCo v3; with a
-            momentum encoder).
+    Keys are ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the query's
+    own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view. Streams (CMC) are compared
+    ``"across"``. In MoCo v3 the keys come from a momentum encoder, without gradient, and queries go through two more
+    layers, the predictor.
     """
 
     against: Literal["both", "across", "within"] = "both"
-    symmetric: bool = True
-    momentum: float | None = None
-    predictor: int | None = None
+    symmetric: bool = True  #: both views ask, and the loss is their mean; else only the first
+    momentum: float | None = None  #: of a momentum encoder (with ``"across"``)
+    predictor: int | None = None  #: width of the predictor (with a momentum encoder)
 
     def __post_init__(self) -> None:
         if self.against not in ("both", "across", "within"):

@@ -30,8 +30,8 @@ class Queue(Keys):
         shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
             anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
             share batch-norm statistics, which leak which key is the positive.
-        further_view: with several streams, keys come from a further view of the item, as they do with one stream and
-            in the authors' later code of CMC; else another stream of the query's own view is its key.
+        further_view: with several streams, keys come from a further view of the item (the authors' later code of CMC);
+            else another stream of the query's own view is its key.
     """
 
     size: int = 65536

@@ -27,23 +27,14 @@ def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
 
 @dataclass(frozen=True)
 class Scores:
-    """Logits of a batch of queries against the keys chosen for them.
+    """Logits of a batch of queries against the keys chosen for them."""
 
-    Args:
-        own: ``[B]``, query against its positive key; ``[B, M]`` against M of them, each a positive by itself.
-        negatives: ``[B, K]``; :data:`ABSENT` where a row has fewer.
-        neighbours: ``[B, P]`` of further positives, likewise.
-        count: negatives K of one query, where that is less than the number of columns.
-        lift: ``[B]`` added to ``own`` in the denominator only (JCL's variance term).
-        highest: logit of a query with itself, 1/τ: similarities on the unit sphere are ``logit / highest``.
-    """
-
-    own: Tensor
-    negatives: Tensor
-    neighbours: Tensor | None = None
-    count: int | None = None
-    lift: Tensor | None = None
-    highest: float | None = None
+    own: Tensor  #: ``[B]``, against the positive key; ``[B, M]`` against M of them, each a positive by itself
+    negatives: Tensor  #: ``[B, K]``; :data:`ABSENT` where a row has fewer
+    neighbours: Tensor | None = None  #: ``[B, P]`` of further positives, likewise
+    count: int | None = None  #: negatives K of one query, where that is less than the number of columns
+    lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
+    highest: float | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
 
     def __post_init__(self) -> None:
         check_logits(self.own, 2, negatives=self.negatives, neighbours=self.neighbours)

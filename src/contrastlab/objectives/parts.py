@@ -157,20 +157,13 @@ class FMICL(_Pairwise):
     With the Gaussian similarity ``u = μ exp(−‖x − y‖² / 2σ²)``, and on the unit sphere
     ``log u = log μ + (q·k − 1) / σ²``: the recipe's temperature is σ². The paper has σ² = 1/2 (images).
     With α ≠ 1, or a similarity that is not the density ratio, the value bounds nothing known.
-
-    Args:
-        divergence: name in :mod:`contrastlab.divergences`.
-        order: of the Tsallis divergence; of no other.
-        weight: α, of the negatives' term.
-        mu: μ.
-        similarity: ``"gaussian"``, or ``"cosine"``: ``q·k/τ`` itself in place of f′(u).
     """
 
-    divergence: str = "kl"
-    order: float | None = None
-    weight: float = 40.0
+    divergence: str = "kl"  #: name in :mod:`contrastlab.divergences`
+    order: float | None = None  #: of the Tsallis divergence; of no other
+    weight: float = 40.0  #: α, of the negatives' term
     mu: float = 1.0
-    similarity: Literal["gaussian", "cosine"] = "gaussian"
+    similarity: Literal["gaussian", "cosine"] = "gaussian"  #: cosine is ``q·k/τ`` itself in place of f′(u)
 
     def __post_init__(self) -> None:
         _ = self.f

@@ -26,16 +26,13 @@ from contrastlab.settings import Settings
 class Step:
     """What one batch gave.
 
-    Args:
-        loss: scalar, in nats, with gradient: the sum over the views' pairs of streams, and the mean where both views
-            of one stream ask (SimCLR).
-        terms: in the denominator of one direction.
-        store: keys to be stored, ``[B, d]`` of each stream.
+    The loss (nats, with gradient) is the sum over the views' pairs of streams, and the mean where both views of one
+    stream ask (SimCLR).
     """
 
     loss: Tensor
-    terms: int
-    store: tuple[Tensor, ...]
+    terms: int  #: in the denominator of one direction
+    store: tuple[Tensor, ...]  #: keys to be stored, ``[B, d]`` of each stream
 
 
 class Learner(nn.Module):

@@ -46,19 +46,12 @@ _PROGRESS = ("epoch", "step", "seconds", "terms")
 
 @dataclass(frozen=True)
 class Speed:
-    """Switches that change how fast a run is, and no number of it beyond float32 rounding: no part of its settings.
+    """Switches that change how fast a run is, and no number of it beyond float32 rounding: no part of its settings."""
 
-    Args:
-        channels_last: memory format of views and weights.
-        fused: the optimiser step as one kernel.
-        compile: ``torch.compile`` of the encoders, for one shape; the first step then takes long.
-        workers: processes that decode a streaming set, for each one that trains; 0 decodes in that one.
-    """
-
-    channels_last: bool = True
-    fused: bool = True
-    compile: bool = False
-    workers: int = WORKERS
+    channels_last: bool = True  #: memory format of views and weights
+    fused: bool = True  #: the optimiser step as one kernel
+    compile: bool = False  #: ``torch.compile`` of the encoders, for one shape; the first step then takes long
+    workers: int = WORKERS  #: processes that decode a streaming set, for each one that trains; 0 decodes in that one
 
     def __post_init__(self) -> None:
         if self.workers < 0:
@@ -67,20 +60,16 @@ class Speed:
 
 @dataclass
 class Trained:
-    """A finished run.
+    """A finished run: encoders, one per stream, in evaluation mode on the run's device.
 
-    Args:
-        encoders: one per stream, in evaluation mode, on the run's device.
-        history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent
-            of the steps' time), and so on.
-        seconds: of training, evaluations not counted, over all sessions.
-        images: seen in that time by all processes; views are not counted apart.
+    History has a row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent of
+    the steps' time), and so on.
     """
 
     encoders: nn.ModuleList
     history: list[dict[str, float]] = field(default_factory=list)
-    seconds: float = 0.0
-    images: int = 0
+    seconds: float = 0.0  #: of training, evaluations not counted, over all sessions
+    images: int = 0  #: seen in that time by all processes; views are not counted apart
 
 
 def pretrain(

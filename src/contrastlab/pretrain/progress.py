@@ -131,7 +131,7 @@ def bar(loop: _Loop) -> Any:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once, see ``SAME_SIGNAL_S``."""
+    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

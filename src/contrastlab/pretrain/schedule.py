@@ -38,10 +38,7 @@ def warnings_only() -> Iterator[None]:
 
 
 def precision(asked: str, accelerator: str = "auto") -> Any:
-    """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
-
-    Losses are float32 whatever it is. The accelerator ``auto`` is CUDA where there is a device.
-    """
+    """The precision of encoders: ``auto`` is bf16-mixed where the accelerator has such instructions."""
     if asked != "auto":
         return asked
     if accelerator != "cpu" and torch.cuda.is_available():

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from contrastlab.views import Augmentation, Views
 
 Log = Callable[[str], None]
-LABELLED = ("image", "clip", "scene", "waveform", "sentence")
-"""Modalities whose items have one label each."""
+LABELLED = ("image", "clip", "scene", "waveform", "sentence")  # modalities whose items have one label each
 
 _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
@@ -97,21 +96,13 @@ class Setting:
 
 
 class Task:
-    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed.
+    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed."""
 
-    Attributes:
-        name: key in :data:`contrastlab.tasks.TASKS`.
-        metrics: what it measures.
-        modalities: of the data that it can score.
-        compares_classes: whether the score is the share of items whose class is predicted, which needs two classes.
-        scorer: ``module:function``, imported when the task is computed; the function takes task, encoders and setting.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  #: key in :data:`contrastlab.tasks.TASKS`
     metrics: ClassVar[tuple[Metric, ...]]
-    modalities: ClassVar[tuple[str, ...]] = LABELLED
-    compares_classes: ClassVar[bool] = False
-    scorer: ClassVar[str]
+    modalities: ClassVar[tuple[str, ...]] = LABELLED  #: of the data that it can score
+    compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
+    scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes task, encoders and setting
 
     @classmethod
     def of(cls, settings: Settings) -> Self:

@@ -25,11 +25,8 @@ from contrastlab.tasks.base import Metric, Setting, Task
 
 Compared = Literal["bbox", "segm", "keypoints"]
 
-LAYERS = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
-"""Layers that have a metric."""
-
-HIDDEN = "_mlp"
-"""Behind the name of a layer: the classifier with a hidden layer."""
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")  # those that have a metric
+HIDDEN = "_mlp"  # behind the name of a layer: the classifier with a hidden layer
 
 BENCHMARKS = {
     "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16", "STS-B": "stsb",

@@ -19,9 +19,7 @@ from contrastlab.settings import ActionRecognition, Detector, LinearProbe, Segme
 from contrastlab.tasks.base import Log, Setting
 
 SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
-
-DROPS = (2 / 3, 0.8, 14 / 15)
-"""Parts of the epochs after which Adam's rate falls to a fifth: 2,000, 2,400 and 2,800 of 3,000 (CMC, E.4)."""
+DROPS = (2 / 3, 0.8, 14 / 15)  # of the epochs, after which Adam's rate falls to a fifth: 2,000, … of 3,000 (CMC, E.4)
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Fitting:
 
     @classmethod
     def adam(cls, network: nn.Module, how: SegmentationProbe) -> Fitting:
-        """A network trained by Adam, whose rate falls as :data:`DROPS` says."""
+        """A network trained by Adam, whose rate falls as ``DROPS`` says."""
         adam = torch.optim.Adam(network.parameters(), lr=how.lr, betas=how.betas)
         milestones = sorted({max(1, round(part * how.epochs)) for part in DROPS})
         return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))

@@ -35,12 +35,11 @@ def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
             raise reject(name, (int(values.min()), int(values.max())), f"classes from {low} to {classes - 1}")
-    count = len(truth)
-    cell = truth.flatten(1) * classes + predicted.flatten(1)
-    cell = torch.where(truth.flatten(1) == VOID, classes * classes, cell)
-    row = torch.arange(count, device=truth.device)[:, None] * (classes * classes + 1)
-    counts = (row + cell).flatten().bincount(minlength=count * (classes * classes + 1))
-    return counts.view(count, -1)[:, :-1].view(count, classes, classes)
+    count, cells = len(truth), classes * classes + 1  # the last cell is void
+    cell = torch.where(truth == VOID, cells - 1, truth * classes + predicted).flatten(1)
+    row = torch.arange(count, device=truth.device)[:, None] * cells
+    counts = (row + cell).flatten().bincount(minlength=count * cells)
+    return counts.view(count, cells)[:, :-1].view(count, classes, classes)
 
 
 def mean_iou(counts: Tensor) -> float:

@@ -82,15 +82,10 @@ def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
 
 @dataclass
 class Mine:
-    """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12).
+    """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12)."""
 
-    Args:
-        rate: weight of the newest batch in the running mean of ``exp f``, above 0 and up to 1.
-        log_mean: logarithm of that mean; ``None`` before the first batch. It is the estimator's only state.
-    """
-
-    rate: float = 0.01
-    log_mean: float | None = None
+    rate: float = 0.01  #: weight of the newest batch in the running mean of ``exp f``, above 0 and up to 1
+    log_mean: float | None = None  #: logarithm of that mean, the estimator's only state
 
     def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
         """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient.

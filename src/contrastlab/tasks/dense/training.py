@@ -42,8 +42,7 @@ def learning_rate(settings: Detector, step: int) -> float:
 def repeats(data: AnnotatedImages, usable: Sequence[int], threshold: float) -> Tensor:
     """How often each picture is shown in an epoch, ``[n]``: LVIS's repeat factors (Gupta et al. 2019, section 5).
 
-    A class in a share ``f`` of the pictures wants ``max(1, sqrt(threshold / f))``; a picture is shown as often as the
-    class that wants most.
+    A class in a share f of the pictures wants ``max(1, sqrt(threshold / f))``; the class that wants most decides.
     """
     of_image = [
         {each["category_id"] for each in data.annotations.of_image[data.ids[index]] if not each["iscrowd"]}
@@ -90,10 +89,9 @@ def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
         single = (each for each in data.annotations.of_image[image] if not each["iscrowd"])
         return any(kind != "keypoints" or each.get("num_keypoints", 0) > 0 for each in single)
 
-    chosen = [index for index, image in enumerate(data.ids) if shows(image)]
-    if not chosen:
-        raise NotApplicableError(f"{data.name} shows no object to train on")
-    return chosen
+    if chosen := [index for index, image in enumerate(data.ids) if shows(image)]:
+        return chosen
+    raise NotApplicableError(f"{data.name} shows no object to train on")
 
 
 Example = tuple[Tensor, dict[str, Tensor]]
