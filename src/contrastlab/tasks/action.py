@@ -98,7 +98,7 @@ class FineTuning:
         """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end."""
         kept = self.artefact
         if kept is None or not kept.finished:
-            right = self.scores(test).argmax(1).cpu() == test.labels.cpu()
+            right: Tensor = self.scores(test).argmax(1).cpu() == test.labels.cpu()
             if kept is None:
                 return right
             kept.write({"correct": right}, {})
