@@ -24,18 +24,14 @@ from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Netwo
 class Queue(Keys):
     """The last ``size`` embeddings of a momentum encoder, first in, first out (MoCo).
 
-    Args:
-        size: keys held; need not be a multiple of the batch.
-        momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
-        shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
-            anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
-            share batch-norm statistics, which leak which key is the positive.
-        further_view: with several streams, keys come from a further view of the item (the authors' later code of CMC);
-            else another stream of the query's own view is its key.
+    Batch-norm of both encoders sees the global batch in ``shuffle_groups`` groups, those of the keys drawn anew each
+    step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key share batch-norm
+    statistics, which leak which key is the positive. With several streams, another stream of the query's own view is
+    its key, or one of a ``further_view`` of the item (the authors' later code of CMC).
     """
 
-    size: int = 65536
-    momentum: float = 0.999
+    size: int = 65536  #: need not be a multiple of the batch
+    momentum: float = 0.999  #: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step
     shuffle_groups: int = 1
     further_view: bool = False
 

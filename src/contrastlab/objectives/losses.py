@@ -103,8 +103,7 @@ def f_micl(
         present: ``[B, K]`` which of them are there; a query without any has the term of its positives alone.
         divergence: f.
         weight: α.
-        similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u), in the domain of f* (the
-            paper's cosine similarity).
+        similarity: ``"log u"``, or ``"score"`` where entries take the place of f′(u) (the paper's cosine similarity).
     """
     check_logits(own, 2, negatives=negatives)
     if present.shape != negatives.shape:

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -209,11 +209,6 @@ class _Loop:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    def counted_dropout(self) -> AbstractContextManager[None]:
-        """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
-        seed = derive(self.seed, f"dropout/{self.rank}", self.step)
-        return fixed(seed, self.device) if self.has_dropout else nullcontext()
-
     @property
     def reads(self) -> bool:
         """Whether the host looks at the device after this step."""
@@ -259,7 +254,8 @@ class _Loop:
         rows, total = self.row[numbers], self.steps * self.settings.epochs
         if self.settings.schedule == "linear":
             self.set_lr()
-        with self.fabric.autocast(), self.counted_dropout():
+        masks = derive(self.seed, f"dropout/{self.rank}", self.step)  # those of the step, whether it is resumed or not
+        with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
