@@ -33,10 +33,6 @@ class Locations(Keys):
 
     bounds_information = False  # the locations of one item come together, so they are no independent samples
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.block, str):
-            raise reject("block", self.block, "the name of a block, such as 'conv4'")
-
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
         yield Need(

@@ -38,8 +38,8 @@ class Step:
 class Learner(nn.Module):
     """State of a method (query network, keys, NCE offsets): its ``state_dict`` has all that must survive a restart.
 
-    ``images`` is the number N of images (rows of a bank); the supervised reference has ``classes``. There
-    is one encoder for each stream of the views; ``None`` builds those of ``settings`` for ``image_channels`` channels.
+    ``images`` is the number of pre-training images, ``classes`` that of their classes (for the supervised reference).
+    There is one encoder for each stream of the views; ``None`` builds those of ``settings`` for ``image_channels``.
     """
 
     offsets: Tensor

@@ -35,20 +35,20 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
-def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
+def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3) -> Tensor:
     """Scores ``[M, C]`` of ``test`` ``[M, F]`` by softmax regression on standardised features, fitted by L-BFGS.
 
     ``train`` is ``[N, F]``, its labels are from 0 to C − 1. The mean loss has a ridge penalty ``l2/2·‖W‖²``.
     """
     check_labels(train, labels)
-    (x, unseen), y = standardised(train, test), labels
-    classes = int(labels.max()) + 1
-    weight = torch.zeros(classes, x.shape[1] + 1, device=x.device, requires_grad=True)
-    solver = torch.optim.LBFGS([weight], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe")
+    x, unseen = standardised(train, test)
+    weight = torch.zeros(int(labels.max()) + 1, x.shape[1] + 1, device=x.device, requires_grad=True)
+    solver = torch.optim.LBFGS([weight], max_iter=200, history_size=10, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         solver.zero_grad()
-        loss = F.cross_entropy(F.linear(x, weight[:, :-1], weight[:, -1]), y) + l2 / 2 * weight[:, :-1].square().sum()
+        error = F.cross_entropy(F.linear(x, weight[:, :-1], weight[:, -1]), labels)
+        loss = error + l2 / 2 * weight[:, :-1].square().sum()
         loss.backward()
         return loss
 

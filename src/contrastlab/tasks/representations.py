@@ -100,25 +100,22 @@ def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 10
     return statistic(torch.arange(items)), (values.quantile(ends, 0).diff(dim=0)[0] / 2).tolist()
 
 
-def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:
+def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
     """Whether the training row with the largest dot product has a test row's label, boolean ``[M]`` (vince, ring, LA).
 
-    Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0. At most
-    ``chunk`` test rows are compared at a time, fewer where their similarities would take more than half a GB.
+    Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
     check_labels(train, labels)
-    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])
+    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train))])
     return labels[nearest] == test_labels
 
 
 def knn(
-    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1,
-    chunk: int = 2048,
-) -> Tensor:  # fmt: skip
-    """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
+    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1
+) -> Tensor:
+    """Whether the ``k`` closest training rows, or all, vote for a test row's label, by ``exp(cosine/temperature)``.
 
-    Source: Wu et al. 2018. Shapes and ``chunk`` are those of :func:`nearest_neighbour`. All rows vote if there are
-    fewer than ``k``.
+    Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
     """
     check_labels(train, labels)
     if k < 1:
@@ -126,7 +123,7 @@ def knn(
     if not temperature > 0:
         raise reject("temperature", temperature, "a number above 0")
     classes, predicted = int(labels.max()) + 1, []
-    for rows in test.split(_rows(train, chunk)):
+    for rows in test.split(_rows(train)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
         # relative to the closest row, whose weight of 1 no temperature takes away
         weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
@@ -135,8 +132,8 @@ def knn(
     return torch.cat(predicted) == test_labels
 
 
-def _rows(train: Tensor, chunk: int) -> int:  # whose similarities fit beside the training rows of a GPU
-    return max(1, min(chunk, ranks.KEPT_BYTES // (4 * len(train))))
+def _rows(train: Tensor) -> int:  # whose similarities fit beside the training rows of a GPU
+    return max(1, min(2048, ranks.KEPT_BYTES // (4 * len(train))))
 
 
 def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
