@@ -166,8 +166,6 @@ def test_banned_keys_are_no_part_of_the_level():
         (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(3, 0)), r"negatives=\(3, 0\): .*K of at least 2"),
         (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(2, 4)), r"negatives=\(2, 4\): accepted is .*\[3, K - 1\]"),
         (lambda: bounds.nwj(torch.zeros(3, 1), torch.zeros(3)), r"positives=\(3, 1\)"),
-        (lambda: bounds.donsker_varadhan(torch.zeros(3), torch.zeros(0)), r"independents=\(0,\)"),
-        (lambda: bounds.Mine(rate=0), r"rate=0: accepted is a number above 0"),
         (
             lambda: bounds.f_information(torch.zeros(2), torch.tensor([0.0, 1.0]), divergences.JS),
             r"independents=1.0: accepted is numbers below 0.693147",
@@ -244,10 +242,8 @@ def test_fit_is_decided_by_its_seed():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch": 1}, r"batch, epochs, patience=\(1, 200, 20\)"),
         ({"batch": 64}, r"x='100 rows': accepted is enough for a batch of 64"),
-        ({"held_out": 0.5}, r"held_out=0.5: accepted is a share between 0 and 0.5"),
-        ({"learning_rate": 0.0}, r"learning_rate=0.0"),
+        ({"held_out": 0.5}, r"enough for a batch of 16 in each of the three parts"),
     ],
 )
 def test_fit_names_what_it_refuses(changes, message):
@@ -260,18 +256,6 @@ def test_fit_names_the_epoch_in_which_a_bound_breaks():
     x = torch.randn(100, 1)
     with pytest.raises(NonFiniteLossError, match="became nan in epoch 0"):
         fit(Separable(mlp([1, 4])), lambda s: s.sum() * math.nan, x, x, batch=16)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: mlp([3]), r"sizes=\[3\]"),
-        (lambda: Separable(mlp([1, 1]), temperature=0), r"temperature=0"),
-    ],
-)
-def test_critics_name_what_they_refuse(call, message):
-    with pytest.raises(ArgumentError, match=message):
-        call()
 
 
 def test_a_bound_refuses_absent_negatives_with_which_k_is_not_one_number() -> None:

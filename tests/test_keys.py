@@ -280,7 +280,6 @@ def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shri
     [
         (2, (1, 3), 0.5, r"^embeddings=\(1, 3\): .*\[2, 3\]"),
         (2, (2, 4), 0.5, r"^embeddings=\(2, 4\): "),
-        (2, (2, 3), 2.0, r"^rate=2.0: accepted is a number from 0 to 1"),
     ],
 )
 def test_an_update_of_a_bank_that_does_not_fit_is_refused(rows, embeddings, rate, words) -> None:

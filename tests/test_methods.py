@@ -599,7 +599,6 @@ def test_the_code_of_a_part_typed_at_a_prompt_counts_too() -> None:
         (lambda: keys.InBatch("across", momentum="0.9"), "momentum='0.9'"),
         (lambda: keys.InBatch("across", momentum=0.9, predictor="64"), "predictor='64'"),
         (lambda: keys.Pixels(width=8.5), "width=8.5"),
-        (lambda: keys.Locations(block=4), "block=4"),
         (lambda: negatives.Uniform("5"), "k='5'"),
         (lambda: negatives.Ball(nearest="4"), "nearest='4'"),
         (lambda: negatives.Ball(nearest=math.nan), "nearest=nan"),

@@ -353,13 +353,12 @@ def test_f_micl_with_cosine_similarity_puts_the_score_into_the_conjugate(name) -
     assert objective(scores).mean().item() == pytest.approx(float(3 * others - scores.own.mean()), abs=1e-12)
 
 
-def test_cosine_similarity_outside_a_domain_says_for_whom_and_why() -> None:
-    text = r"similarity='cosine'.*Vincze.*τ = 1, or a temp.*\n?.*js.*hellinger"
+def test_cosine_similarity_outside_a_domain_says_why() -> None:
+    text = r"similarity='cosine'.*Vincze.*τ = 1, or a temp"
     with pytest.raises(ArgumentError, match=text) as seen:
         FMICL("vincze_le_cam", similarity="cosine").check(1.0)
     # 1 itself is in its domain: there f* is finite and its slope is not
     assert "score 1, and f* or its slope is infinite from 1 on" in str(seen.value)
-    assert "vincze_le_cam," not in str(seen.value).partition("same holds for")[2]
     FMICL("vincze_le_cam", similarity="cosine").check(1.01)
     with pytest.raises(ArgumentError, match=r"infinite from 0.693147 on"):
         FMICL("js", similarity="cosine").check(1.2)
@@ -367,30 +366,6 @@ def test_cosine_similarity_outside_a_domain_says_for_whom_and_why() -> None:
     FMICL("kl", similarity="cosine").check(0.02)
     with pytest.raises(ArgumentError, match=r"reverse.*infinite from 0 on$"):
         FMICL("reverse_kl", similarity="cosine").check(100.0)
-
-
-@pytest.mark.parametrize(
-    ("objective", "temperature"),
-    [(FMICL("neyman"), 0.01), (FMICL("hellinger"), 0.005), (FMICL("reverse_kl"), 0.01),
-     (FMICL("kl", similarity="cosine"), 0.01), (FMICL("tsallis", similarity="cosine"), 1e-26)],
-)  # fmt: skip
-def test_a_temperature_at_which_float32_ends_is_refused_with_the_least_that_is_accepted(objective, temperature) -> None:
-    with pytest.raises(ArgumentError, match=f"temperature={temperature}: accepted is at least") as seen:
-        objective.check(temperature)
-    least = float(str(seen.value).partition("at least ")[2].split()[0])
-    reach = 1 / (1.05 * least)
-    own = torch.tensor([0.0, reach], requires_grad=True)
-    losses = objective(Scores(own, torch.tensor([[reach], [0.0]]), highest=reach))
-    assert losses.isfinite().all()
-    objective.check(1.05 * least)
-    with pytest.raises(ArgumentError, match="temperature"):
-        objective.check(0.9 * least)
-
-
-@pytest.mark.parametrize("divergence", ["kl", "js", "pearson", "tsallis", "vincze_le_cam", "hellinger"])
-def test_the_others_are_accepted_at_any_temperature_of_the_papers(divergence) -> None:
-    for temperature in (0.5, 0.05, 0.01):
-        FMICL(divergence).check(temperature)
 
 
 @pytest.mark.parametrize("t", [2.0, 0.5])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import encoders, tasks
+from contrastlab import encoders, ranks, tasks
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
@@ -114,7 +114,7 @@ def unit(rows: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 200])
-def test_neighbours_equal_their_loops(k: int) -> None:
+def test_neighbours_equal_their_loops(k: int, monkeypatch) -> None:
     train, test = unit(40, 0), unit(23, 1)
     labels = torch.randint(3, (40,), generator=generator(2))
     truth = torch.randint(3, (23,), generator=generator(3))
@@ -126,10 +126,14 @@ def test_neighbours_equal_their_loops(k: int) -> None:
             for similarity, label in scores[:k]:
                 votes[label] += math.exp(similarity / temperature)
             right.append(votes.index(max(votes)) == int(truth[row]))
-        assert tasks.knn(train, labels, test, truth, k=k, temperature=temperature, chunk=9).tolist() == right
+        assert tasks.knn(train, labels, test, truth, k=k, temperature=temperature).tolist() == right
+        with monkeypatch.context() as patch:
+            patch.setattr(ranks, "KEPT_BYTES", 4 * 40 * 9)  # nine rows at a time
+            assert tasks.knn(train, labels, test, truth, k=k, temperature=temperature).tolist() == right
+            if k == 1:
+                assert tasks.nearest_neighbour(train, labels, test, truth).tolist() == right
     if k == 1:
-        for chunk in (1, 7, 2048):
-            assert tasks.nearest_neighbour(train, labels, test, truth, chunk=chunk).tolist() == right
+        assert tasks.nearest_neighbour(train, labels, test, truth).tolist() == right
 
 
 def ones(count: int) -> Tensor:

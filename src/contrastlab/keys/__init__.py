@@ -2,7 +2,6 @@
 
 :class:`Bank`, :class:`Queue`, :class:`InBatch`, :class:`Prototypes`, :class:`Locations` and :class:`Pixels` are the
 choices (data); ``choice.state(setup)`` makes the keys of one run, with all that must survive a restart in buffers.
-
 Across processes every update is gathered first, in rank order: N processes hold, bit for bit, what one process with the
 same global batch holds.
 """

@@ -23,12 +23,10 @@ from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Netwo
 class Bank(Keys):
     """One row per training image, moved towards each new embedding (IR, LA, CMC).
 
-    Args:
-        rate: α of ``row ← α·row + (1 − α)·embedding``, then normalised (vince C.2: 0.5; ring: 0, the
-            embedding of the last epoch).
+    ``row ← α·row + (1 − α)·embedding``, then normalised. With α = 0 (ring) a row is the embedding of the last epoch.
     """
 
-    rate: float = 0.5
+    rate: float = 0.5  #: α
 
     offers = frozenset({ROW_PER_ITEM})
     views_reason = " (the bank holds the other)"
@@ -38,16 +36,13 @@ class Bank(Keys):
             raise reject("rate", self.rate, "a number from 0 up to, not including, 1")
 
     def views_needed(self, streams: int, further: int) -> int:
-        """One: the bank holds the other."""
         return 1
 
     def state(self, setup: Setup) -> BankState:
-        """A bank for each stream."""
         return BankState(setup, self.rate)
 
     @property
     def latex(self) -> str:
-        """Where the keys are."""
         moved = rf"\overline{{{self.rate:g}\,m_i+{1 - self.rate:g}\,q_i}}" if self.rate else "q_i"
         return rf"\text{{memory bank, }}m_i\leftarrow {moved}"
 
@@ -84,7 +79,6 @@ class BankState(KeyState):
         return directions, [q.detach()[:, None] for q in queries]
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
-        """Move the items' rows."""
         for stream, embeddings in enumerate(fresh):
             self.bank(stream).update(indices, embeddings, self.rate)
 
@@ -95,7 +89,6 @@ class BankState(KeyState):
             bank.labels.copy_(kmeans(bank.rows, self.clusters, bank.labels.shape[1], seed=seed))
 
     def rows(self, stream: int) -> Tensor:
-        """``[N, d]`` rows in the order of the items."""
         return self.bank(stream).rows
 
 
@@ -128,8 +121,6 @@ class MemoryBank(nn.Module):
         if indices.dim() != 1 or embeddings.shape != shape:
             accepted = f"a tensor of shape {list(shape)}, a row for each index"
             raise reject("embeddings", tuple(embeddings.shape), accepted)
-        if not 0 <= rate <= 1:
-            raise reject("rate", rate, "a number from 0 to 1")
         if indices.device.type == "cpu":  # a GPU's host would have to wait
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):

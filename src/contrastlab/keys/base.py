@@ -77,22 +77,15 @@ class Network(nn.Module):
         self.learnt_keys = learnt_keys
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit embeddings of each view, see :func:`embed`."""
         return embed(self.encoders, views)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a network and a state are made from.
+    """What a network and a state are made from: an encoder per stream, the recipe's views, N items of so many classes.
 
-    Args:
-        encoders: one per stream, as initialised.
-        views: of the recipe.
-        items: number of pre-training items N.
-        classes: of the pre-training items.
-        dim: d.
-        generator: draws initial weights and keys (CPU).
-        k_means: clusters and runs that other parts ask for; (0, 0) for none.
+    ``generator`` (CPU) draws initial weights and keys of ``dim`` d. ``k_means`` are the clusters and runs that other
+    parts ask for, (0, 0) for none.
     """
 
     encoders: nn.ModuleList
@@ -106,58 +99,34 @@ class Setup:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's share of this process.
+    """One step's share of this process."""
 
-    Args:
-        views: as the recipe's views make them, each ``[B, …]``.
-        indices: ``[B]`` numbers of the items in the pre-training set.
-        labels: ``[B]`` classes, -1 where unknown.
-        generator: of the step's draws, in the same state on every process.
-    """
-
-    views: tuple[Tensor, ...]
-    indices: Tensor
-    labels: Tensor
-    generator: torch.Generator
+    views: tuple[Tensor, ...]  #: as the recipe makes them, each ``[B, …]``
+    indices: Tensor  #: ``[B]`` numbers of the items in the pre-training set
+    labels: Tensor  #: ``[B]`` classes, -1 where unknown
+    generator: torch.Generator  #: of the step's draws, in the same state on every process
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Queries, and the keys that each of them is contrasted with.
+    """Queries, and the keys that each of them is contrasted with."""
 
-    Args:
-        query: ``[B, d]`` unit, with gradient.
-        positive: ``[B, M, d]`` unit keys of the query's own item.
-        pool: ``[N, d]`` unit keys.
-        own: ``[B]`` rows of the pool that are the queries' own items, or ``None``.
-        labels: ``[N, H]`` clusters of the pool, or ``None``.
-        banned: ``[B, E]`` rows of the pool that are no candidates, or ``None``.
-    """
-
-    query: Tensor
-    positive: Tensor
-    pool: Tensor
-    own: Tensor | None = None
-    labels: Tensor | None = None
-    banned: Tensor | None = None
+    query: Tensor  #: ``[B, d]`` unit, with gradient
+    positive: Tensor  #: ``[B, M, d]`` unit keys of the query's own item
+    pool: Tensor  #: ``[N, d]`` unit keys
+    own: Tensor | None = None  #: ``[B]`` rows of the pool that are the queries' own items
+    labels: Tensor | None = None  #: ``[N, H]`` clusters of the pool
+    banned: Tensor | None = None  #: ``[B, E]`` rows of the pool that are no candidates
 
 
 class KeyState(nn.Module):
-    """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it.
+    """The keys of one run, all of it in buffers and parameters, so ``state_dict`` holds it."""
 
-    Attributes:
-        directions: ordered (query, key) that :meth:`ask` answers, by stream or, within one stream, by view.
-        slow: momentum encoders, one per stream, or ``None``.
-    """
-
+    #: Whether pools come from earlier steps, without gradient: only scores that are used are computed.
     holds_keys: ClassVar[bool] = False
-    """Whether pools come from earlier steps, many and without gradient: only the scores that are used are computed."""
-
-    row_per_item: ClassVar[bool] = False
-    """Whether :meth:`rows` are in the order of the pre-training items."""
-
-    directions: tuple[tuple[int, int], ...]
-    slow: nn.ModuleList | None
+    row_per_item: ClassVar[bool] = False  #: whether :meth:`rows` are in the order of the pre-training items
+    directions: tuple[tuple[int, int], ...]  #: (query, key) that :meth:`ask` answers, by stream or view of one stream
+    slow: nn.ModuleList | None  #: momentum encoders, one per stream
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
@@ -198,12 +167,8 @@ def views_of_other_keys(streams: int, further: int) -> int:
 class Keys(Part):
     """Base of the kinds of keys."""
 
-    reads_labels: ClassVar[bool] = False
-    """Whether the classes of all items must be known."""
-
-    views_reason: ClassVar[str] = ""
-    """Why :meth:`views_needed` is what it is, in brackets, for a refusal."""
-
+    reads_labels: ClassVar[bool] = False  #: whether the classes of all items must be known
+    views_reason: ClassVar[str] = ""  #: why :meth:`views_needed` is what it is, in brackets, for a refusal
     bounds_information = True  # the keys are samples of views
 
     def views_needed(self, streams: int, further: int) -> int | None:
@@ -214,7 +179,6 @@ class Keys(Part):
         return None
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """As many views as are used."""
         count = self.views_needed(len(given.views.streams), given.positives.further_keys)
         if count is not None:
             number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")

@@ -24,20 +24,16 @@ from contrastlab.seeds import fixed
 class InBatch(Keys):
     """The other embeddings of the same batch, over all processes, with their gradients (SimCLR).
 
-    Args:
-        against: ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the
-            query's own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view. Streams
-            (CMC) are compared ``"across"``: an encoder's embedding with those of another.
-        symmetric: both views ask, and the loss is their mean; else only the first.
-        momentum: ``None``, or the keys come from a momentum encoder, without gradient (MoCo v3; with ``"across"``).
-        predictor: ``None``, or queries go through two more layers of this width, which keys do not (MoCo v3; with a
-            momentum encoder).
+    Keys are ``"both"`` views of all other images (SimCLR), the other view of them only (``"across"``), or the query's
+    own view of them (``"within"``, fmicl Eq. 11). The positive is always the other view. Streams (CMC) are compared
+    ``"across"``. In MoCo v3 the keys come from a momentum encoder, without gradient, and queries go through two more
+    layers, the predictor.
     """
 
     against: Literal["both", "across", "within"] = "both"
-    symmetric: bool = True
-    momentum: float | None = None
-    predictor: int | None = None
+    symmetric: bool = True  #: both views ask, and the loss is their mean; else only the first
+    momentum: float | None = None  #: of a momentum encoder (with ``"across"``)
+    predictor: int | None = None  #: width of the predictor (with a momentum encoder)
 
     def __post_init__(self) -> None:
         if self.against not in ("both", "across", "within"):
@@ -51,29 +47,24 @@ class InBatch(Keys):
             raise reject("predictor", self.predictor, "None, or a width of at least 1 with a momentum encoder")
 
     def views_needed(self, streams: int, further: int) -> int:
-        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
         return base.views_of_other_keys(streams, further)
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Views for query and keys; and no neighbours where the pool holds none of the keys' view."""
         yield from super().needs(given)
         if self.against == "within":
             yield Need(ONE_POSITIVE, "neighbours within the query's own view are not positives")
 
     def network(self, setup: Setup) -> Network:
-        """The encoders, and the predictor where there is one."""
         if self.predictor is None:
             return Network(setup.encoders)
         with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
             return Predicting(setup.encoders, normed_layers(setup.dim, self.predictor, setup.dim))
 
     def state(self, setup: Setup) -> InBatchState:
-        """Nothing stored; a momentum encoder where the choice has one."""
         return InBatchState(setup, self)
 
     @property
     def latex(self) -> str:
-        """Where the keys are."""
         which = {"both": "both views", "across": "the other view", "within": "the same view"}[self.against]
         slow = "" if self.momentum is None else rf"\text{{, momentum encoder }}m={self.momentum:g}"
         one = "" if self.symmetric else r"\text{, one direction}"
@@ -95,7 +86,6 @@ class InBatchState(KeyState):
             self.slow = copy.deepcopy(setup.encoders).requires_grad_(False)
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """Every embedding of the global batch is a key; nothing is left behind."""
         queries = embed(*batch.views)
         local = base.rows_of_this_process(len(queries[0]), queries[0].device)
         if self.slow is None:
@@ -136,7 +126,6 @@ class Predicting(Network):
         self.predictor = predictor
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        """Unit predictions ``[B, dim]`` of each view."""
         streams = len(self.encoders)
         made = (self.encoders[v % streams].project(view) for v, view in enumerate(views))  # type: ignore[operator]
         return [F.normalize(self.predictor(projected).float(), dim=1, eps=1e-8) for projected in made]
@@ -158,7 +147,6 @@ class Prototypes(Keys):
         return Network(setup.encoders, nn.Parameter(vectors))
 
     def state(self, setup: Setup) -> PrototypesState:
-        """Nothing but the learnt vectors, which belong to the network."""
         return PrototypesState(setup)
 
 
@@ -170,7 +158,6 @@ class PrototypesState(KeyState):
         self.directions = tuple((stream, stream) for stream in range(len(setup.encoders)))
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """The vector of its class is an item's positive."""
         assert network.learnt_keys is not None
         queries = embed(*batch.views)
         pool = F.normalize(network.learnt_keys, dim=1)

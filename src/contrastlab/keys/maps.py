@@ -26,21 +26,14 @@ class Locations(Keys):
     positive by itself; the locations of all other items are the negatives. With one stream, it is an encoder's last
     layer against its own map, which is local DIM. The map is compared as it is, scaled to unit length: the paper says
     nothing of a projection, and the blocks in question have as many channels as the embedding (256 in Table 12).
-
-    Args:
-        block: whose map it is, a name of :meth:`contrastlab.encoders.Encoder.stages`.
+    ``block`` is a name of :meth:`contrastlab.encoders.Encoder.stages`.
     """
 
     block: str = "conv4"
 
     bounds_information = False  # the locations of one item come together, so they are no independent samples
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.block, str):
-            raise reject("block", self.block, "the name of a block, such as 'conv4'")
-
     def needs(self, given: Choices) -> Iterator[Need]:
-        """One view, and positives that take all locations of the item."""
         yield from super().needs(given)
         yield Need(
             choices.EACH_KEY,
@@ -48,20 +41,16 @@ class Locations(Keys):
         )
 
     def views_needed(self, streams: int, further: int) -> int:
-        """One: query and key are layers of encoders of the same crop."""
         return 1
 
     def network(self, setup: Setup) -> LocationNetwork:
-        """Encoders whose maps are read, too."""
         return LocationNetwork(setup.encoders, self.block)
 
     def state(self, setup: Setup) -> LocationsState:
-        """Nothing stored."""
         return LocationsState(setup)
 
     @property
     def latex(self) -> str:
-        """Where the keys are."""
         return rf"\text{{the batch, locations of the map {self.block}}}"
 
 
@@ -86,7 +75,6 @@ class LocationsState(KeyState):
     """Embeddings of the batch against the locations of its maps."""
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
-        """Each location of its own item is a query's positive; nothing is left behind."""
         count = len(network.encoders)
         made = embed(*batch.views)
         queries, maps = made[:count], made[count:]
@@ -104,13 +92,10 @@ class LocationsState(KeyState):
 class Pixels(Keys):
     r"""The pixels of the target channels: cross-view prediction as a recipe, the rival of CMC's Table 5.
 
-    A decoder without skip connections predicts each target from the last map of the first stream's encoder,
-    :math:`\hat v=g(f(v_1))`. The score of prediction and target is minus half their mean squared difference, so with
-    :class:`contrastlab.objectives.Likelihood` and τ = 1 the loss is the L2 loss of section 3.1: a Gaussian that knows
-    every pixel by itself, and has no negatives.
-
-    Args:
-        width: channels of the decoder's finest map.
+    A decoder without skip connections, ``width`` channels in its finest map, predicts each target from the last map of
+    the first stream's encoder, :math:`\hat v=g(f(v_1))`. The score of prediction and target is minus half their mean
+    squared difference, so with :class:`contrastlab.objectives.Likelihood` and τ = 1 the loss is the L2 loss of section
+    3.1: a Gaussian that knows every pixel by itself, and has no negatives.
     """
 
     width: int = 32
@@ -123,7 +108,6 @@ class Pixels(Keys):
             raise reject("width", self.width, "an integer of at least 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Something to predict, and an objective without negatives."""
         yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets; given: {given.views!r}")
         yield Need(
             choices.POSITIVE_ALONE,
@@ -131,14 +115,12 @@ class Pixels(Keys):
         )
 
     def network(self, setup: Setup) -> PredictionNetwork:
-        """The encoder, and a decoder for each target."""
         first, channels = setup.encoders[0], setup.views.target_channels
         with fixed(int(torch.randint(2**31, (), generator=setup.generator))):
             decoders = [first.decoder(c, self.width, skips=False) for c in channels]  # type: ignore[operator]
         return PredictionNetwork(setup.encoders, nn.ModuleList(decoders))
 
     def state(self, setup: Setup) -> PixelsState:
-        """Nothing stored."""
         return PixelsState(setup)
 
 

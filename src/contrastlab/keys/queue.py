@@ -24,18 +24,14 @@ from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Netwo
 class Queue(Keys):
     """The last ``size`` embeddings of a momentum encoder, first in, first out (MoCo).
 
-    Args:
-        size: keys held; need not be a multiple of the batch.
-        momentum: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step.
-        shuffle_groups: batch-norm of both encoders sees the global batch in so many groups, those of the keys drawn
-            anew each step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key
-            share batch-norm statistics, which leak which key is the positive.
-        further_view: with several streams, keys come from a further view of the item, as they do with one stream and
-            in the authors' later code of CMC; else another stream of the query's own view is its key.
+    Batch-norm of both encoders sees the global batch in ``shuffle_groups`` groups, those of the keys drawn anew each
+    step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key share batch-norm
+    statistics, which leak which key is the positive. With several streams, another stream of the query's own view is
+    its key, or one of a ``further_view`` of the item (the authors' later code of CMC).
     """
 
-    size: int = 65536
-    momentum: float = 0.999
+    size: int = 65536  #: need not be a multiple of the batch
+    momentum: float = 0.999  #: m of ``θ_k ← m·θ_k + (1 − m)·θ_q`` before each step
     shuffle_groups: int = 1
     further_view: bool = False
 
@@ -51,16 +47,13 @@ class Queue(Keys):
         check_flag("further_view", self.further_view)
 
     def views_needed(self, streams: int, further: int) -> int:
-        """See :func:`contrastlab.keys.base.views_of_other_keys`."""
         return base.views_of_other_keys(streams, max(further, int(self.further_view)))
 
     def state(self, setup: Setup) -> QueueState:
-        """A queue and a momentum encoder for each stream."""
         return QueueState(setup, self)
 
     @property
     def latex(self) -> str:
-        """Where the keys are."""
         groups = self.shuffle_groups
         shuffled = "" if groups == 1 else rf"\text{{, batch-norm in {groups} shuffled groups}}"
         return rf"\text{{queue of }}{self.size}\text{{ keys, momentum encoder }}m={self.momentum:g}{shuffled}"
@@ -95,7 +88,6 @@ class QueueState(KeyState):
         return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
     def queries(self, embed: Embed, views: tuple[Tensor, ...]) -> list[Tensor]:
-        """Embeddings of views that ask, group by group where batch-norm is in groups."""
         groups = local_groups(self.choice.shuffle_groups)
         if groups == 1:
             return embed(*views)
@@ -103,12 +95,10 @@ class QueueState(KeyState):
         return [torch.cat(stream) for stream in zip(*pieces, strict=True)]
 
     def commit(self, indices: Tensor, fresh: tuple[Tensor, ...]) -> None:
-        """Write the keys behind the newest."""
         for store, keys in zip(self.stores, fresh, strict=True):
             cast(KeyQueue, store).enqueue(keys)
 
     def rows(self, stream: int) -> Tensor:
-        """``[K, d]`` stored keys."""
         return cast(KeyQueue, self.stores[stream]).rows
 
 

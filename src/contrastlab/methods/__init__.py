@@ -1,9 +1,7 @@
 """Every algorithm of the papers as a row of data: five choices and a temperature.
 
-``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper
-tried. A recipe says nothing of data, encoder or optimiser: that is :class:`contrastlab.settings.Settings`.
-
-The rows are in one module for each paper, in the order of its tables. Where a paper's text, tables and released code
+``get("ring/iring")`` is a :class:`Recipe`; ``dataclasses.replace`` makes the cross products no paper tried. There is
+one module for each paper, with its rows in the order of its tables. Where a paper's text, tables and released code
 disagree, the recipe follows the paper and ``note`` says so.
 """
 
@@ -35,8 +33,7 @@ _OURS = frozenset(name.split("/")[0] for name in _RECIPES)
 
 def names(paper: str | None = None) -> tuple[str, ...]:
     """Names of all recipes, or of one paper's (``"ring"``), in the order of its tables."""
-    papers = {name.split("/")[0] for name in _RECIPES}
-    if paper is not None and paper not in papers:
+    if paper is not None and paper not in (papers := {name.split("/")[0] for name in _RECIPES}):
         raise errors.unknown("paper", paper, papers)
     return tuple(name for name in _RECIPES if paper is None or name.startswith(paper + "/"))
 

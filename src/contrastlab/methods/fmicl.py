@@ -14,8 +14,7 @@ from contrastlab.methods.recipe import Recipe
 from contrastlab.objectives import FMICL, AlignUniform, InfoNCE, Spectral
 from contrastlab.views import Augmented, Dropout
 
-SENTENCES_VARIANCE = 1 / 40
-"""σ² where 1/2σ² = 20."""
+SENTENCES_VARIANCE = 1 / 40  # σ² where 1/2σ² = 20
 
 _LABELS = {
     "kl": "KL", "js": "JS", "pearson": "Pearson", "hellinger": "SH", "tsallis": "Tsallis-3", "vincze_le_cam": "VLC",
@@ -47,33 +46,26 @@ def rows() -> Iterator[Recipe]:
         yield kl.row(f"fmicl/cosine_{f}", f"{_LABELS[f]}, cosine", note, objective=objective, temperature=temperature)
     for f in ("kl", "js"):
         for weight in (0.1, 1.0, 10.0, 20.0, 30.0, 50.0):  # 40 is the row above
-            name, label = f"fmicl/{f}_alpha{weight:g}", f"{_LABELS[f]}, α = {weight:g}"
-            yield kl.row(name, label, objective=FMICL(f, weight=weight))
+            label = f"{_LABELS[f]}, α = {weight:g}"
+            yield kl.row(f"fmicl/{f}_alpha{weight:g}", label, objective=FMICL(f, weight=weight))
     # Table 9: sentences. Appendix D.1, Table 7: 1/2σ² = 20; positives differ in dropout, as SimCSE's.
+    sentences = kl.row("sentences", "", views=Dropout(2), temperature=SENTENCES_VARIANCE)
     for f in ("kl", "pearson"):
         for weight in (1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 409600.0, 1e6):
-            yield kl.row(
-                f"fmicl/sentences_{f}_alpha{weight:.10g}", f"{_LABELS[f]} on sentences, α = {weight:.10g}",
-                views=Dropout(2), temperature=SENTENCES_VARIANCE, objective=FMICL(f, weight=weight),
-            )  # fmt: skip
-    yield kl.row(
+            label = f"{_LABELS[f]} on sentences, α = {weight:.10g}"
+            yield sentences.row(f"fmicl/sentences_{f}_alpha{weight:.10g}", label, objective=FMICL(f, weight=weight))
+    yield sentences.row(
         "fmicl/sentences_infonce", "InfoNCE on sentences (SimCSE)",
         "SimCSE's released script: one direction, the other embedding of all sentences of the batch as keys.",
-        views=Dropout(2), keys=InBatch("across", symmetric=False), objective=InfoNCE(), temperature=0.05,
+        keys=InBatch("across", symmetric=False), objective=InfoNCE(), temperature=0.05,
     )  # fmt: skip
-    yield kl.row(
-        "fmicl/simclr", "SimCLR", "The paper gives no temperature; taken is SimCLR's own for CIFAR-10.",
-        keys=InBatch(), objective=InfoNCE(),
-    )  # fmt: skip
+    unknown = "The paper gives no temperature; taken is SimCLR's own for CIFAR-10."
+    yield kl.row("fmicl/simclr", "SimCLR", unknown, keys=InBatch(), objective=InfoNCE())
     yield ring.MOCO_V2.row("fmicl/moco", "MoCo", "The version of MoCo and its queue are not stated; taken is v2.")
-    yield kl.row(
-        "fmicl/au", "AU", "Weights 1 and 1, t = 2: the defaults of its authors.",
-        keys=InBatch("within"), objective=AlignUniform(), temperature=1.0,
-    )  # fmt: skip
-    yield kl.row(
-        "fmicl/spectral", "spectral contrastive", "fmicl Eq. 19 with cosine similarity.",
-        objective=Spectral(), temperature=1.0,
-    )  # fmt: skip
+    ones = "Weights 1 and 1, t = 2: the defaults of its authors."
+    yield kl.row("fmicl/au", "AU", ones, keys=InBatch("within"), objective=AlignUniform(), temperature=1.0)
+    cosine = "fmicl Eq. 19 with cosine similarity."
+    yield kl.row("fmicl/spectral", "spectral contrastive", cosine, objective=Spectral(), temperature=1.0)
     # Table 3: MoCo v3, symmetric, momentum encoder and predictor, no queue.
     v3 = Recipe(
         "fmicl/moco_v3", "MoCo v3", views=Augmented(2), keys=InBatch("across", momentum=0.99, predictor=4096),
@@ -82,9 +74,7 @@ def rows() -> Iterator[Recipe]:
         " directions.",
     )  # fmt: skip
     yield v3
-    yield v3.row(
-        "fmicl/moco_v3_six_blocks", "MoCo v3, network and schedule of the f-MICL rows",
-        "Not in the paper: what its claim needs for a base. The printed base is another network, see Table 3.",
-    )  # fmt: skip
+    base = "Not in the paper: what its claim needs for a base. The printed base is another network, see Table 3."
+    yield v3.row("fmicl/moco_v3_six_blocks", "MoCo v3, network and schedule of the f-MICL rows", base)
     for f in ("kl", "js", "pearson"):
         yield v3.row(f"fmicl/moco_v3_{f}", f"{_LABELS[f]} on MoCo v3", objective=FMICL(f), temperature=0.5)

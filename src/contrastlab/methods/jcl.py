@@ -27,19 +27,14 @@ def rows() -> Iterator[Recipe]:
         views=Augmented(6), positives=Joint(5, 4.0),
     )  # fmt: skip
     yield from (moco, jcl)
-    yield jcl.row(
-        "jcl/vanilla", "five keys, averaged loss",
-        "jcl Figure 1(b), Eq. 2–3: the mean of M losses; the queue holds the first key of each image.",
-        positives=Many(5),
-    )  # fmt: skip
-    yield jcl.row(
-        "jcl/released", "JCL as released", "M' = 4 and λ from 0 to 2, as the released script.",
-        views=Augmented(5), positives=Joint(4, Linear(0, 2, until=1)),
-    )  # fmt: skip
+    several = "jcl Figure 1(b), Eq. 2–3: the mean of M losses; the queue holds the first key of each image."
+    yield jcl.row("jcl/vanilla", "five keys, averaged loss", several, positives=Many(5))
+    released, growing = "M' = 4 and λ from 0 to 2, as the released script.", Joint(4, Linear(0, 2, until=1))
+    yield jcl.row("jcl/released", "JCL as released", released, views=Augmented(5), positives=growing)
     # Figure 2: one number changed at a time.
     for count in (2, 9):
-        views, positives = Augmented(1 + count), Joint(count, 4.0)
-        yield jcl.row(f"jcl/keys{count}", f"JCL, M' = {count}", views=views, positives=positives)
+        label, positives = f"JCL, M' = {count}", Joint(count, 4.0)
+        yield jcl.row(f"jcl/keys{count}", label, views=Augmented(1 + count), positives=positives)
     for strength in (0.0, 1.0, 10.0):
         note = "The mean key alone: what is left of JCL without its covariance." if not strength else ""
         yield jcl.row(f"jcl/lambda{strength:g}", f"JCL, λ = {strength:g}", note, positives=Joint(5, strength))

@@ -27,8 +27,7 @@ CHOICES: Mapping[str, type[Part]] = {
 }  # fmt: skip
 """The five choices and the base class of what each is chosen from."""
 
-RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}
-"""Names of fields in older stored descriptions: (type, old name) to today's name."""
+RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}  # of older stored descriptions: (type, old name) to today's
 
 
 def types_of(choice: str) -> dict[str, type]:
@@ -54,7 +53,7 @@ def plain(value: Any) -> Any:
 def foreign_code(part: Any) -> str:
     """16 hexadecimal digits over the source of a part that is defined outside this package; empty for one of ours."""
     kind = type(part)
-    if part is None or kind.__module__.split(".")[0] == __name__.split(".")[0]:
+    if part is None or kind.__module__.startswith("contrastlab."):
         return ""
     try:
         text = inspect.getsource(kind)
@@ -71,9 +70,8 @@ def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     It has ``temperature``, the five choices and perhaps ``name`` and the ``code`` of parts from outside this package.
     """
     wanted = ("name", "temperature", *CHOICES, "code")
-    for name in description:
-        if name not in wanted:
-            raise errors.unknown("entry of a recipe's description", name, wanted)
+    for name in sorted(description.keys() - set(wanted)):
+        raise errors.unknown("entry of a recipe's description", name, wanted)
     for name in wanted[1:-1]:
         if name not in description:
             raise reject("description", sorted(description), f"one with {name!r}")
@@ -89,47 +87,31 @@ def _default(of: Field[Any]) -> Any:
 
 
 def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
-    """The part, schedule or the like that a description names.
-
-    ``kind`` is for errors; where ``described`` gives no value, that of a part ``like`` it holds.
-    """
+    """The part or schedule that a description names; what it leaves out is as in a part ``like`` it."""
     name = described.get("type", "")
     if name not in types:
         raise errors.unknown(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}
     given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
-    for given_name in given:
-        if given_name not in known:
-            raise errors.unknown(f"field of {name}", given_name, known)
+    for unknown in sorted(given.keys() - known):
+        raise errors.unknown(f"field of {name}", unknown, known)
     if like is not None:
         given = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known} | given
     return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
 
 
-def _schedule(kind: str, described: Mapping[str, Any]) -> Linear:
+def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
     if set(described) == {each.name for each in fields(Linear)}:  # the oldest descriptions have no type
         described = {"type": "Linear", **described}
-    linear: Linear = build(kind, described, {"Linear": Linear})
-    return linear
+    return build(kind, described, {"Linear": Linear})
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A contrastive method.
+    """A contrastive method: five choices and the temperature τ of the logits ``q·k/τ``.
 
-    Args:
-        name: ``paper/method``.
-        label: as the paper prints it.
-        views: what two pictures of the same thing are compared.
-        keys: where the embeddings to compare against live; ``None`` is the untrained encoder.
-        negatives: which keys count as negatives.
-        positives: which keys count as positives beside the query's own.
-        objective: how scores become a number to minimise.
-        temperature: τ of the logits ``q·k/τ``.
-        note: where text, table and code of the paper disagree.
-
-    Raises:
-        NotApplicableError: a combination that cannot be computed, with the reason.
+    Its name is ``paper/method``, its label what the paper prints. ``keys=None`` is the untrained encoder. ``note`` says
+    where text, table and code of the paper disagree. A ``NotApplicableError`` names a combination that cannot be.
     """
 
     name: str
@@ -143,7 +125,14 @@ class Recipe:
     note: str = ""
 
     def __post_init__(self) -> None:
-        self._check_parts()
+        for name, part in self.choices().items():
+            if name == "keys" and part is None:
+                continue
+            if isinstance(part, type) or not isinstance(part, CHOICES[name]):
+                raise reject(name, part, f"a part of this choice, such as {next(iter(types_of(name)))}()")
+            if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
+                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
+                raise reject(name, type(part).__name__, accepted)
         if not (is_number(self.temperature) and self.temperature > 0):
             raise reject("temperature", self.temperature, "a positive number")
         offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
@@ -153,23 +142,12 @@ class Recipe:
                     raise errors.NotApplicableError(f"{self.name}: {need.reason}")
         self.objective.check(self.temperature)
 
-    def _check_parts(self) -> None:
-        for name, part in self.choices().items():
-            if name == "keys" and part is None:
-                continue
-            if isinstance(part, type) or not isinstance(part, CHOICES[name]):
-                raise reject(name, part, f"a part of this choice, such as {next(iter(types_of(name)))}()")
-            if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
-                accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
-                raise reject(name, type(part).__name__, accepted)
-
     def _parts(self) -> tuple[Part, ...]:
-        # in the order in which their needs are looked at
-        every = (self.negatives, self.positives, self.objective, self.views)
-        return every if self.keys is None else (*every, self.keys)
+        every = (self.negatives, self.positives, self.objective, self.views, self.keys)  # as their needs are looked at
+        return tuple(part for part in every if part is not None)
 
     def row(self, name: str, label: str, note: str = "", **changes: Any) -> Recipe:
-        """A neighbour: this recipe with other choices or another temperature, and a name, label and note of its own."""
+        """This recipe with other choices or another temperature, and a name, label and note of its own."""
         return replace(self, name=name, label=label, note=note, **changes)
 
     @property
@@ -193,18 +171,15 @@ class Recipe:
     def override(self, changes: Mapping[str, Any]) -> Recipe:
         """A copy with some fields of its parts changed, as profiles do: ``{"negatives.k": 512}``.
 
-        A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no
-        ``negatives.k``), so that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes
-        where a schedule ends; a constant is its own end. A whole part is named by its type,
-        ``{"views": {"type": "Dropout"}}``; fields that the old part has, too, and that are not given stay as they were.
+        A change applies where the recipe's part has the field and it is not ``None`` (MoCo has no ``negatives.k``), so
+        that one profile serves all methods of a table. ``{"negatives.outer.end": 0.3}`` changes where a schedule ends;
+        a constant is its own end. A whole part is named by its type, ``{"views": {"type": "Dropout"}}``; it keeps the
+        fields of the old part that it has, too.
         """
-        parts = {
-            name: build(name, described, types_of(name), getattr(self, name))
-            for name, described in changes.items() if name in CHOICES and isinstance(described, Mapping)
-        }  # fmt: skip
-        if parts:
-            rest = {name: value for name, value in changes.items() if name not in parts}
-            return replace(self, **parts).override(rest)
+        whole = {name: part for name, part in changes.items() if name in CHOICES and isinstance(part, Mapping)}
+        if whole:
+            parts = {name: build(name, part, types_of(name), getattr(self, name)) for name, part in whole.items()}
+            return replace(self, **parts).override({k: value for k, value in changes.items() if k not in whole})
         known = {"temperature"}
         known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
         direct: dict[str, Any] = {}
@@ -227,10 +202,7 @@ class Recipe:
         return replace(self, **direct, **{name: replace(getattr(self, name), **new) for name, new in nested.items()})
 
     def identity(self) -> dict[str, Any]:
-        """All that determines what the method computes, as plain values: rows of two tables may share it.
-
-        Of a part from outside this package it has a hash of the code: an edit makes another run, and another result.
-        """
+        """All that determines what the method computes, as plain values; of a part of your own also its code."""
         out = {"temperature": plain(self.temperature), **{name: plain(part) for name, part in self.choices().items()}}
         foreign = {name: code for name, part in self.choices().items() if (code := foreign_code(part))}
         return out | ({"code": foreign} if foreign else {})
@@ -245,13 +217,10 @@ class Recipe:
         if self.keys is None:
             return r"\text{no training: the encoder as initialised}"
         lines = [
-            rf"\mathcal L(q)&={self.objective.latex}",
-            rf"s_k&=q\cdot k/{self.temperature:g}",
-            self.positives.latex.replace("=", "&=", 1),
-            self.negatives.latex.replace("=", "&=", 1),
-            rf"\text{{keys}}&:\ {self.keys.latex}",
-            rf"\text{{views}}&:\ {self.views.latex}",
-        ]
+            rf"\mathcal L(q)&={self.objective.latex}", rf"s_k&=q\cdot k/{self.temperature:g}",
+            *(part.latex.replace("=", "&=", 1) for part in (self.positives, self.negatives)),
+            rf"\text{{keys}}&:\ {self.keys.latex}", rf"\text{{views}}&:\ {self.views.latex}",
+        ]  # fmt: skip
         return r"\begin{aligned}" + r"\\ ".join(lines) + r"\end{aligned}"
 
     def _repr_markdown_(self) -> str:

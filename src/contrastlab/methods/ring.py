@@ -30,28 +30,23 @@ def rows() -> Iterator[Recipe]:
     yield from (ir, iring)
     yield ir.row("ring/cmc", "CMC", views=Split("lab"))
     yield iring.row("ring/cmcring", "CMCRing", duration, views=Split("lab"))
-    yield MOCO
-    yield MOCO.row(
-        "ring/mocoring", "MoCoRing",
+    printed = (
         f"{duration} Algorithm 1 leaves the positive out of the denominator and slices the sorted scores by a step;"
-        " here the positive is in it (Eq. 1) and the ring is the ranks from ℓ % to u %.",
-        negatives=whole,
-    )  # fmt: skip
+        " here the positive is in it (Eq. 1) and the ring is the ranks from ℓ % to u %."
+    )
+    yield from (MOCO, MOCO.row("ring/mocoring", "MoCoRing", printed, negatives=whole))
     yield replace(vince.LA, name="ring/la", note="As vince/la: appendix H, which describes it, is not at hand.")
     yield iring.row("ring/iring_noanneal", "IRing (No Anneal)", duration, negatives=Ring(1, 10, k=4095))
     yield iring.row("ring/iring_l0", "IRing (l=0)", duration, negatives=Ball(annealed, k=4095))
     # Table 5(b) is MoCo-v2, 5(d) SimCLR
-    yield MOCO_V2
-    yield MOCO_V2.row("ring/mocoring_v2", "MoCoRing-v2", duration, negatives=whole)
-    simclr = Recipe(
-        "ring/simclr", "SimCLR", views=Augmented(2), keys=keys.InBatch(), negatives=Every(), temperature=0.5,
-        note="The paper's temperature, batch and head are in an appendix that is not at hand; taken are SimCLR's own"
-        " for CIFAR-10.",
-    )  # fmt: skip
-    yield simclr
-    yield simclr.row(
-        "ring/simclring", "SimCLRing",
-        f"{simclr.note} {duration} Ranks are those within the batch: with fewer than 100 candidates the closest 1 % is"
-        " nobody. The positive is never removed.",
-        negatives=whole,
-    )  # fmt: skip
+    yield from (MOCO_V2, MOCO_V2.row("ring/mocoring_v2", "MoCoRing-v2", duration, negatives=whole))
+    taken = (
+        "The paper's temperature, batch and head are in an appendix that is not at hand; taken are SimCLR's own for"
+        " CIFAR-10."
+    )
+    simclr = MOCO.row("ring/simclr", "SimCLR", taken, keys=keys.InBatch(), temperature=0.5)
+    within = (
+        f"{taken} {duration} Ranks are those within the batch: with fewer than 100 candidates the closest 1 % is"
+        " nobody. The positive is never removed."
+    )
+    yield from (simclr, simclr.row("ring/simclring", "SimCLRing", within, negatives=whole))

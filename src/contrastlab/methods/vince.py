@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from contrastlab import objectives, positives
@@ -36,10 +37,7 @@ CMC_NCE = IR_NCE.row("vince/cmc_nce", "CMC^nce", views=Split("lab"))
 
 def rows() -> Iterator[Recipe]:
     """The rows in the order of the table."""
-    yield from (IR, IR_NCE, LA, LA_NCE)
-    yield from _regions(IR_NCE)
-    yield from (CMC, CMC_NCE)
-    yield from _regions(CMC_NCE)
+    yield from (IR, IR_NCE, LA, LA_NCE, *_regions(IR_NCE), CMC, CMC_NCE, *_regions(CMC_NCE))
 
 
 def _regions(base: Recipe) -> Iterator[Recipe]:
@@ -48,19 +46,15 @@ def _regions(base: Recipe) -> Iterator[Recipe]:
     regions: dict[str, Ball | Cave | Ring] = {
         "BALL": Ball(10, k=4095), "CAVE": Cave(10, k=4095), "RING": Ring(1, 10, k=4095),
     }  # fmt: skip
-    choices = ((label, near, anneal) for label in regions for near in (False, True) for anneal in (False, True))
-    for label, neighbours, anneal in choices:
+    for label, neighbours, anneal in product(regions, (False, True), (False, True)):
         if label == "CAVE" and neighbours:
             continue  # CAVE with s-neigh is not in the table
-        lab = base.views != IR.views
-        marks = [m for m, on in (("Lab", lab), ("s-neigh", neighbours), ("anneal", anneal)) if on]
+        marked = {"Lab": base.views != IR.views, "s-neigh": neighbours, "anneal": anneal}
+        marks = [mark for mark, there in marked.items() if there]
         edges: dict[str, Any] = {"outer": annealed} if anneal else {}
         if anneal and neighbours and label == "RING":
             edges["inner"] = inner  # RING's inner edge is the neighbours' ball: both grow together
         near: Positives = positives.Neighbours(inner if anneal else 1.0) if neighbours else positives.One()
-        yield base.row(
-            "_".join([f"vince/{label.lower()}", *(m.replace("-", "").lower() for m in marks)]),
-            label + (f"^{'+'.join(marks)}" if marks else ""),
-            negatives=replace(regions[label], **edges),
-            positives=near,
-        )
+        name = "_".join([f"vince/{label}", *marks]).replace("-", "").lower()
+        title = label + (f"^{'+'.join(marks)}" if marks else "")
+        yield base.row(name, title, negatives=replace(regions[label], **edges), positives=near)

@@ -1,12 +1,9 @@
 """From scores to a number to minimise.
 
-A score is a logit ``s = q·k/τ``; differences of logits are in nats. Every function takes logits and
-returns one loss per query, in nats. Absent entries hold :data:`ABSENT`, so that a selection whose
-size differs from query to query is one rectangular tensor.
-
-These are losses, not bounds: :meth:`InfoNCE.bound` is the mutual-information bound, and it exists
-only where the positive is one of the terms of the denominator (ring Theorem 3.1 as printed leaves it
-out, and its value can then exceed the mutual information).
+A score is a logit ``s = q·k/τ``; every function takes logits and returns one loss per query, in nats. Absent entries
+hold :data:`ABSENT`, so that a selection whose size differs from query to query is one rectangular tensor. These are
+losses, not bounds: :meth:`InfoNCE.bound` exists only where the positive is one of the terms of the denominator (ring
+Theorem 3.1 as printed leaves it out, and its value can then exceed the mutual information).
 """
 
 from contrastlab.objectives.base import ABSENT, Objective, Scores

@@ -11,39 +11,35 @@ from contrastlab.choices import Part
 from contrastlab.errors import reject
 
 ABSENT = -1e30
-"""The logit of an absent entry, with weight exactly 0 in every sum. Finite, because a row that holds nothing
-else would otherwise give ``-inf − -inf`` in the gradient of logsumexp."""
+"""The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
+
+
+def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
+    """Reject ``own`` of more than ``most`` dimensions, and others that are not one row for each of its queries."""
+    # a [B, 1] or [1, K] would broadcast to a loss of other pairs
+    if not 1 <= own.dim() <= most:
+        accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
+        raise reject("own", tuple(own.shape), f"a tensor of shape {accepted} for each query")
+    for name, logits in others.items():
+        if logits is not None and (logits.dim() != 2 or len(logits) != len(own)):
+            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K], a row for each query")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Logits of a batch of queries against the keys chosen for them.
+    """Logits of a batch of queries against the keys chosen for them."""
 
-    Args:
-        own: ``[B]``, query against its positive key; ``[B, M]`` against M of them, each a positive by itself.
-        negatives: ``[B, K]``; :data:`ABSENT` where a row has fewer.
-        neighbours: ``[B, P]`` of further positives, likewise; ``None`` if the positive is the only one.
-        count: negatives K of one query, where that is less than the number of columns.
-        lift: ``[B]`` added to ``own`` in the denominator only (JCL's variance term); ``None`` is 0.
-        highest: logit of a query with itself, 1/τ: similarities on the unit sphere are ``logit / highest``; ``None``
-            is unknown, for objectives that need none.
-    """
-
-    own: Tensor
-    negatives: Tensor
-    neighbours: Tensor | None = None
-    count: int | None = None
-    lift: Tensor | None = None
-    highest: float | None = None
+    own: Tensor  #: ``[B]``, against the positive key; ``[B, M]`` against M of them, each a positive by itself
+    negatives: Tensor  #: ``[B, K]``; :data:`ABSENT` where a row has fewer
+    neighbours: Tensor | None = None  #: ``[B, P]`` of further positives, likewise
+    count: int | None = None  #: negatives K of one query, where that is less than the number of columns
+    lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
+    highest: float | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
 
     def __post_init__(self) -> None:
-        if self.own.dim() not in (1, 2):
-            raise reject("own", tuple(self.own.shape), "a tensor of shape [B] or [B, M]")
+        check_logits(self.own, 2, negatives=self.negatives, neighbours=self.neighbours)
         if self.lift is not None and self.lift.shape != self.own.shape[:1]:
-            raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{self.own.shape[0]}]")
-        for name, value in (("negatives", self.negatives), ("neighbours", self.neighbours)):
-            if value is not None and (value.dim() != 2 or value.shape[0] != self.own.shape[0]):
-                raise reject(name, tuple(value.shape), f"a tensor of shape [{self.own.shape[0]}, any]")
+            raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{len(self.own)}]")
 
     @property
     def size(self) -> int:
@@ -62,12 +58,12 @@ class Scores:
         return self.highest
 
     def require_one_positive(self, objective: str) -> None:
-        """Reject several positive keys or a lift, for an objective that knows one positive."""
+        """Reject several positive keys or a lift."""
         if self.own.dim() != 1 or self.lift is not None:
             raise reject("own", tuple(self.own.shape), f"one positive key per query, shape [B], with {objective}")
 
     def require_pairs(self, objective: str) -> None:
-        """Reject neighbours, a lift or no negatives at all, for an objective that averages over pairs."""
+        """Reject neighbours, a lift or no negatives at all: the objective averages over pairs."""
         if self.lift is not None:
             self.require_one_positive(objective)
         if self.neighbours is not None:

@@ -12,12 +12,11 @@ from torch.nn import functional as F
 
 from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
-from contrastlab.objectives.base import ABSENT
+from contrastlab.objectives.base import ABSENT, check_logits
 
 
 class _LogSumExp(torch.autograd.Function):
-    # torch.logsumexp keeps its input and computes the exponentials again backward. Kept in its place, they save two
-    # passes over [B, K], which is what the loss of a long queue costs.
+    # keeps the exponentials, which torch.logsumexp computes again backward: two passes over [B, K] of a long queue
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
@@ -45,22 +44,8 @@ def row_logsumexp(logits: Tensor) -> Tensor:
     return result
 
 
-def _check(own: Tensor, *, several: bool = False, **others: Tensor | None) -> None:
-    # a [B, 1] or [1, K] would broadcast to a loss of other pairs
-    if own.dim() != 1 and not (several and own.dim() == 2):
-        shape = "[B] or [B, M], positive logits" if several else "[B], a positive logit"
-        raise reject("own", tuple(own.shape), f"a tensor of shape {shape} for each query")
-    _check_rows(len(own), **others)
-
-
-def _check_rows(rows: int, **others: Tensor | None) -> None:
-    for name, logits in others.items():
-        if logits is not None and (logits.dim() != 2 or len(logits) != rows):
-            raise reject(name, tuple(logits.shape), f"a tensor of shape [{rows}, K], a row for each query")
-
-
 def _with_own(own: Tensor, others: Tensor) -> Tensor:
-    # logsumexp over own and others together; concatenating would copy all of `others`.
+    # concatenating would copy all of `others`
     return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
 
 
@@ -74,23 +59,18 @@ def info_nce(
         negatives: ``[B, K]`` negative logits.
         neighbours: ``[B, P]`` logits added to the numerator only (vince §4.2, ``s-neigh`` and ``k-neigh``;
             a sum inside the logarithm, not a mean, so the ratio can exceed 1).
-        positive_in_denominator: ``True`` is ring Eq. 1–2 and all released code; ``False`` is ring
-            Theorem 3.1 and Algorithm 1 as printed, which bounds nothing by ``log K``.
-
-    Returns:
-        ``[B]`` losses in nats; at least 0 with the positive in the denominator and no neighbours. Without the
-        positive in the denominator, a query whose negatives are all absent has loss and gradient 0.
+        positive_in_denominator: ``True`` is ring Eq. 1–2 and all released code; ``False`` is ring Theorem 3.1 and
+            Algorithm 1 as printed, which bounds nothing by ``log K``. A query whose negatives are all absent then has
+            loss and gradient 0, as it does with the positive in the denominator.
     """
-    _check(own, negatives=negatives, neighbours=neighbours)
+    check_logits(own, negatives=negatives, neighbours=neighbours)
     if not positive_in_denominator and negatives.shape[1] == 0:
         raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
-    denominator = _with_own(own, negatives) if positive_in_denominator else row_logsumexp(negatives)
     numerator = own if neighbours is None else _with_own(own, neighbours)
-    loss = denominator - numerator
     if positive_in_denominator:
-        return loss
-    # a query without any negative costs nothing, as it does with the positive in the denominator
-    return torch.where(denominator <= ABSENT / 2, 0.0, loss)
+        return _with_own(own, negatives) - numerator
+    denominator = row_logsumexp(negatives)
+    return torch.where(denominator <= ABSENT / 2, 0.0, denominator - numerator)
 
 
 def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = None) -> Tensor:
@@ -102,7 +82,7 @@ def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = Non
         negatives: ``[B, K]``.
         lift: ``[B]`` with a mean logit, ``λ/2 · Var_m(q·k_m/τ) = λ/(2τ²) qᵀΣq``.
     """
-    _check(own, several=True, negatives=negatives)
+    check_logits(own, 2, negatives=negatives)
     if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
         accepted = f"a tensor of shape [{len(own)}]" if own.dim() == 1 else f"None with own of shape {list(own.shape)}"
         raise reject("lift", tuple(lift.shape), accepted)
@@ -121,12 +101,11 @@ def f_micl(
         own: ``[B]`` or ``[B, M]`` log u of the positives.
         negatives: ``[B, K]`` log u of the negatives.
         present: ``[B, K]`` which of them are there; a query without any has the term of its positives alone.
-        divergence: the divergence, by its f.
+        divergence: f.
         weight: α.
-        similarity: ``"log u"``, or ``"score"`` where the entries take the place of f′(u) (the paper's cosine
-            similarity), which must lie in the domain of f*.
+        similarity: ``"log u"``, or ``"score"`` where entries take the place of f′(u) (the paper's cosine similarity).
     """
-    _check(own, several=True, negatives=negatives)
+    check_logits(own, 2, negatives=negatives)
     if present.shape != negatives.shape:
         raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
     first, second = own, torch.where(present, negatives, 0.0)
@@ -141,11 +120,11 @@ def f_micl(
 def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:
     """Noise-contrastive estimation as ``K + 1`` logistic terms with one offset.
 
-    With partition constant ``Z = κN`` and uniform noise the data-set size N cancels and what is left
-    is ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has
-    ``o = log(K·mean exp(s))`` of its first batch. The terms are summed, as in the released code.
+    With partition constant ``Z = κN`` and uniform noise the data-set size N cancels and what is left is
+    ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has ``o = log(K·mean exp(s))`` of its
+    first batch. The terms are summed, as in the released code.
     """
-    _check(own, negatives=negatives)
+    check_logits(own, negatives=negatives)
     return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
 
 
@@ -155,12 +134,10 @@ def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) 
     Args:
         members: ``[B, P]`` logits of the close neighbours C (:data:`ABSENT` elsewhere).
         background: ``[B, K]`` logits of the background neighbours B.
-        floor: added to the ratio in the released code; a query with an empty C costs ``−log floor``
-            and has no gradient.
+        floor: added to the ratio in the released code; a query with an empty C costs ``−log floor`` and has no
+            gradient.
     """
-    if members.dim() != 2:
-        raise reject("members", tuple(members.shape), "a tensor of shape [B, P], a row for each query")
-    _check_rows(len(members), background=background)
+    check_logits(members.new_empty(len(members)), members=members, background=background)
     if not background.shape[1]:
         raise reject("background", tuple(background.shape), "at least one background neighbour")
     log_ratio = row_logsumexp(members) - row_logsumexp(background)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,13 +34,12 @@ class InfoNCE(Objective):
 
     positive_in_denominator: bool = True
 
+    offers = frozenset({choices.LOG_SUM_EXP})
+
     def __post_init__(self) -> None:
         check_flag("positive_in_denominator", self.positive_in_denominator)
 
-    offers = frozenset({choices.LOG_SUM_EXP})
-
     def needs(self, given: Choices) -> Iterator[Need]:
-        """One key per item where the positive is left out: with several, it would not be clear what is left out."""
         if not self.positive_in_denominator:
             yield Need(
                 choices.SINGLE_KEY,
@@ -54,7 +53,6 @@ class InfoNCE(Objective):
         return self.positive_in_denominator
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses; several positive keys or a lift go neither with neighbours nor without the positive."""
         if scores.own.dim() == 2 or scores.lift is not None:
             if scores.neighbours is not None or not self.positive_in_denominator:
                 scores.require_one_positive("neighbours, or with the positive left out of the denominator")
@@ -64,12 +62,11 @@ class InfoNCE(Objective):
         )
 
     def bound(self, loss: float, terms: int) -> float | None:
-        """Lower bound on the mutual information in nats, ``log(terms) − loss``; ``None`` where it bounds nothing."""
+        """``log(terms) − loss`` with the positive in the denominator; ``None`` where it bounds nothing."""
         return math.log(terms) - loss if self.positive_in_denominator else None
 
     @property
     def latex(self) -> str:
-        """The loss of one query."""
         own = "e^{s^+}+" if self.positive_in_denominator else ""
         return rf"-\log\frac{{\sum_{{p\in\mathcal P}}e^{{s_p}}}}{{{own}\sum_{{n\in\mathcal N}}e^{{s_n}}}}"
 
@@ -78,9 +75,8 @@ class InfoNCE(Objective):
 class BinaryNCE(Objective):
     """Logistic form of NCE: the original IR and the default of CMC. ``log K`` minus it is no bound.
 
-    Args:
-        kappa: mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the
-            first batch and keeps it, as CMC does (its Z₀).
+    ``kappa`` is the mean of ``exp(s)`` that stands for the partition function; ``None`` estimates it on the first batch
+    and keeps it, as CMC does (its Z₀).
     """
 
     kappa: float | None = KAPPA
@@ -90,7 +86,6 @@ class BinaryNCE(Objective):
             raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """One positive key."""
         yield Need(
             choices.ONE_POSITIVE,
             f"{self!r} decides about one positive key per image; given: positives={given.positives!r}",
@@ -98,11 +93,10 @@ class BinaryNCE(Objective):
 
     @property
     def estimates_offset(self) -> bool:
-        """Whether the offset is a state of the run, fixed at the first batch."""
         return self.kappa is None
 
     def offset(self, scores: Scores) -> Tensor:
-        """``log(κK)``, a scalar; κ from ``scores`` (positives included) where it is not given."""
+        """``log(κK)``, with κ from ``scores`` (positives included) where it is not given."""
         count = scores.own.new_full((), float(scores.size))
         if self.kappa is not None:
             return count.log() + math.log(self.kappa)
@@ -110,13 +104,11 @@ class BinaryNCE(Objective):
         return count.log() + torch.logsumexp(every.flatten(), 0) - (every > ABSENT / 2).sum().to(every.dtype).log()
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses, with a stored ``offset`` where there is one."""
         scores.require_one_positive("BinaryNCE")
         return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
 
     @property
     def latex(self) -> str:
-        """The loss of one query."""
         o = r"\log K\kappa" if self.kappa is not None else r"\log K Z_0"
         return rf"\operatorname{{softplus}}(o-s^+)+\sum_{{n\in\mathcal N}}\operatorname{{softplus}}(s_n-o),\quad o={o}"
 
@@ -135,7 +127,6 @@ class LocalAggregation(Objective):
             raise reject("floor", self.floor, "a number between 0 and 1")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Close neighbours."""
         yield Need(choices.SAME_CLUSTER, "LocalAggregation needs positives=SameCluster()")
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
@@ -146,6 +137,12 @@ class LocalAggregation(Objective):
         return local_aggregation(scores.neighbours, scores.negatives, self.floor)
 
     latex = r"-\log\Big(\frac{\sum_{p\in\mathcal P}e^{s_p}}{\sum_{n\in\mathcal N}e^{s_n}}+10^{-7}\Big)"
+
+
+def _check_positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not (is_number(value) and value > 0):
+            raise reject(name, value, "a positive number")
 
 
 class _Pairwise(Objective):
@@ -160,86 +157,39 @@ class FMICL(_Pairwise):
     With the Gaussian similarity ``u = μ exp(−‖x − y‖² / 2σ²)``, and on the unit sphere
     ``log u = log μ + (q·k − 1) / σ²``: the recipe's temperature is σ². The paper has σ² = 1/2 (images).
     With α ≠ 1, or a similarity that is not the density ratio, the value bounds nothing known.
-
-    Args:
-        divergence: name in :mod:`contrastlab.divergences`.
-        order: of the Tsallis divergence; of no other.
-        weight: α, of the negatives' term.
-        mu: μ.
-        similarity: ``"gaussian"``, or ``"cosine"``: ``q·k/τ`` itself in place of f′(u).
     """
 
-    divergence: str = "kl"
-    order: float | None = None
-    weight: float = 40.0
+    divergence: str = "kl"  #: name in :mod:`contrastlab.divergences`
+    order: float | None = None  #: of the Tsallis divergence; of no other
+    weight: float = 40.0  #: α, of the negatives' term
     mu: float = 1.0
-    similarity: Literal["gaussian", "cosine"] = "gaussian"
+    similarity: Literal["gaussian", "cosine"] = "gaussian"  #: cosine is ``q·k/τ`` itself in place of f′(u)
 
     def __post_init__(self) -> None:
         _ = self.f
-        for name, value in (("weight", self.weight), ("mu", self.mu)):
-            if not (is_number(value) and value > 0):
-                raise reject(name, value, "a positive number")
+        _check_positive(weight=self.weight, mu=self.mu)
         if self.similarity not in ("gaussian", "cosine"):
             raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
 
     @property
     def f(self) -> Divergence:
-        """The divergence."""
         return divergences.get(self.divergence, alpha=self.order)
 
     def check(self, temperature: float) -> None:
-        """Reject a temperature at which a score of the unit sphere leaves the domain of f*, or a loss leaves float32.
+        """Reject cosine similarities outside the domain of f*: they reach ``1/τ``, where it or its slope is infinite.
 
-        Cosine similarities reach ``1/τ``, where f* or its slope may be infinite: perhaps what stands behind the 10.00 %
-        of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
+        That may be behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
         """
-        reached = 1 / temperature
-        if self.similarity == "gaussian" or reached < self.f.highest:
-            if self._overflows(temperature):
-                raise reject(
-                    "temperature", temperature,
-                    f"at least {self._least_temperature(temperature):.2g} with {self!r}: below, the loss of equal or"
-                    " orthogonal embeddings is no float32 number",
-                )  # fmt: skip
-            return
-        others = [d for d in divergences.names() if d != self.f.name and divergences.get(d).highest <= reached]
-        cure = f", or a temperature above {1 / self.f.highest:.4g}" if self.f.highest > 0 else ""
-        accepted = (
-            f"'gaussian' for {self.f.title} at τ = {temperature:g}{cure}: equal embeddings score {reached:g}, and f* or"
-            f" its slope is infinite from {self.f.highest:.6g} on"
-            + (f". The same holds for {', '.join(others)}" if others else "")
-        )
-        raise reject("similarity", self.similarity, accepted)
-
-    def _overflows(self, temperature: float) -> bool:
-        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
-        reached = 1 / temperature
-        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
-        if self.similarity == "cosine":
-            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
-        else:
-            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
-            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
-        ends.requires_grad_()
-        for weight, function in weighed:
-            value = function(ends)
-            slope = torch.autograd.grad(value.sum(), ends)[0] * reached
-            if not bool((weight * torch.stack([value, slope])).isfinite().all()):
-                return True
-        return False
-
-    def _least_temperature(self, low: float) -> float:
-        high = low
-        while self._overflows(high):
-            high *= 2
-        for _ in range(20):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._overflows(middle) else (low, middle)
-        return high
+        reached, end = 1 / temperature, self.f.highest
+        if self.similarity == "cosine" and reached >= end:
+            cure = f", or a temperature above {1 / end:.4g}" if end > 0 else ""
+            accepted = (
+                f"'gaussian' for {self.f.title} at τ = {temperature:g}{cure}: equal embeddings score {reached:g}, and"
+                f" f* or its slope is infinite from {end:.6g} on"
+            )
+            raise reject("similarity", self.similarity, accepted)
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses; a Gaussian kernel needs ``scores.highest``."""
         scores.require_pairs("FMICL")
         if self.similarity == "cosine":
             similarity, shift = "score", 0.0
@@ -251,7 +201,6 @@ class FMICL(_Pairwise):
 
     @property
     def latex(self) -> str:
-        """The loss of one query."""
         if self.similarity == "cosine":
             pair, other, where = "s^+", "f^*(s_n)", ""
         else:
@@ -265,13 +214,8 @@ class FMICL(_Pairwise):
 class AlignUniform(_Pairwise):
     """Alignment and uniformity: ``a·E‖x − y‖² + b·log E exp(−t‖x − x′‖²)`` (fmicl Eq. 17; Wang and Isola).
 
-    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. The weights
-    a = b = 1 and t = 2 are the released defaults. It bounds nothing known: see the ledger, fmicl Eq. 17.
-
-    Args:
-        align: the weight a of the alignment.
-        uniform: the weight b of the uniformity.
-        t: the rate of the exponential.
+    The mean in the logarithm is over all pairs of the batch, so the losses of its queries are coupled. ``align`` is a,
+    ``uniform`` is b; the defaults are the released ones. It bounds nothing known: see the ledger, fmicl Eq. 17.
     """
 
     align: float = 1.0
@@ -281,10 +225,7 @@ class AlignUniform(_Pairwise):
     couples_queries = True
 
     def __post_init__(self) -> None:
-        for name in ("align", "uniform", "t"):
-            value = getattr(self, name)
-            if not (is_number(value) and value > 0):
-                raise reject(name, value, "a positive number")
+        _check_positive(align=self.align, uniform=self.uniform, t=self.t)
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
@@ -309,7 +250,6 @@ class AlignUniform(_Pairwise):
 
     @property
     def latex(self) -> str:
-        """The loss of a batch."""
         return (
             rf"{self.align:g}\,E\lVert q-k^+\rVert^2+{self.uniform:g}\,\log E\,"
             rf"e^{{-{self.t:g}\lVert q-k_n\rVert^2}},\ n\in\mathcal N"
@@ -325,7 +265,6 @@ class Spectral(_Pairwise):
     """
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses."""
         scores.require_pairs("Spectral")
         squares = torch.where(scores.present, scores.negatives, 0.0) ** 2
         own = scores.own if scores.own.dim() == 1 else scores.own.mean(1)
@@ -344,7 +283,6 @@ class Likelihood(Objective):
     offers = frozenset({choices.POSITIVE_ALONE})
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Something to predict that no encoder makes, and one positive."""
         yield Need(
             choices.TARGETS,
             f"{self!r} has no negatives, and keys that an encoder makes would collapse: take Pixels of targets; given:"
@@ -353,7 +291,6 @@ class Likelihood(Objective):
         yield Need(choices.ONE_POSITIVE, f"{self!r} knows one positive; given: positives={given.positives!r}")
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
-        """``[B]`` losses; negatives are not used."""
         scores.require_one_positive("Likelihood")
         return -scores.own
 

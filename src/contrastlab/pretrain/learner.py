@@ -1,7 +1,6 @@
 """A recipe made concrete: its networks, its keys, and the loss of one batch.
 
-Everything that must survive a restart is in ``Learner.state_dict``. What differs from one kind of part to another is
-asked of the part: here is no case for any of them.
+What differs from one kind of part to another is asked of the part: here is no case for any of them.
 """
 
 from __future__ import annotations
@@ -27,29 +26,20 @@ from contrastlab.settings import Settings
 class Step:
     """What one batch gave.
 
-    Args:
-        loss: scalar, in nats, with gradient: the sum over the views' pairs of streams, and the mean where both views
-            of one stream ask (SimCLR).
-        terms: terms in the denominator of one direction.
-        store: what :meth:`Learner.commit` writes into the stored keys, ``[B, d]`` of each stream.
+    The loss (nats, with gradient) is the sum over the views' pairs of streams, and the mean where both views of one
+    stream ask (SimCLR).
     """
 
     loss: Tensor
-    terms: int
-    store: tuple[Tensor, ...]
+    terms: int  #: in the denominator of one direction
+    store: tuple[Tensor, ...]  #: keys to be stored, ``[B, d]`` of each stream
 
 
 class Learner(nn.Module):
-    """State of a method: query network, keys, NCE offsets.
+    """State of a method (query network, keys, NCE offsets): its ``state_dict`` has all that must survive a restart.
 
-    Args:
-        recipe: the method.
-        settings: the embedding dimension, and the encoder where none is given, are read from it.
-        images: number of pre-training images N (rows of a bank).
-        classes: number of classes, for the supervised reference.
-        seed: of the initial weights and keys.
-        image_channels: 1 or 3, for encoders of images.
-        encoders: one for each stream of the views; ``None`` builds those of ``settings`` for images.
+    ``images`` is the number of pre-training images, ``classes`` that of their classes (for the supervised reference).
+    There is one encoder for each stream of the views; ``None`` builds those of ``settings`` for ``image_channels``.
     """
 
     offsets: Tensor
@@ -87,13 +77,8 @@ class Learner(nn.Module):
     ) -> Step:
         """Loss of one batch; changes nothing but the momentum network and, at the first batch, the NCE offsets.
 
-        Args:
-            views: as ``recipe.views.make`` gives them, each ``[B, C, H, W]``.
-            indices: ``[B]`` numbers of the images in the pre-training set.
-            labels: ``[B]``, read by the supervised reference only.
-            draws: random numbers of the selection.
-            step: from 0, of ``total``.
-            total: gradient steps of the run.
+        ``views`` are as ``recipe.views.make`` gives them, ``indices`` ``[B]`` the numbers of the images in the
+        pre-training set. Labels ``[B]`` are read by the supervised reference only. Steps count from 0.
         """
         streams = len(self.recipe.views.streams)
         views, again = (views, ()) if len(self.weights) == 1 else (views[:-streams], views[-streams:])
@@ -123,7 +108,7 @@ class Learner(nn.Module):
         ]
 
     def commit(self, indices: Tensor, step: Step) -> None:
-        """Store the batch's keys; after the optimiser step, because the loss still needs the old ones."""
+        """Store the batch's keys, after the optimiser step."""
         self.keys.commit(indices, step.store)
 
     def cluster(self, seed: int = 1234) -> None:

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -40,25 +40,18 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-READ_EVERY = 50
-"""Steps between looks at what a GPU has computed: each makes the host wait for it."""
+READ_EVERY = 50  # steps between looks at what a GPU has computed: each makes the host wait for it
+_PROGRESS = ("epoch", "step", "seconds", "terms")
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Switches that change how fast a run is, and no number of it beyond float32 rounding: no part of its settings.
+    """Switches that change how fast a run is, and no number of it beyond float32 rounding: no part of its settings."""
 
-    Args:
-        channels_last: memory format of views and weights.
-        fused: the optimiser step as one kernel.
-        compile: ``torch.compile`` of the encoders, for one shape; the first step then takes long.
-        workers: processes that decode a streaming set, for each process that trains; 0 decodes in that one.
-    """
-
-    channels_last: bool = True
-    fused: bool = True
-    compile: bool = False
-    workers: int = WORKERS
+    channels_last: bool = True  #: memory format of views and weights
+    fused: bool = True  #: the optimiser step as one kernel
+    compile: bool = False  #: ``torch.compile`` of the encoders, for one shape; the first step then takes long
+    workers: int = WORKERS  #: processes that decode a streaming set, for each one that trains; 0 decodes in that one
 
     def __post_init__(self) -> None:
         if self.workers < 0:
@@ -67,20 +60,16 @@ class Speed:
 
 @dataclass
 class Trained:
-    """A finished run.
+    """A finished run: encoders, one per stream, in evaluation mode on the run's device.
 
-    Args:
-        encoders: one per stream, in evaluation mode, on the run's device.
-        history: one row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent
-            of the steps' time, see :func:`contrastlab.pretrain.progress.bottleneck`), and so on.
-        seconds: of training, evaluations not counted, over all sessions.
-        images: images seen in that time (each view of an image is not counted apart), all processes.
+    History has a row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent of
+    the steps' time), and so on.
     """
 
     encoders: nn.ModuleList
     history: list[dict[str, float]] = field(default_factory=list)
-    seconds: float = 0.0
-    images: int = 0
+    seconds: float = 0.0  #: of training, evaluations not counted, over all sessions
+    images: int = 0  #: seen in that time by all processes; views are not counted apart
 
 
 def pretrain(
@@ -96,19 +85,18 @@ def pretrain(
         images: pre-training images; labels, where known, are used to watch 1-NN accuracy only.
         test: labelled images for that accuracy.
         seed: of weights, order, augmentation and draws.
-        folder: for checkpoint, metrics (CSV and TensorBoard) and configuration; ``None`` keeps nothing.
+        folder: for checkpoint and metrics (CSV and TensorBoard); ``None`` keeps nothing.
         fabric: device, precision, processes; ``None`` is one CPU process.
         resume: continue from the folder's checkpoint; ``False`` starts anew.
         checkpoint_every: seconds between checkpoints, longer where one takes more than a second to write; one is also
             written at the end and on Ctrl-C.
         max_minutes: stop in good order after this time, resumable.
-        speed: switches that change no number; ``None`` is :class:`Speed` as it comes.
+        speed: switches that change no number.
         log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
             a minute in a longer epoch; the default prints it.
 
     Raises:
         NonFiniteLossError: with step and last checkpoint.
-        ArgumentError: settings that do not fit the data, or a folder that holds another run.
         KeyboardInterrupt: after Ctrl-C or ``max_minutes``, with the checkpoint written.
     """
     fabric = fabric or cpu_fabric(settings.precision)
@@ -160,8 +148,7 @@ class _Loop:
         # compiled before it is wrapped: Fabric then compiles what it wraps, without a break in the graph
         module, self.wrapped_optimiser = fabric.setup(network, self.optimiser)
         learner.bind(module)
-        # where the next step is, and what has been summed of its epoch
-        self.epoch, self.step, self.seconds = 0, 0, 0.0
+        self.epoch, self.step, self.seconds = 0, 0, 0.0  # where the next step is
         # of this epoch and session: its first step, the seconds before it, and those of waiting for data
         self.first, self.since, self.waited = 0, 0.0, 0.0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, batches
@@ -169,18 +156,14 @@ class _Loop:
         self.history: list[dict[str, float]] = []
         self.terms = 0
         # position of an image in the bank: its place in the subset, not in the full set
-        self.row = torch.full((len(images),), -1, dtype=torch.int64)
-        self.row[order] = torch.arange(len(order))
-        self.row = self.row.to(self.device)
+        self.row = torch.full((len(images),), -1).scatter_(0, order, torch.arange(len(order))).to(self.device)
         self.all_labels = images.labels.to(self.device)
-
-    # -- training -------------------------------------------------------------------------------
 
     def fit(self, resume: bool, checkpoint_every: float, max_minutes: float | None) -> Trained:
         """All remaining epochs; stopped in good order, a later call goes on."""
         if resume:
             self.load()
-        began = time.monotonic()
+        ends = time.monotonic() + 60 * (math.inf if max_minutes is None else max_minutes)
         saver = _Saver(self, checkpoint_every)
         with (
             interruptible() as stop,
@@ -192,7 +175,7 @@ class _Loop:
                 while self.step < (self.epoch + 1) * self.steps:
                     self.timed_step(stream)
                     journal.after_step()
-                    if max_minutes is not None and time.monotonic() - began > 60 * max_minutes:
+                    if time.monotonic() > ends:
                         stop.set()
                     if self.all_stop(stop.is_set()):
                         self.save()
@@ -225,11 +208,6 @@ class _Loop:
             rate *= self.settings.gamma ** plateau_drops(self.history, self.settings)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-
-    def counted_dropout(self) -> AbstractContextManager[None]:
-        """Dropout masks of a step come from the step's own seed, so a resumed run draws those it would have drawn."""
-        seed = derive(self.seed, f"dropout/{self.rank}", self.step)
-        return fixed(seed, self.device) if self.has_dropout else nullcontext()
 
     @property
     def reads(self) -> bool:
@@ -276,7 +254,8 @@ class _Loop:
         rows, total = self.row[numbers], self.steps * self.settings.epochs
         if self.settings.schedule == "linear":
             self.set_lr()
-        with self.fabric.autocast(), self.counted_dropout():
+        masks = derive(self.seed, f"dropout/{self.rank}", self.step)  # those of the step, whether it is resumed or not
+        with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)
         self.wrapped_optimiser.zero_grad()
         self.fabric.backward(out.loss)
@@ -317,10 +296,8 @@ class _Loop:
         every = self.settings.knn_every
         if self.test is not None and every and (self.epoch % every == 0 or self.epoch == self.settings.epochs):
             # of the first process: each has batch-norm statistics of its own, and the learning rate may depend on it
-            value = 0.0
-            if self.rank == 0:
-                with decoders(self.speed.workers * self.world):
-                    value = self.nearest_neighbour()
+            with decoders(self.speed.workers * self.world):
+                value = self.nearest_neighbour() if self.rank == 0 else 0.0
             row["nn1"] = float(keys.gather(torch.tensor([value], dtype=torch.float64, device=self.device))[0])
         self.history.append(row)
 
@@ -328,9 +305,7 @@ class _Loop:
         """1-NN of test images against the banks (vince, ring, LA), or against re-encoded images without one."""
         assert self.test is not None
         encoders = self.learner.network.encoders
-        encode = partial(
-            tasks.encode, encoders, self.recipe.views, self.augmentation, batch_size=512, device=self.device
-        )
+        encode = partial(tasks.encode, encoders, self.recipe.views, self.augmentation, device=self.device)
         labels = self.all_labels[self.order.to(self.device)]
         known = labels >= 0
         if not bool(known.any()):
@@ -344,8 +319,6 @@ class _Loop:
         test, truth = encode(self.test, indices=limit)
         return 100 * float(tasks.nearest_neighbour(rows, labels[known], test, truth).double().mean())
 
-    # -- files ----------------------------------------------------------------------------------
-
     @property
     def file(self) -> Path | None:
         return None if self.folder is None else self.folder / checkpoint.FILE
@@ -354,28 +327,20 @@ class _Loop:
     def config(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all that decides the weights, and nothing about how they are scored."""
         return {
-            "recipe": self.recipe.identity(),
-            "settings": self.settings.identity(),
-            "images": getattr(self.images, "name", "images"),
-            "data": getattr(self.source, "fingerprint", ""),
-            "seed": self.seed,
-        }
+            "recipe": self.recipe.identity(), "settings": self.settings.identity(), "seed": self.seed,
+            "images": getattr(self.images, "name", "images"), "data": getattr(self.source, "fingerprint", ""),
+        }  # fmt: skip
 
     def save(self) -> None:
         """One process writes; the stored keys are the same on all of them."""
         self.check_finite()
         if self.file is not None and self.rank == 0:
-            checkpoint.save(
-                {
-                    "config": json.dumps(self.config, sort_keys=True),
-                    "learner": self.learner.state_dict(),
-                    "optimiser": self.optimiser.state_dict(),
-                    "sums": self.sums,
-                    "progress": {"epoch": self.epoch, "step": self.step, "seconds": self.seconds, "terms": self.terms},
-                    "history": self.history,
-                },
-                self.file,
-            )
+            state = {
+                "config": json.dumps(self.config, sort_keys=True), "learner": self.learner.state_dict(),
+                "optimiser": self.optimiser.state_dict(), "sums": self.sums,
+                "progress": {name: getattr(self, name) for name in _PROGRESS}, "history": self.history,
+            }  # fmt: skip
+            checkpoint.save(state, self.file)
 
     def load(self) -> None:
         seen = keys.gather(torch.tensor([self.file is not None and self.file.exists()], device=self.device)).tolist()
@@ -393,9 +358,8 @@ class _Loop:
         self.learner.load_state_dict(state["learner"])
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.sums.copy_(state["sums"])
-        progress = state["progress"]
-        self.epoch, self.step, self.seconds = progress["epoch"], progress["step"], progress["seconds"]
-        self.terms = progress["terms"]
+        for name in _PROGRESS:
+            setattr(self, name, state["progress"][name])
         self.history = [dict(row) for row in state["history"]]
         self.log(f"[{self.name}] resume at epoch {self.epoch}, step {self.step}")
 
@@ -416,22 +380,17 @@ class _Saver:
     """Listens to a loop and writes its checkpoint every so many seconds; times those that writing it takes, if more."""
 
     def __init__(self, loop: _Loop, every: float) -> None:
-        self.loop, self.every, self.pause, self.saved = loop, every, every, time.monotonic()
+        self.loop, self.every, self.due = loop, every, time.monotonic() + every
 
-    def after_step(self) -> None:
-        if self.loop.world == 1 and time.monotonic() - self.saved > self.pause:
-            self.save()
+    def after_step(self, *, certainly: bool = False) -> None:
+        if certainly or (self.loop.world == 1 and time.monotonic() > self.due):
+            began = time.monotonic()
+            self.loop.save()
+            now = time.monotonic()
+            self.due = now + self.every * max(1.0, now - began)
 
     def after_epoch(self) -> None:
-        last = self.loop.epoch == self.loop.settings.epochs
-        if self.loop.world > 1 or time.monotonic() - self.saved > self.pause or last:
-            self.save()
-
-    def save(self) -> None:
-        began = time.monotonic()
-        self.loop.save()
-        self.saved = time.monotonic()
-        self.pause = self.every * max(1.0, self.saved - began)
+        self.after_step(certainly=self.loop.world > 1 or self.loop.epoch == self.loop.settings.epochs)
 
 
 def _differing(stored: Mapping[str, Any], mine: Mapping[str, Any], at: str = "") -> list[str]:

@@ -23,110 +23,88 @@ from contrastlab.errors import StorageError
 if TYPE_CHECKING:
     from contrastlab.pretrain.loop import _Loop
 
-LINE_EVERY_S = 10.0
-"""Seconds between the lines of epochs at least; epochs may be shorter."""
-
-LINE_WITHIN_S = 60.0
-"""Seconds without a line after which one is written in the middle of an epoch, where there is no bar."""
-
-SAME_SIGNAL_S = 2.0
-"""Seconds in which a second signal is the first one again: a launcher passes on what the whole group was sent."""
+LINE_EVERY_S = 10.0  # between the lines of epochs at least
+LINE_WITHIN_S = 60.0  # without a line in the middle of an epoch at most, where there is no bar
+SAME_SIGNAL_S = 2.0  # in which a second signal is the first: a launcher passes on what the whole group was sent
 
 
 def bottleneck(waiting: float) -> str:
     """``"data-bound 63 %"`` where steps spent most of their time waiting for data, else ``"compute-bound"``.
 
-    The host measures the wait. On a CPU it is the time that faster data would save. A GPU may work through the steps
-    it was handed while the host waits, so there it is the most that faster data would save.
-
-    Args:
-        waiting: percent of the steps' time between asking for a batch and having it.
+    ``waiting`` is the percentage of the steps' time between asking for a batch and having it. On a CPU faster data
+    would save that time; on a GPU, which may work on while the host waits, they would save at most that.
     """
     return f"data-bound {waiting:.0f} %" if waiting > 50 else "compute-bound"
 
 
 class Journal:
-    """Listens to a run: its rows as CSV and TensorBoard files, a bar in a terminal, and a line now and then.
-
-    Args:
-        loop: listened to.
-        folder: for the files; ``None`` writes none.
-        log: takes lines.
-    """
+    """Listens to a run: its rows as CSV and TensorBoard files, a bar in a terminal, and a line now and then."""
 
     def __init__(self, loop: _Loop, folder: Path | None, log: Callable[[str], None]) -> None:
         self.loop, self.folder, self.log = loop, folder, log
         self.last_line, self.bar, self.board = time.monotonic(), cast(Any, None), cast(Any, None)
 
     def after_step(self) -> None:
-        """Move the bar, and where there is none, a line when there was none for long."""
+        """Move the bar; where there is none, write a line if there was none for long."""
         loop = self.loop
         self.bar = self.bar or bar(loop)
-        if loop.reads and (not self.bar.disable or (loop.step % loop.steps and self.silent(LINE_WITHIN_S))):
+        if loop.reads and (not self.bar.disable or (loop.step % loop.steps and self._silent(LINE_WITHIN_S))):
             loss, count = loop.sums.tolist()
             passed = loop.seconds - loop.since
             speed = (loop.step - loop.first) * loop.settings.batch_size / max(passed, 1e-9)
             bound_by = bottleneck(loop.waiting)
-            self.bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self.accuracy, img_s=f"{speed:.0f}", bound=bound_by)
+            self.bar.set_postfix(loss=f"{loss / count:.3f}", nn1=self._accuracy(), img_s=f"{speed:.0f}", bound=bound_by)
             if self.bar.disable:
                 done = loop.step - loop.epoch * loop.steps
                 left = loop.seconds / loop.step * (loop.settings.epochs * loop.steps - loop.step)
                 place = f"{loop.epoch + 1}/{loop.settings.epochs} step {done}/{loop.steps}"
-                self.say(place, loss / count, speed, bound_by, left)
+                self._say(place, loss / count, speed, bound_by, left)
         self.bar.update()
 
     def after_epoch(self) -> None:
-        """The newest row into the files, and a line if it is the last one or none was written for a while."""
-        self.close_bar()
+        """Write the newest row into the files, and a line if it is the last one or none was written for a while."""
+        self._close_bar()
         loop, row, epochs = self.loop, self.loop.history[-1], self.loop.settings.epochs
         if self.folder is not None:
             files.write_whole(self.folder / "metrics.csv", table(loop.history))
-            self.write_board(self.folder / "tensorboard")
-        if loop.epoch == epochs or self.silent(LINE_EVERY_S):
+            self._write_board(self.folder / "tensorboard", row)
+        if loop.epoch == epochs or self._silent(LINE_EVERY_S):
             left = loop.seconds / loop.epoch * (epochs - loop.epoch)
-            place = f"{loop.epoch}/{epochs}"
-            self.say(place, row["loss"], row["images_per_s"], bottleneck(row["waiting"]), left)
+            self._say(f"{loop.epoch}/{epochs}", row["loss"], row["images_per_s"], bottleneck(row["waiting"]), left)
 
-    def write_board(self, folder: Path) -> None:
-        """The newest row for TensorBoard, which forgets what a killed run wrote of steps that are taken again."""
+    def _write_board(self, folder: Path, row: dict[str, float]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        row = self.loop.history[-1]
-        try:
-            if self.board is None:
-                self.board = SummaryWriter(folder, purge_step=int(row["step"]))
+        step = int(row["step"])
+        try:  # what a killed run wrote of steps that are taken again is purged
+            self.board = self.board or SummaryWriter(folder, purge_step=step)
             for name in row.keys() - {"step"}:
-                self.board.add_scalar(name, row[name], int(row["step"]))
+                self.board.add_scalar(name, row[name], step)
         except OSError as error:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
 
-    def silent(self, seconds: float) -> bool:
-        """Whether there was no line for so long."""
+    def _silent(self, seconds: float) -> bool:
         return time.monotonic() - self.last_line >= seconds
 
-    @property
-    def accuracy(self) -> str:
-        """The newest 1-NN accuracy."""
+    def _accuracy(self) -> str:
         values = [row["nn1"] for row in self.loop.history if "nn1" in row]
         return f"{values[-1]:.1f}%" if values else "–"
 
-    def say(self, place: str, loss: float, speed: float, bound_by: str, left: float) -> None:
-        """A line of progress: nats, images per second, see :func:`bottleneck`, seconds to the end."""
+    def _say(self, place: str, loss: float, speed: float, bound_by: str, left: float) -> None:
         self.last_line = time.monotonic()
         self.log(
-            f"[{self.loop.name}] epoch {place} loss {loss:.3f} 1-NN {self.accuracy}"
+            f"[{self.loop.name}] epoch {place} loss {loss:.3f} 1-NN {self._accuracy()}"
             f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 
-    def close_bar(self) -> None:
-        """The next step has a bar of its own."""
+    def _close_bar(self) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
 
     def close(self) -> None:
-        """The files are whole."""
-        self.close_bar()
+        """Finish the bar and the files."""
+        self._close_bar()
         if self.board is not None:
             with suppress(OSError):  # a full disk has been named
                 self.board.close()
@@ -153,7 +131,7 @@ def bar(loop: _Loop) -> Any:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once, see :data:`SAME_SIGNAL_S`."""
+    """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

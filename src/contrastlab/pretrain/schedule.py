@@ -27,7 +27,7 @@ def cpu_fabric(asked: str = "32-true") -> Fabric:
 
 @contextmanager
 def warnings_only() -> Iterator[None]:
-    """Fabric warns as ever and does not say which precision it was asked for, line by line into every notebook."""
+    """Keep Fabric from saying which precision it was asked for, line by line into every notebook; it still warns."""
     logger = logging.getLogger("lightning_fabric")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -38,11 +38,7 @@ def warnings_only() -> Iterator[None]:
 
 
 def precision(asked: str, accelerator: str = "auto") -> Any:
-    """The precision that encoders are trained in: ``auto`` is bf16-mixed where the processor has such instructions.
-
-    Losses are float32 whatever it is. bfloat16 in software would be many times slower than float32. The accelerator
-    ``auto`` is CUDA where there is a device.
-    """
+    """The precision of encoders: ``auto`` is bf16-mixed where the accelerator has such instructions."""
     if asked != "auto":
         return asked
     if accelerator != "cpu" and torch.cuda.is_available():
@@ -74,13 +70,14 @@ def learning_rate(settings: Settings, epoch: int, done: float = 0.0) -> float:
 
     The linear schedule (BERT, MoCo v3) changes within epochs; the papers' others change the rate between them only.
     """
+    warm = settings.warmup_epochs
     if settings.schedule == "linear":
-        passed, warm = epoch + done, settings.warmup_epochs
+        passed = epoch + done
         if passed < warm:
             return settings.lr * passed / warm
         return settings.lr * max(0.0, settings.epochs - passed) / max(settings.epochs - warm, 1)
-    if epoch < settings.warmup_epochs:
-        return settings.lr * (epoch + 1) / settings.warmup_epochs
+    if epoch < warm:
+        return settings.lr * (epoch + 1) / warm
     if settings.schedule == "cosine":
         return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
     if settings.schedule == "steps":
@@ -92,12 +89,9 @@ def plateau_drops(history: list[dict[str, float]], settings: Settings) -> int:
     """Drops taken so far: one each time 1-NN accuracy has not improved for ``patience`` epochs (vince C.2)."""
     best, since, drops = -math.inf, 0, 0
     for row in history:
-        if "nn1" not in row:
-            since += 1
-        elif row["nn1"] > best:
+        since += 1
+        if row.get("nn1", -math.inf) > best:
             best, since = row["nn1"], 0
-        else:
-            since += 1
         if since >= settings.patience and drops < settings.drops:
             drops, since = drops + 1, 0
     return drops

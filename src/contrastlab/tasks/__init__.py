@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from contrastlab import errors
 from contrastlab.settings import Settings
+from contrastlab.tasks import definitions
 from contrastlab.tasks.base import Measured, Metric, Setting, Task
 from contrastlab.tasks.definitions import (
-    SEGMENTATIONS,
     Action,
     Boxes,
     Keypoints,
@@ -24,8 +24,6 @@ from contrastlab.tasks.definitions import (
     Linear,
     Masks,
     Neighbours,
-    OneView,
-    Segmentation,
     Similarity,
     Transfer,
 )
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
     from contrastlab.tasks.similarity import spearman
 
 __all__ = [
-    "TASKS", "Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Measured", "Metric", "Neighbours", "OneView",
-    "Segmentation", "Setting", "Similarity", "Task", "Transfer", "bootstrap", "confusion", "correct", "encode",
-    "frozen", "get", "knn", "linear_lbfgs", "linear_sgd", "mean_iou", "metric", "nearest_neighbour", "pixel_accuracy",
-    "represent", "spearman", "task_of",
+    "TASKS", "Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Measured", "Metric", "Neighbours", "Setting",
+    "Similarity", "Task", "Transfer", "bootstrap", "confusion", "correct", "encode", "frozen", "get", "knn",
+    "linear_lbfgs", "linear_sgd", "mean_iou", "metric", "nearest_neighbour", "pixel_accuracy", "represent", "spearman",
+    "task_of",
 ]  # fmt: skip
 
 _LAZY = {
@@ -50,14 +48,10 @@ _LAZY = {
     "spearman": "similarity",
 }
 
-_KINDS: tuple[type[Task], ...] = (
-    Linear, Neighbours, Transfer, Layers, Action, OneView, *SEGMENTATIONS.values(), Boxes, Masks, Keypoints, Similarity,
-)  # fmt: skip
-
-TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in _KINDS})
+TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in definitions.TASKS})
 """Name to task."""
 
-_METRICS = {metric.name: (task.name, metric) for task in _KINDS for metric in task.metrics}
+_TASK_OF = {metric.name: task for task in TASKS.values() for metric in task.metrics}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,17 +71,13 @@ def get(name: str, settings: Settings) -> Task:
     return TASKS[name].of(settings)
 
 
-def metric(name: str) -> Metric:
-    """The metric of that name, whichever task has it; an ``UnknownNameError`` lists near matches."""
-    return _task_and_metric(name)[1]
-
-
 def task_of(metric: str) -> str:
     """Name of the task that gives a metric; an ``UnknownNameError`` lists near matches."""
-    return _task_and_metric(metric)[0]
+    if metric not in _TASK_OF:
+        raise errors.unknown("metric", metric, _TASK_OF)
+    return _TASK_OF[metric].name
 
 
-def _task_and_metric(name: str) -> tuple[str, Metric]:
-    if name not in _METRICS:
-        raise errors.unknown("metric", name, _METRICS)
-    return _METRICS[name]
+def metric(name: str) -> Metric:
+    """The metric of that name, whichever task has it."""
+    return next(each for each in TASKS[task_of(name)].metrics if each.name == name)

@@ -23,18 +23,17 @@ from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import ActionRecognition
 from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Action
-from contrastlab.tasks.fitting import Resumable
+from contrastlab.tasks.fitting import Pooled, Resumable
 from contrastlab.tasks.representations import bootstrap, take
 
-DONE = "correct.safetensors"
-"""Which test clips of a split are right."""
+DONE = "correct.safetensors"  # which test clips of a split are right
 
 
 def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -> nn.Module:
-    """The network of single frames that is fine-tuned: a copy, so that the encoder stays as it is.
+    """A copy of the encoder of single frames, to be fine-tuned; ``seed`` decides its new weights.
 
     CaffeNet keeps conv1 to conv5; fc6, fc7 and fc8 start anew (CMC, section 4.2). Another backbone is kept as a whole,
-    averaged over positions, and followed by one new layer. ``seed`` decides the new weights.
+    averaged over positions, and followed by one new layer.
     """
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
@@ -46,14 +45,9 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
             fc6[-1] = nn.Dropout(dropout)
             wide = backbone.channels
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
-            return nn.Sequential(backbone.convolutions, fc6, _Pooled(), fc7, nn.Linear(wide, classes))
+            return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
-        return nn.Sequential(backbone, _Pooled(), nn.Dropout(dropout), head)
-
-
-class _Pooled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean((2, 3))
+        return nn.Sequential(backbone, Pooled(), nn.Dropout(dropout), head)
 
 
 def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
@@ -66,11 +60,10 @@ def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     parts = []
     for fold, (train, test) in enumerate(setting.data.folds()):
         folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"
-        parts.append(
-            FineTuning(task.training, first, train, setting, fold, folder).correct(take(test, task.test_images))
-        )
+        tuning = FineTuning(task.training, first, train, setting, fold, folder)
+        parts.append(tuning.correct(take(test, task.test_images)))
     correct = torch.cat(parts)
-    fold_of = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
+    fold_of = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
     value, half_width = bootstrap(lambda rows: mean_over_folds(correct[rows], fold_of[rows]), len(correct))
     return {"action": Measured(value, len(correct), half_width, correct)}
 
@@ -102,27 +95,20 @@ class FineTuning:
         self.training = Resumable(self.network, how, "fine-tuning", self.artefact, "epoch")
 
     def correct(self, test: Any) -> Tensor:
-        """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end.
-
-        Raises:
-            CorruptFileError: a file of the folder is damaged, or of another training.
-        """
+        """Which test clips are right, boolean ``[M]``: read from the folder, or of the network trained to its end."""
         kept = self.artefact
-        if kept is not None and kept.finished:
-            tensors, _ = kept.load()
-            if "correct" not in tensors or len(tensors["correct"]) != len(test):
-                raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
-            right = tensors["correct"].bool()
-        else:
-            right = self.scores(test).argmax(1).cpu() == test.labels.cpu()
-            if kept is not None:
-                kept.write({"correct": right}, {})
-        if kept is not None:
-            kept.finish()
-        return right
+        if kept is None or not kept.finished:
+            right: Tensor = self.scores(test).argmax(1).cpu() == test.labels.cpu()
+            if kept is None:
+                return right
+            kept.write({"correct": right}, {})
+        tensors, _ = kept.load()
+        if len(tensors.get("correct", ())) != len(test):
+            raise CorruptFileError(f"{kept.folder / DONE} is of other clips; delete {kept.folder}")
+        kept.finish()
+        return tensors["correct"].bool()
 
     def _epochs(self, first: int) -> Iterator[float]:
-        """Mean loss of each epoch from ``first`` on, in nats."""
         how, device = self.how, self.setting.device
         views: Any = self.setting.augmentation
         count, size = len(self.train), min(how.batch_size, len(self.train))
@@ -155,11 +141,9 @@ class FineTuning:
         return torch.cat(rows)
 
     def _crops(self, frames: Tensor) -> Tensor:
-        augmentation: Any = self.setting.augmentation
-        image = augmentation.image
+        image: Any = self.setting.augmentation.image  # type: ignore[attr-defined]
         if self.how.crops == 1:
-            seen: Tensor = image.plain(frames)
-            return seen
+            return image.plain(frames)  # type: ignore[no-any-return]
         side = image.resize or min(frames.shape[2:])
         square = resize_center(frames, image.resize, side).mul_(1 / 255).clamp_(0, 1)
         return torch.cat(ten_crop(square, [image.size, image.size]))

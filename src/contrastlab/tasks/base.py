@@ -19,28 +19,17 @@ if TYPE_CHECKING:
     from contrastlab.views import Augmentation, Views
 
 Log = Callable[[str], None]
-LABELLED = ("image", "clip", "scene", "waveform", "sentence")
-"""Modalities whose items have one label each."""
+LABELLED = ("image", "clip", "scene", "waveform", "sentence")  # modalities whose items have one label each
 
 _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number of a task means.
+    """What a number of a task means; ``label`` is without the unit.
 
-    Args:
-        name: key in a result's metrics.
-        label: in words, without the unit.
-        unit: of the value: ``percent``, ``AP``, ``mIoU``, ``Spearman``, ``seconds``, ``nats``.
-        low: smallest possible value.
-        high: largest possible value.
-        higher_is_better: direction.
-        error: how the sampling error over test items comes: from the value (``binomial``), from the task, which draws
-            test items anew (``bootstrap``), or not at all (``none``).
-        items: what the test items are, plural.
-        gap: what differences are counted in.
-        absent: why a task may give no such number.
+    The sampling error over test items comes from the value (``binomial``), from the task, which draws test items anew
+    (``bootstrap``), or not at all. Differences count in ``gap``; ``absent`` is why a task may lack such a number.
     """
 
     name: str
@@ -57,16 +46,14 @@ class Metric:
     def half_width(self, value: float, items: int, stored: float | None = None) -> float | None:
         """95 % half-width of the sampling error of ``value`` over ``items`` test items; ``None`` where there is none.
 
-        ``stored`` is the half-width that the task found by bootstrap.
+        ``stored`` is the half-width that the task estimated by bootstrap.
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
         if items < 1:
             raise reject("items", items, "at least 1")
-        if self.error == "bootstrap":
-            return stored
-        if self.error == "none":
-            return None
+        if self.error != "binomial":
+            return stored if self.error == "bootstrap" else None
         if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)
             return (self.high - self.low) * (1 - math.pow(0.025, 1 / items))
         return _Z * math.sqrt((value - self.low) * (self.high - value) / items)
@@ -74,13 +61,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measured:
-    """One number of a task.
+    """One number of a task, in the metric's unit, over so many test items.
 
-    Args:
-        value: in the metric's unit.
-        items: test items it was taken on.
-        half_width: 95 %, of the sampling error, where the metric's error is ``bootstrap``.
-        correct: boolean ``[items]``, which test items were right, where that is defined.
+    ``half_width`` (95 %) is given where the metric's error is ``bootstrap``. Boolean ``correct`` ``[items]`` says which
+    test items were right, where that is defined.
     """
 
     value: float
@@ -98,14 +82,8 @@ class Measured:
 class Setting:
     """What a task is given beside the encoders: how their inputs are made, the data, and where to compute.
 
-    Args:
-        views: of the recipe; they say which encoder sees what.
-        augmentation: of the modality at hand.
-        data: with ``train`` and ``test``.
-        seed: of everything random in a task.
-        device: where the encoders are.
-        log: takes lines of progress.
-        folder: of what a task trains itself, so that it resumes; ``None`` keeps nothing.
+    The recipe's views say which encoder sees what; ``data`` has ``train`` and ``test``. What a task trains itself is
+    kept in ``folder``, so that it resumes.
     """
 
     views: Views
@@ -118,21 +96,13 @@ class Setting:
 
 
 class Task:
-    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed.
+    """A frozen dataclass; its fields are all that decides its numbers beside encoders, data and seed."""
 
-    Attributes:
-        name: key in :data:`contrastlab.tasks.TASKS`.
-        metrics: what it measures.
-        modalities: of the data that it can score.
-        compares_classes: whether the score is the share of items whose class is predicted, which needs two classes.
-        scorer: ``module:function``, imported when the task is computed; the function takes task, encoders and setting.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  #: key in :data:`contrastlab.tasks.TASKS`
     metrics: ClassVar[tuple[Metric, ...]]
-    modalities: ClassVar[tuple[str, ...]] = LABELLED
-    compares_classes: ClassVar[bool] = False
-    scorer: ClassVar[str]
+    modalities: ClassVar[tuple[str, ...]] = LABELLED  #: of the data that it can score
+    compares_classes: ClassVar[bool] = False  #: whether the score is the share of items whose class is predicted
+    scorer: ClassVar[str]  #: ``module:function``, imported when needed; it takes task, encoders and setting
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -155,12 +125,11 @@ class Task:
     def check(self, data: Any) -> None:
         """Refuse splits that the task cannot be scored on, before anything is trained for it.
 
-        Raises:
-            NotApplicableError: another modality, no labels, or one class; the message names the data.
+        A ``NotApplicableError`` names the data and says why: another modality, or one class.
         """
         if data.test.modality not in self.modalities:
-            *others, last = (f"{modality}s" for modality in self.modalities)
-            accepted = f"{', '.join(others)} and {last}" if others else last
+            accepted = ", ".join(f"{modality}s" for modality in self.modalities)
+            accepted = " and ".join(accepted.rsplit(", ", 1))
             raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
         if self.compares_classes and len(data.train.labels.unique()) < 2:
             only = data.train.classes[int(data.train.labels[0])]
@@ -169,11 +138,7 @@ class Task:
             )
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
-        """Every metric of the task, by name.
-
-        Raises:
-            NotApplicableError: the task does not fit the data or the encoders, with the reason.
-        """
+        """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""
         self.check(setting.data)
         module, _, function = self.scorer.partition(":")
         measured: dict[str, Measured] = getattr(import_module(module), function)(self, encoders, setting)

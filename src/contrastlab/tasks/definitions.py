@@ -25,17 +25,17 @@ from contrastlab.tasks.base import Metric, Setting, Task
 
 Compared = Literal["bbox", "segm", "keypoints"]
 
-LAYERS = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
-"""Layers that have a metric."""
-
-HIDDEN = "_mlp"
-"""Behind the name of a layer: the classifier with a hidden layer."""
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")  # those that have a metric
+HIDDEN = "_mlp"  # behind the name of a layer: the classifier with a hidden layer
 
 BENCHMARKS = {
     "STS12": "sts12", "STS13": "sts13", "STS14": "sts14", "STS15": "sts15", "STS16": "sts16", "STS-B": "stsb",
     "SICK-R": "sickr",
 }  # fmt: skip
 """Benchmark of sentence pairs to the metric that is its own."""
+
+_FROZEN = {"encoder": "frozen, evaluation mode"}
+_LAST = {"which_epoch": "last"}
 
 
 def _from(name: str) -> Any:  # a field that is a part of the settings
@@ -48,17 +48,16 @@ class Linear(Task):
 
     probe: LinearProbe = _from("linear")
     test_images: int | None = None
-    name: ClassVar[str] = "linear"
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.linear:score"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "linear"
+    compares_classes = True
+    scorer = "contrastlab.tasks.linear:score"
+    metrics = (
         Metric("linear", "linear accuracy"),
         Metric("linear5", "linear top-5 accuracy", absent="top-5 accuracy needs more than five classes"),
     )
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return {**self.probe.model_dump(mode="json"), "encoder": "frozen, evaluation mode", "which_epoch": "last"}
+        return {**self.probe.model_dump(mode="json"), **_FROZEN, **_LAST}
 
 
 @dataclass(frozen=True)
@@ -69,17 +68,14 @@ class Neighbours(Task):
     temperature: float = 0.1
     train_images: int | None = None
     test_images: int | None = None
-    name: ClassVar[str] = "neighbours"
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.representations:score"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("knn200", "200-NN accuracy"), Metric("nn1", "1-NN accuracy"))
+    name = "neighbours"
+    compares_classes = True
+    scorer = "contrastlab.tasks.representations:score"
+    metrics = (Metric("knn200", "200-NN accuracy"), Metric("nn1", "1-NN accuracy"))
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        return {
-            "encoder": "frozen, evaluation mode", "knn": f"k={self.k}, temperature={self.temperature}, embeddings",
-            "nn1": "embeddings of re-encoded training images",
-        }  # fmt: skip
+        knn = f"k={self.k}, temperature={self.temperature}, embeddings"
+        return {**_FROZEN, "knn": knn, "nn1": "embeddings of re-encoded training images"}
 
 
 @dataclass(frozen=True)
@@ -89,20 +85,18 @@ class Transfer(Task):
     probe: LinearProbe = _from("linear")
     view: TransferView = _from("transfer")
     test_images: int | None = None
-    name: ClassVar[str] = "transfer"
-    modalities: ClassVar[tuple[str, ...]] = ("image", "waveform")
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.linear:score_transfer"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("transfer", "transfer accuracy", items="test items"),)
+    name = "transfer"
+    modalities = ("image", "waveform")
+    compares_classes = True
+    scorer = "contrastlab.tasks.linear:score_transfer"
+    metrics = (Metric("transfer", "transfer accuracy", items="test items"),)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metric was taken."""
         own = "mean and variance of the target's training images; a colour split keeps its fixed ranges"
         return {
-            **Linear(self.probe).protocol(setting),
-            "train_view": self.view.augmentation or "as in pre-training",
+            **Linear(self.probe).protocol(setting), "train_view": self.view.augmentation or "as in pre-training",
             "normalised_by": own if self.view.normalise == "target" else "the statistics of pre-training",
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,21 +106,19 @@ class Layers(Task):
     probe: LinearProbe = _from("linear")
     layers: LayerProbe = _from("layers")
     test_images: int | None = None
-    name: ClassVar[str] = "layers"
-    modalities: ClassVar[tuple[str, ...]] = ("image",)
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.linear:score_layers"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "layers"
+    modalities = ("image",)
+    compares_classes = True
+    scorer = "contrastlab.tasks.linear:score_layers"
+    metrics = (
         *(Metric(name, f"linear accuracy at {name}") for name in LAYERS),
         *(Metric(name + HIDDEN, f"accuracy with a hidden layer at {name}") for name in LAYERS),
     )
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
         return {
-            **self.probe.model_dump(mode="json", exclude={"features"}),
-            "layers": self.layers.model_dump(mode="json"), "encoder": "frozen, evaluation mode",
-            "pooling": f"adaptive max, at most {self.layers.values} values a layer", "which_epoch": "last",
+            **self.probe.model_dump(mode="json", exclude={"features"}), "layers": self.layers.model_dump(mode="json"),
+            **_FROZEN, "pooling": f"adaptive max, at most {self.layers.values} values a layer", **_LAST,
         }  # fmt: skip
 
 
@@ -141,11 +133,11 @@ class OneView(Task):
     probe: LinearProbe = _from("linear")
     training: SegmentationProbe = _from("segmentation")
     test_images: int | None = None
-    view: ClassVar[str] = "L"
-    name: ClassVar[str] = "one_view"
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.segmentation:score_one_view"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("linear_L", "linear accuracy from L", items="test items"),)
+    view = "L"
+    name = "one_view"
+    compares_classes = True
+    scorer = "contrastlab.tasks.segmentation:score_one_view"
+    metrics = (Metric("linear_L", "linear accuracy from L", items="test items"),)
 
     @classmethod
     def of(cls, settings: Settings) -> OneView:
@@ -154,13 +146,10 @@ class OneView(Task):
         return cls(settings.linear, own, settings.test_images)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metric was taken."""
-        if self.training.end_to_end:
-            return {
-                **self.training.model_dump(mode="json", include={"epochs", "batch_size", "lr", "betas"}),
-                "encoder": "trained with the classifier, from its start", "view": self.view, "which_epoch": "last",
-            }  # fmt: skip
-        return {**Linear(self.probe).protocol(setting), "view": self.view}
+        if not self.training.end_to_end:
+            return {**Linear(self.probe).protocol(setting), "view": self.view}
+        how = self.training.model_dump(mode="json", include={"epochs", "batch_size", "lr", "betas"})
+        return {**how, "encoder": "trained with the classifier, from its start", "view": self.view, **_LAST}
 
 
 @dataclass(frozen=True)
@@ -173,19 +162,14 @@ class Segmentation(Task):
 
     probe: SegmentationProbe = _from("segmentation")
     test_images: int | None = None
-    view: ClassVar[str] = "L"
-    name: ClassVar[str] = "segmentation_L"
-    modalities: ClassVar[tuple[str, ...]] = ("scene",)
-    scorer: ClassVar[str] = "contrastlab.tasks.segmentation:score"
-    metrics: ClassVar[tuple[Metric, ...]] = ()
+    view: ClassVar[str]
+    modalities = ("scene",)
+    scorer = "contrastlab.tasks.segmentation:score"
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
-        how = "trained with the decoder, from its start" if self.probe.end_to_end else "frozen, evaluation mode"
-        return {
-            **self.probe.model_dump(mode="json"), "encoder": how, "view": self.view,
-            "mIoU": "over the classes that occur in the test part, void left out", "which_epoch": "last",
-        }  # fmt: skip
+        how = {"encoder": "trained with the decoder, from its start"} if self.probe.end_to_end else _FROZEN
+        counted = "over the classes that occur in the test part, void left out"
+        return {**self.probe.model_dump(mode="json"), **how, "view": self.view, "mIoU": counted, **_LAST}
 
 
 def _of_view(view: str) -> type[Segmentation]:
@@ -211,16 +195,13 @@ class Action(Task):
 
     training: ActionRecognition = _from("action")
     test_images: int | None = None
-    name: ClassVar[str] = "action"
-    modalities: ClassVar[tuple[str, ...]] = ("clip",)
-    compares_classes: ClassVar[bool] = True
-    scorer: ClassVar[str] = "contrastlab.tasks.action:score"
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("action", "action recognition accuracy", error="bootstrap", items="test clips"),
-    )
+    name = "action"
+    modalities = ("clip",)
+    compares_classes = True
+    scorer = "contrastlab.tasks.action:score"
+    metrics = (Metric("action", "action recognition accuracy", error="bootstrap", items="test clips"),)
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metric was taken."""
         how = self.training
         return {
             "encoder": "of frames, fine-tuned from conv5 down, fully connected layers new",
@@ -239,17 +220,15 @@ class Similarity(Task):
     """Spearman's correlation of cosines with people's scores of similarity (SimCSE §5; fmicl Tables 2, 9 and 10).
 
     What is compared is before the head, as SimCSE does. The pairs of all parts of a benchmark are ranked together
-    ("all"), as the papers have it; the mean over parts is given beside it.
-
-    Args:
-        test_pairs: at most so many pairs, shared out among benchmarks; ``None`` is all.
+    ("all"), as the papers have it; the mean over parts is given beside it. At most ``test_pairs`` pairs are shared out
+    among benchmarks.
     """
 
     test_pairs: int | None = field(default=None, metadata={"settings": "test_images"})
-    name: ClassVar[str] = "similarity"
-    modalities: ClassVar[tuple[str, ...]] = ("sentence",)
-    scorer: ClassVar[str] = "contrastlab.tasks.similarity:score"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "similarity"
+    modalities = ("sentence",)
+    scorer = "contrastlab.tasks.similarity:score"
+    metrics = (
         _correlation("sts", "mean similarity correlation over benchmarks"),
         _correlation("sts_parts", "mean similarity correlation over parts of benchmarks"),
         _correlation("sts_dev", "similarity correlation on the development pairs"),
@@ -257,7 +236,6 @@ class Similarity(Task):
     )
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
         return {
             "encoder": "frozen, evaluation mode, without its head", "score": "cosine",
             "ranked": "pairs of all parts of a benchmark together; the mean over benchmarks",
@@ -270,12 +248,13 @@ _RULES = {
 }  # fmt: skip
 
 
-def _precision(stem: str, what: str) -> tuple[Metric, ...]:
+def _precision(name: str, label: str, absent: str = "") -> Metric:
+    return Metric(name, label, "AP", error="bootstrap", items="test pictures", absent=absent)
+
+
+def _precisions(stem: str, what: str) -> tuple[Metric, ...]:
     levels = {"": "", "50": " at an overlap of 0.5", "75": " at an overlap of 0.75"}
-    return tuple(
-        Metric(f"{stem}_ap{key}", f"{what} AP{text}", "AP", error="bootstrap", items="test pictures")
-        for key, text in levels.items()
-    )
+    return tuple(_precision(f"{stem}_ap{key}", f"{what} AP{text}") for key, text in levels.items())
 
 
 @dataclass(frozen=True)
@@ -283,14 +262,12 @@ class Detection(Task):
     """A detector on encoders; what it looks for is the name of its task and of its settings."""
 
     detector: Detector
-    name: ClassVar[str]
-    modalities: ClassVar[tuple[str, ...]] = ("annotated image",)
-    scorer: ClassVar[str] = "contrastlab.tasks.dense.training:score"
+    modalities = ("annotated image",)
+    scorer = "contrastlab.tasks.dense.training:score"
     stems: ClassVar[Mapping[str, Compared]]
     """Start of a metric's name to what is compared."""
 
     def protocol(self, setting: Setting) -> dict[str, Any]:
-        """How the metrics were taken."""
         train, most = setting.data.train, self.detector.train_pictures
         return {
             **self.detector.model_dump(mode="json"), "detector": f"torchvision's, for {self.name}",
@@ -304,12 +281,12 @@ class Boxes(Detection):
     """Faster R-CNN (ring Table 4 and vince Table 2d on VOC, with C4), scored by the rule of the data."""
 
     detector: Detector = _from("boxes")
-    name: ClassVar[str] = "boxes"
+    name = "boxes"
     stems: ClassVar[Mapping[str, Compared]] = {"detection": "bbox"}
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        *_precision("detection", "detection"),
-        Metric(
-            "detection_coco_ap", "detection AP by COCO's rule", "AP", error="bootstrap", items="test pictures",
+    metrics = (
+        *_precisions("detection", "detection"),
+        _precision(
+            "detection_coco_ap", "detection AP by COCO's rule",
             absent="data that are not scored by VOC's rule have one detection AP",
         ),
     )  # fmt: skip
@@ -320,9 +297,9 @@ class Masks(Detection):
     """Mask R-CNN: boxes and masks of one detector (COCO, LVIS)."""
 
     detector: Detector = _from("masks")
-    name: ClassVar[str] = "masks"
+    name = "masks"
     stems: ClassVar[Mapping[str, Compared]] = {"box": "bbox", "mask": "segm"}
-    metrics: ClassVar[tuple[Metric, ...]] = (*_precision("box", "box"), *_precision("mask", "mask"))
+    metrics = (*_precisions("box", "box"), *_precisions("mask", "mask"))
 
 
 @dataclass(frozen=True)
@@ -330,6 +307,11 @@ class Keypoints(Detection):
     """Keypoint R-CNN, scored by object keypoint similarity."""
 
     detector: Detector = _from("keypoints")
-    name: ClassVar[str] = "keypoints"
+    name = "keypoints"
     stems: ClassVar[Mapping[str, Compared]] = {"keypoint": "keypoints"}
-    metrics: ClassVar[tuple[Metric, ...]] = _precision("keypoint", "keypoint")
+    metrics = _precisions("keypoint", "keypoint")
+
+
+TASKS: tuple[type[Task], ...] = (
+    Linear, Neighbours, Transfer, Layers, Action, OneView, *SEGMENTATIONS.values(), Boxes, Masks, Keypoints, Similarity,
+)  # fmt: skip

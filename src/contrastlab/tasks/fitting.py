@@ -13,16 +13,13 @@ from torch import Tensor, nn
 
 from contrastlab import checkpoint
 from contrastlab.checkpoint import Artefact
-from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import Crops, batches
 from contrastlab.errors import NonFiniteLossError, NotApplicableError
-from contrastlab.settings import ActionRecognition, Detector, SegmentationProbe
-from contrastlab.tasks.base import Log
+from contrastlab.settings import ActionRecognition, Detector, LinearProbe, SegmentationProbe
+from contrastlab.tasks.base import Log, Setting
 
 SAVE_EVERY_S, SPEAK_EVERY_S = 60.0, 10.0
-
-DROPS = (2 / 3, 0.8, 14 / 15)
-"""Parts of the epochs after which Adam's rate falls to a fifth: 2,000, 2,400 and 2,800 of 3,000 (CMC, E.4)."""
+DROPS = (2 / 3, 0.8, 14 / 15)  # of the epochs, after which Adam's rate falls to a fifth: 2,000, … of 3,000 (CMC, E.4)
 
 
 @dataclass
@@ -35,42 +32,32 @@ class Fitting:
 
     @classmethod
     def adam(cls, network: nn.Module, how: SegmentationProbe) -> Fitting:
-        """A network trained by Adam, whose rate falls as :data:`DROPS` says."""
+        """A network trained by Adam, whose rate falls as ``DROPS`` says."""
         adam = torch.optim.Adam(network.parameters(), lr=how.lr, betas=how.betas)
         milestones = sorted({max(1, round(part * how.epochs)) for part in DROPS})
         return cls(network, adam, torch.optim.lr_scheduler.MultiStepLR(adam, milestones, 0.2))
 
 
 def fit(
-    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], source: ItemSet,
-    chosen: Tensor, *, epochs: int, batch_size: int, seed: int, device: torch.device | str, log: Log | None = None,
-    name: str = "probe", crops: tuple[Any, int] | None = None,
+    losses: Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]], fits: dict[str, Fitting], setting: Setting,
+    chosen: Tensor, how: LinearProbe | SegmentationProbe, name: str, crops: tuple[Any, int] | None = None,
 ) -> None:  # fmt: skip
-    """Minimise losses over the items at ``chosen``, each with an optimiser of its own; incomplete batches are left out.
+    """Minimise losses over the training items numbered ``chosen``, each with an optimiser of its own.
 
-    Args:
-        losses: of item numbers ``[B]``, items and a generator for their augmentation, to a scalar for each of ``fits``.
-        fits: by name; ``losses`` may add them when it sees the first batch.
-        source: of items.
-        chosen: int64 ``[n]`` numbers of the items.
-        epochs: passes over them.
-        batch_size: at most.
-        seed: of order and augmentation.
-        device: where the networks are.
-        log: takes a line per epoch.
-        name: of what is fitted, in these lines.
-        crops: augmentation, and views of an item, of a set whose workers cut the views themselves.
+    ``losses`` takes item numbers ``[B]``, items and a generator for their augmentation, and gives a scalar for each of
+    ``fits``, which it may fill when it sees the first batch. Incomplete batches are left out. ``crops`` has the
+    augmentation, and the views of an item, of a set whose workers cut the views themselves.
     """
     if not len(chosen):
         raise NotApplicableError(f"{name}: the training set is empty")
-    order = torch.Generator().manual_seed(seed)
-    draws = torch.Generator(device=device).manual_seed(seed)
-    size = min(batch_size, len(chosen))
-    for epoch in range(epochs):
+    order = torch.Generator().manual_seed(setting.seed)
+    draws = torch.Generator(device=setting.device).manual_seed(setting.seed)
+    size = min(how.batch_size, len(chosen))
+    for epoch in range(how.epochs):
         shuffled = chosen[torch.randperm(len(chosen), generator=order)]
-        crop = Crops(*crops, seed, epoch * len(chosen)) if crops else None
+        crop = Crops(*crops, setting.seed, epoch * len(chosen)) if crops else None
         values: dict[str, Tensor] = {}
-        for index, items in batches(source, shuffled, size, device, drop_last=True, crop=crop):
+        for index, items in batches(setting.data.train, shuffled, size, setting.device, drop_last=True, crop=crop):
             values = losses(index, items, draws)
             for key, value in values.items():
                 fits[key].optimiser.zero_grad()
@@ -78,16 +65,14 @@ def fit(
                 fits[key].optimiser.step()
         for each in fits.values():
             each.schedule.step()
-        if log is not None:
-            mean = sum(value.item() for value in values.values()) / len(values)
-            log(f"{name}, epoch {epoch + 1}/{epochs}, loss {mean:.3f}")
+        mean = sum(value.item() for value in values.values()) / len(values)
+        setting.log(f"{name}, epoch {epoch + 1}/{how.epochs}, loss {mean:.3f}")
 
 
 class Resumable:
     """A long training by SGD whose draws are counted, so that it goes on from its checkpoint to the same bits on a CPU.
 
-    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint; ``losses`` are
-    those of the steps so far.
+    ``name`` and ``unit`` (step or epoch) are for messages; without ``artefact`` there is no checkpoint.
     """
 
     def __init__(
@@ -111,9 +96,7 @@ class Resumable:
     def run(self, steps: Callable[[int], Iterator[float]], total: int, log: Log) -> list[float]:
         """Losses of all ``total`` steps; ``steps`` takes those from a number on, and yields the loss of each.
 
-        Raises:
-            NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
-            CorruptFileError: the checkpoint is damaged, or of another training.
+        After a ``NonFiniteLossError`` nothing more is stored.
         """
         self._resume(log)
         first = len(self.losses)
@@ -151,6 +134,13 @@ class Resumable:
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.losses = list(state["losses"])
         log(f"{self.name}: resumed at {self.unit} {len(self.losses)}")
+
+
+class Pooled(nn.Module):
+    """The average of a map over positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
 
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:

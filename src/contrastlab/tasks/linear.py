@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,11 +27,7 @@ _BETAS = (0.5, 0.999)
 
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
-    """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``.
-
-    Raises:
-        ArgumentError: there is one class, or ``top`` leaves none out, so that nothing could be wrong.
-    """
+    """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``."""
     if scores.shape[1] < 2:
         raise reject("scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
     if not 1 <= top < scores.shape[1]:
@@ -38,31 +35,20 @@ def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)
 
 
-# Classifiers ----------------------------------------------------------------------------------------------------------
+def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3) -> Tensor:
+    """Scores ``[M, C]`` of ``test`` ``[M, F]`` by softmax regression on standardised features, fitted by L-BFGS.
 
-
-def linear_lbfgs(train: Tensor, labels: Tensor, test: Tensor, *, l2: float = 1e-3, iterations: int = 200) -> Tensor:
-    """Scores of softmax regression on standardised features, fitted by L-BFGS.
-
-    Args:
-        train: ``[N, F]``, at least two rows.
-        labels: ``[N]``, from 0 to C − 1.
-        test: ``[M, F]``.
-        l2: ridge penalty ``l2/2·‖W‖²`` on the mean loss.
-        iterations: at most.
-
-    Returns:
-        ``[M, C]``.
+    ``train`` is ``[N, F]``, its labels are from 0 to C − 1. The mean loss has a ridge penalty ``l2/2·‖W‖²``.
     """
     check_labels(train, labels)
-    (x, unseen), y = standardised(train, test), labels
-    classes = int(labels.max()) + 1
-    weight = torch.zeros(classes, x.shape[1] + 1, device=x.device, requires_grad=True)
-    solver = torch.optim.LBFGS([weight], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe")
+    x, unseen = standardised(train, test)
+    weight = torch.zeros(int(labels.max()) + 1, x.shape[1] + 1, device=x.device, requires_grad=True)
+    solver = torch.optim.LBFGS([weight], max_iter=200, history_size=10, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         solver.zero_grad()
-        loss = F.cross_entropy(F.linear(x, weight[:, :-1], weight[:, -1]), y) + l2 / 2 * weight[:, :-1].square().sum()
+        error = F.cross_entropy(F.linear(x, weight[:, :-1], weight[:, -1]), labels)
+        loss = error + l2 / 2 * weight[:, :-1].square().sum()
         loss.backward()
         return loss
 
@@ -81,10 +67,7 @@ def mlp(
     train: Tensor, labels: Tensor, test: Tensor, *, classes: int, hidden: int = 200, epochs: int = 100,
     lr: float = 1e-3, batch_size: int = 256, seed: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Scores ``[M, C]`` by a network with one hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1).
-
-    Shapes are those of :func:`linear_lbfgs`; features are standardised, and ``seed`` decides weights and order.
-    """
+    """As :func:`linear_lbfgs`, by a network with a hidden layer, fitted by Adam with β of 0.5 and 0.999 (CMC, E.1)."""
     check_labels(train, labels)
     x, unseen = standardised(train, test)
     network = _two_layers(x.shape[1], hidden, classes, seed).to(x.device)
@@ -97,13 +80,12 @@ def mlp(
                 F.cross_entropy(network(x[rows]), labels[rows]).backward()
                 optimiser.step()
     with torch.no_grad():
-        scores: Tensor = network(unseen)
-    return scores
+        return network(unseen)  # type: ignore[no-any-return]
 
 
-def _linear(inputs: int, classes: int, probe: LinearProbe, setting: Setting) -> Fitting:
+def _linear(inputs: int, probe: LinearProbe, setting: Setting) -> Fitting:
     with fixed(setting.seed):
-        network = nn.Linear(inputs, classes).to(setting.device)
+        network = nn.Linear(inputs, len(setting.data.train.classes)).to(setting.device)
     sgd = torch.optim.SGD(network.parameters(), probe.lr, probe.momentum, weight_decay=probe.weight_decay)
     return Fitting(network, sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, list(probe.milestones), probe.gamma))
 
@@ -112,13 +94,13 @@ def _train(
     read: Callable[[tuple[Tensor, ...]], dict[str, Tensor]], begin: Callable[[str, int], Fitting], setting: Setting,
     probe: LinearProbe, name: str,
 ) -> dict[str, nn.Module]:  # fmt: skip
-    """Classifiers on features of the same augmented images, all of the last epoch.
+    """Classifiers on features of the same augmented single views, all of the last epoch.
 
     ``read`` makes frozen features ``[B, F]`` of the views of a batch, by the name of their classifier; ``begin`` makes
     a classifier of name and F.
     """
-    train, seed, part, shown = setting.data.train, setting.seed, setting.views.single(), _probed(probe, setting)
-    chosen = subset_order(train.labels, probe.train_images, seed)
+    train, part, shown = setting.data.train, setting.views.single(), _probed(probe, setting)
+    chosen = subset_order(train.labels, probe.train_images, setting.seed)
     check_labels(chosen, train.labels[chosen])
     known = train.labels.to(setting.device)
     fits: dict[str, Fitting] = {}
@@ -129,11 +111,7 @@ def _train(
             fits.update({key: begin(key, rows.shape[1]) for key, rows in features.items()})
         return {key: F.cross_entropy(fits[key].network(rows), known[index]) for key, rows in features.items()}
 
-    fit(
-        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=seed,
-        device=setting.device, log=setting.log, name=name,
-        crops=(shown, part.count) if isinstance(train, Pictures) else None,
-    )  # fmt: skip
+    fit(losses, fits, setting, chosen, probe, name, (shown, part.count) if isinstance(train, Pictures) else None)
     return {key: each.network for key, each in fits.items()}
 
 
@@ -145,27 +123,22 @@ def _probed(probe: LinearProbe, setting: Setting) -> Any:
     return replace(named(probe.augmentation, known.size), mean=known.mean, std=known.std)
 
 
-# All features together ------------------------------------------------------------------------------------------------
-
-
 def linear_sgd(encoders: nn.ModuleList, setting: Setting, test: ItemSet, probe: LinearProbe) -> Tensor:
     """Scores ``[M, C]`` of test images by a linear classifier trained with SGD on augmented images (ring §5).
 
-    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one. A two-view
-    recipe is probed on single views.
+    The encoder is frozen in evaluation mode; the classifier is that of the last epoch, not of the best one.
     """
-    kind, classes, device, name = probe.features, len(setting.data.train.classes), setting.device, "linear probe"
+    kind, name = probe.features, "linear probe"
 
     def read(views: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with frozen(encoders):
             return {name: represent(encoders, views, kind).float()}
 
-    fitted = _train(read, lambda key, inputs: _linear(inputs, classes, probe, setting), setting, probe, name)
-    single, shown, scores = setting.views.single(), _probed(probe, setting), []
-    with frozen(encoders):
-        for _, images in batches(test, torch.arange(len(test)), 512, device, drop_last=False):
-            scores.append(fitted[name](represent(encoders, single.plain(images, shown), kind).float()))
-    return torch.cat(scores)
+    network = _train(read, lambda _, inputs: _linear(inputs, probe, setting), setting, probe, name)[name]
+    single, shown = setting.views.single(), _probed(probe, setting)
+    rows, _ = encode(encoders, single, shown, test, kind=kind, device=setting.device)
+    with torch.no_grad():
+        return torch.cat([network(part) for part in rows.split(512)])
 
 
 def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
@@ -174,10 +147,11 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     if probe.solver == "sgd":
         scores = linear_sgd(encoders, setting, test, probe)
     else:
-        shown, how = (encoders, setting.views, setting.augmentation), {"kind": probe.features, "device": setting.device}
-        chosen = subset_order(train.labels, probe.train_images, setting.seed)
-        x, y = encode(*shown, train, indices=chosen, **how)  # type: ignore[arg-type]
-        scores = linear_lbfgs(x, y, encode(*shown, test, **how)[0], l2=probe.l2)  # type: ignore[arg-type]
+        rows = partial(
+            encode, encoders, setting.views, setting.augmentation, kind=probe.features, device=setting.device
+        )
+        x, y = rows(train, indices=subset_order(train.labels, probe.train_images, setting.seed))
+        scores = linear_lbfgs(x, y, rows(test)[0], l2=probe.l2)
     truth = test.labels.to(setting.device)
     measured = {"linear": Measured.share(correct(scores, truth))}
     if scores.shape[1] > 5:
@@ -185,18 +159,11 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     return measured
 
 
-# Layer by layer -------------------------------------------------------------------------------------------------------
-
-
 def layer_features(
     encoders: nn.ModuleList, setting: Setting, source: ItemSet, names: tuple[str, ...], values: int, *,
     indices: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
-    """Features of the plain single views of items, by layer; see :func:`contrastlab.encoders.pooled_layers`.
-
-    Returns:
-        Layer to ``[N, F]`` float32, and ``[N]`` labels, on the setting's device.
-    """
+    """Layer to features ``[N, F]`` of plain single views, and labels ``[N]``; see ``encoders.pooled_layers``."""
     order = torch.arange(len(source)) if indices is None else indices
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with frozen(encoders):
@@ -222,11 +189,8 @@ def score_layers(task: Layers, encoders: nn.ModuleList, setting: Setting) -> dic
 def layers_sgd(
     task: Layers, encoders: nn.ModuleList, setting: Setting, test: ItemSet, names: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Scores ``[M, C]`` of test images by a classifier on each layer, all trained side by side on augmented images.
-
-    Linear ones by SGD as ``task.probe`` says, those with a hidden layer by Adam; all are those of the last epoch.
-    """
-    probe, layers, classes = task.probe, task.layers, len(setting.data.train.classes)
+    """Scores ``[M, C]`` by classifiers on each layer, linear ones trained by SGD, those with a hidden layer by Adam."""
+    probe, layers = task.probe, task.layers
     wide = tuple(name + HIDDEN for name in names) if layers.hidden else ()
 
     def read(shown: tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -236,7 +200,8 @@ def layers_sgd(
 
     def begin(name: str, inputs: int) -> Fitting:
         if name not in wide:
-            return _linear(inputs, classes, probe, setting)
+            return _linear(inputs, probe, setting)
+        classes = len(setting.data.train.classes)
         network = _two_layers(inputs, layers.hidden, classes, setting.seed).to(setting.device)
         adam = torch.optim.Adam(network.parameters(), layers.mlp_lr, betas=_BETAS)
         return Fitting(network, adam, torch.optim.lr_scheduler.ConstantLR(adam, 1.0))
@@ -267,16 +232,12 @@ def _layers_lbfgs(
     return scores
 
 
-# Other data -----------------------------------------------------------------------------------------------------------
-
-
 def channel_statistics(
     source: ItemSet, indices: Tensor, device: torch.device | str = "cpu"
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel over all pixels of some images, as fractions of full scale.
 
-    A streaming set's pixels are those of the squares that evaluation sees. Deviations are of the population; that of a
-    constant channel is one grey level, so that it can be divided by.
+    Deviations are of the population; that of a constant channel is one grey level, so that it can be divided by.
     """
     levels = torch.arange(256, dtype=torch.float64)
     counts = torch.zeros(source.channels, 256, dtype=torch.float64)
@@ -294,9 +255,6 @@ def adapt(task: Transfer, encoders: nn.ModuleList, setting: Setting) -> Setting:
 
     Mean and variance are those of the training images (or waveforms) that the classifier sees. A colour split has fixed
     ranges in their place (:class:`contrastlab.views.Split`), which are the same for every data set.
-
-    Raises:
-        NotApplicableError: the encoders read grey images and the target has colours.
     """
     train, test = setting.data.train, setting.data.test
     shown: Any = setting.augmentation

@@ -56,15 +56,8 @@ def encode(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Representations of the plain views of items, ``[N, F]`` float32, and their labels ``[N]``, on ``device``.
 
-    Args:
-        encoders: one per stream.
-        part: the recipe's views.
-        augmentation: gives size and normalisation of the plain view.
-        source: of items.
-        kind: see :func:`represent`.
-        batch_size: items at a time.
-        device: where the encoders are.
-        indices: of the items, ``[N]``; all by default.
+    ``part`` are the recipe's views, ``indices`` ``[N]`` the numbers of the items (all by default), ``kind`` is that of
+    :func:`represent`.
     """
     order = torch.arange(len(source)) if indices is None else indices
     rows = []
@@ -95,82 +88,52 @@ def take(source: Any, count: int | None) -> Any:
     return source.take(min(count or len(source), len(source)))
 
 
-def bootstrap(
-    statistic: Callable[[Tensor], float], items: int, *, draws: int = 1000, seed: int = 0
-) -> tuple[float, float]:
-    """A statistic of test items and the 95 % half-width of its sampling error.
+def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:
+    """A statistic of test items, one number or several, and the 95 % half-width of its sampling error.
 
-    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement.
-
-    Args:
-        statistic: of item numbers ``[items]``, which may repeat.
-        items: how many there are.
-        draws: samples.
-        seed: of the draws.
+    The width is half the distance of the 2.5 % and 97.5 % quantiles over the draws, which are with replacement:
+    ``statistic`` is given item numbers ``[items]``, which may repeat.
     """
     generator = torch.Generator().manual_seed(seed)
-    values = torch.tensor(
-        [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)], dtype=torch.float64
-    )
-    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return statistic(torch.arange(items)), (high - low) / 2
+    drawn = [statistic(torch.randint(items, (items,), generator=generator)) for _ in range(draws)]
+    values, ends = torch.tensor(drawn, dtype=torch.float64), torch.tensor([0.025, 0.975], dtype=torch.float64)
+    return statistic(torch.arange(items)), (values.quantile(ends, 0).diff(dim=0)[0] / 2).tolist()
 
 
-def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, chunk: int = 2048) -> Tensor:
-    """Whether the training row with the largest dot product has a test row's label (vince, ring, LA).
+def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
+    """Whether the training row with the largest dot product has a test row's label, boolean ``[M]`` (vince, ring, LA).
 
-    Args:
-        train: ``[N, d]`` unit rows; the papers use the memory bank itself.
-        labels: ``[N]``, from 0.
-        test: ``[M, d]`` unit rows.
-        test_labels: ``[M]``.
-        chunk: test rows at a time, fewer before a bank so long that their similarities take more than half a GB.
-
-    Returns:
-        Boolean ``[M]``; its mean is the 1-NN accuracy.
+    Both are unit rows, ``[N, d]`` (the papers take the memory bank itself) and ``[M, d]``, with labels from 0.
     """
     check_labels(train, labels)
-    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train, chunk))])
+    nearest = torch.cat([(part @ train.T).argmax(1) for part in test.split(_rows(train))])
     return labels[nearest] == test_labels
 
 
 def knn(
-    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1,
-    chunk: int = 2048,
-) -> Tensor:  # fmt: skip
-    """Whether the ``k`` closest training rows vote for a test row's label, by ``exp(cosine/temperature)``.
+    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1
+) -> Tensor:
+    """Whether the ``k`` closest training rows, or all, vote for a test row's label, by ``exp(cosine/temperature)``.
 
-    Source: Wu et al. 2018. Shapes, ``chunk`` and what is returned are as in :func:`nearest_neighbour`.
-
-    Args:
-        train: ``[N, d]``.
-        labels: ``[N]``.
-        test: ``[M, d]``.
-        test_labels: ``[M]``.
-        k: neighbours that vote, at least 1; all rows if there are fewer.
-        temperature: of the weights, above 0.
-        chunk: test rows at a time.
+    Source: Wu et al. 2018. Shapes are those of :func:`nearest_neighbour`.
     """
     check_labels(train, labels)
     if k < 1:
         raise reject("k", k, "at least 1")
     if not temperature > 0:
         raise reject("temperature", temperature, "a number above 0")
-    classes = int(labels.max()) + 1
-    right = []
-    size = _rows(train, chunk)
-    for rows, truth in zip(test.split(size), test_labels.split(size), strict=True):
+    classes, predicted = int(labels.max()) + 1, []
+    for rows in test.split(_rows(train)):
         similarity, nearest = (rows @ train.T).topk(min(k, len(train)), sorted=False)
-        votes = rows.new_zeros(len(rows), classes)
         # relative to the closest row, whose weight of 1 no temperature takes away
         weights = ((similarity - similarity.amax(1, keepdim=True)) / temperature).exp()
-        votes.scatter_add_(1, labels[nearest], weights)
-        right.append(votes.argmax(1) == truth)
-    return torch.cat(right)
+        votes = rows.new_zeros(len(rows), classes).scatter_add_(1, labels[nearest], weights)
+        predicted.append(votes.argmax(1))
+    return torch.cat(predicted) == test_labels
 
 
-def _rows(train: Tensor, chunk: int) -> int:  # whose similarities fit beside the training rows of a GPU
-    return max(1, min(chunk, ranks.KEPT_BYTES // (4 * len(train))))
+def _rows(train: Tensor) -> int:  # whose similarities fit beside the training rows of a GPU
+    return max(1, min(2048, ranks.KEPT_BYTES // (4 * len(train))))
 
 
 def score(task: Neighbours, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:

@@ -20,35 +20,32 @@ from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import Linear, OneView, Segmentation
 from contrastlab.tasks.fitting import Fitting, fit
 from contrastlab.tasks.linear import correct
-from contrastlab.tasks.representations import bootstrap, frozen, take
+from contrastlab.tasks.representations import bootstrap, encode, frozen, take
 from contrastlab.views import Channels
 from contrastlab.views.channels import labels
 
-VOID = -1
-"""The label of pixels that do not count."""
+VOID = -1  # the label of pixels that do not count
 
 
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
     """How many pixels of each true class were given each class: int64 ``[N, true class, predicted class]``.
 
-    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is :data:`VOID`, nothing is counted.
+    Both are int64 ``[N, …]`` from 0 to ``classes − 1``; where the truth is −1 (void), nothing is counted.
     """
     for name, values, low in (("predicted", predicted, 0), ("truth", truth, VOID)):
         if values.numel() and not low <= int(values.min()) <= int(values.max()) < classes:
             raise reject(name, (int(values.min()), int(values.max())), f"classes from {low} to {classes - 1}")
-    count = len(truth)
-    cell = truth.flatten(1) * classes + predicted.flatten(1)
-    cell = torch.where(truth.flatten(1) == VOID, classes * classes, cell)
-    row = torch.arange(count, device=truth.device)[:, None] * (classes * classes + 1)
-    counts = (row + cell).flatten().bincount(minlength=count * (classes * classes + 1))
-    return counts.view(count, -1)[:, :-1].view(count, classes, classes)
+    count, cells = len(truth), classes * classes + 1  # the last cell is void
+    cell = torch.where(truth == VOID, cells - 1, truth * classes + predicted).flatten(1)
+    row = torch.arange(count, device=truth.device)[:, None] * cells
+    counts = (row + cell).flatten().bincount(minlength=count * cells)
+    return counts.view(count, cells)[:, :-1].view(count, classes, classes)
 
 
 def mean_iou(counts: Tensor) -> float:
-    """Mean intersection over union in percent, over the classes that occur.
+    """Mean intersection over union, percent, of counts ``[classes, classes]`` (:func:`confusion`, summed over images).
 
-    A class that is neither there nor predicted has no union and is left out; one that is predicted only, or missed
-    altogether, counts 0. Counts ``[classes, classes]`` are those of :func:`confusion`, summed over images, not all 0.
+    A class that is neither there nor predicted is left out; one that is only predicted, or always missed, counts 0.
     """
     hit = counts.diagonal().double()
     union = counts.sum(0) + counts.sum(1) - counts.diagonal()
@@ -86,22 +83,14 @@ class Segmenter(nn.Module):
 
 
 def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module:
-    """The encoder of a view.
-
-    Raises:
-        NotApplicableError: the recipe has no such view.
-    """
+    """The encoder of a view, if the recipe has that view."""
     if view not in setting.views.streams:
         raise NotApplicableError(f"{setting.views!r} has no encoder of {view!r}")
     return encoders[setting.views.streams.index(view)]
 
 
 def segment(encoder: nn.Module, view: str, setting: Setting, probe: SegmentationProbe) -> Segmenter:
-    """A decoder fitted on patches of the labelled scenes, on an encoder that is frozen or, end to end, trained as well.
-
-    Raises:
-        NotApplicableError: pictures without classes of pixels, or an encoder that names no blocks.
-    """
+    """A decoder fitted on patches of labelled scenes, on an encoder that is frozen or, end to end, trained as well."""
     train, part = setting.data.train, Channels((view,))
     with fixed(setting.seed):
         model = Segmenter(encoder, _classes(train), probe.width, probe.end_to_end).to(setting.device)
@@ -113,10 +102,7 @@ def segment(encoder: nn.Module, view: str, setting: Setting, probe: Segmentation
 
     fits = {"decoder": Fitting.adam(model if probe.end_to_end else model.decoder, probe)}
     chosen = subset_order(train.labels, probe.train_scenes, setting.seed)
-    fit(
-        losses, fits, train, chosen, epochs=probe.epochs, batch_size=probe.batch_size, seed=setting.seed,
-        device=setting.device,
-    )  # fmt: skip
+    fit(losses, fits, setting, chosen, probe, f"decoder of {view}")
     return model.eval()
 
 
@@ -144,11 +130,13 @@ def score(task: Segmentation, encoders: nn.ModuleList, setting: Setting) -> dict
     test = take(setting.data.test, task.test_images)
     model = segment(encoder, task.view, setting, task.probe)
     counts = confusion(*predict(model, task.view, setting, test), _classes(test))
-    out = {}
-    for metric, statistic in zip(task.metrics, (mean_iou, pixel_accuracy), strict=True):
-        value, half = bootstrap(lambda rows, of=statistic: of(counts[rows].sum(0)), len(counts), seed=setting.seed)  # type: ignore[misc]
-        out[metric.name] = Measured(value, len(counts), half)
-    return out
+
+    def both(rows: Tensor) -> tuple[float, float]:
+        total = counts[rows].sum(0)
+        return mean_iou(total), pixel_accuracy(total)
+
+    found = zip(task.metrics, *bootstrap(both, len(counts), seed=setting.seed), strict=True)
+    return {metric.name: Measured(value, len(counts), half) for metric, value, half in found}
 
 
 def score_one_view(task: OneView, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
@@ -175,14 +163,10 @@ def _end_to_end(task: OneView, encoder: nn.Module, setting: Setting) -> Tensor:
 
     fits = {"classifier": Fitting.adam(nn.ModuleList([model.backbone, classifier]), how)}
     chosen = subset_order(train.labels, task.probe.train_images, setting.seed)
-    fit(
-        losses, fits, train, chosen, epochs=how.epochs, batch_size=how.batch_size, seed=setting.seed,
+    fit(losses, fits, setting, chosen, how, f"classifier of {task.view}")
+    rows, truth = encode(
+        nn.ModuleList([model]), setting.views, setting.augmentation, test, kind="pooled", batch_size=256,
         device=setting.device,
     )  # fmt: skip
-    model.eval()
-    scores = []
     with torch.no_grad():
-        for _, items in batches(test, torch.arange(len(test)), 256, setting.device, drop_last=False):
-            (view,) = setting.views.plain(items, setting.augmentation)
-            scores.append(classifier(model.features(view)))
-    return correct(torch.cat(scores), test.labels.to(setting.device))
+        return correct(torch.cat([classifier(part) for part in rows.split(256)]), truth)

@@ -19,8 +19,7 @@ from contrastlab.tasks.base import Measured, Setting
 from contrastlab.tasks.definitions import BENCHMARKS, Similarity
 from contrastlab.tasks.representations import bootstrap, encode, take
 
-DRAWS = 300
-"""Bootstrap samples of the pairs of a benchmark."""
+DRAWS = 300  # bootstrap samples of the pairs of a benchmark
 
 
 def spearman(x: Tensor | NDArray[Any], y: Tensor | NDArray[Any]) -> float:
@@ -45,8 +44,7 @@ def cosines(encoders: nn.ModuleList, setting: Setting, pairs: Any) -> NDArray[np
     )  # fmt: skip
     features = torch.empty_like(rows).index_copy_(0, order.to(rows.device), rows)
     first, second = F.normalize(features.double(), dim=1).chunk(2)
-    made: NDArray[np.float64] = (first * second).sum(1).cpu().numpy()
-    return made
+    return (first * second).sum(1).cpu().numpy()
 
 
 def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
@@ -61,9 +59,8 @@ def score(task: Similarity, encoders: nn.ModuleList, setting: Setting) -> dict[s
         rows = (test.labels == label).numpy()
         if rows.sum() < 2:
             continue
-        x, y = compared[rows], gold[rows]
+        x, y, own = compared[rows], gold[rows], test.parts.numpy()[rows]
         measured[BENCHMARKS.get(benchmark, benchmark)] = _bootstrapped(x, y)
-        own = test.parts.numpy()[rows]
         inside = [own == part for part in np.unique(own)]
         each = [_bootstrapped(x[part], y[part]) for part in inside if part.sum() > 1]
         parts += [_mean(each)] if each else []

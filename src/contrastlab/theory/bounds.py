@@ -25,6 +25,7 @@ Sources: vince §3, §4.1, appendix A.8; ring §3; fmicl §2; Poole et al., *On 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -54,12 +55,6 @@ def _check_positives(positives: Tensor) -> None:
         raise reject("positives", tuple(positives.shape), "a tensor of shape [B] with B of at least 1")
 
 
-def _check_independents(positives: Tensor, independents: Tensor) -> None:
-    _check_positives(positives)
-    if not independents.numel():
-        raise reject("independents", tuple(independents.shape), "a tensor with at least one score")
-
-
 def _check(positives: Tensor, negatives: Tensor) -> None:
     _check_positives(positives)
     if negatives.dim() != 2 or len(negatives) != len(positives) or not negatives.shape[1]:
@@ -71,7 +66,7 @@ def _check(positives: Tensor, negatives: Tensor) -> None:
 
 def nwj(positives: Tensor, independents: Tensor) -> Tensor:
     """Nguyen–Wainwright–Jordan: ``mean f − mean exp(f − 1)`` (vince Lemma A.2)."""
-    _check_independents(positives, independents)
+    _check_positives(positives)
     return positives.mean() - (independents - 1).exp().mean()
 
 
@@ -81,25 +76,16 @@ def _log_mean_exp(values: Tensor) -> Tensor:
 
 def donsker_varadhan(positives: Tensor, independents: Tensor) -> Tensor:
     """``mean f − log mean exp f`` (fmicl Eq. 14). A bound in the population; on few samples it overshoots."""
-    _check_independents(positives, independents)
+    _check_positives(positives)
     return positives.mean() - _log_mean_exp(independents)
 
 
 @dataclass
 class Mine:
-    """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12).
+    """Donsker–Varadhan whose gradient divides by a running mean, so that small batches do not bias it (MINE Eq. 12)."""
 
-    Args:
-        rate: weight of the newest batch in the running mean of ``exp f``.
-        log_mean: logarithm of that mean; ``None`` before the first batch. It is the estimator's only state.
-    """
-
-    rate: float = 0.01
-    log_mean: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise reject("rate", self.rate, "a number above 0 and up to 1")
+    rate: float = 0.01  #: weight of the newest batch in the running mean of ``exp f``, above 0 and up to 1
+    log_mean: float | None = None  #: logarithm of that mean, the estimator's only state
 
     def __call__(self, positives: Tensor, independents: Tensor) -> Tensor:
         """The value of :func:`donsker_varadhan` on this batch, with the corrected gradient.
@@ -110,20 +96,20 @@ class Mine:
         if not torch.is_grad_enabled():
             return value
         newest = _log_mean_exp(independents)
-        if self.log_mean is None:
+        if self.log_mean is None or self.rate == 1:
             self.log_mean = float(newest.detach())
         else:
-            old, new = self.log_mean + math.log1p(-self.rate) if self.rate < 1 else -math.inf, float(newest.detach())
-            self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new + math.log(self.rate))))
+            old, new = self.log_mean + math.log1p(-self.rate), float(newest.detach()) + math.log(self.rate)
+            self.log_mean = float(torch.logaddexp(torch.tensor(old), torch.tensor(new)))
         # d log m / d f with the running mean as m: exp(newest − log_mean) is 1 up to the drift of the mean
         surrogate = positives.mean() - (newest - self.log_mean).exp()
         return value + surrogate - surrogate.detach()
 
 
 def info_nce(positives: Tensor, negatives: Tensor) -> Tensor:
-    """``log K − loss`` with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
+    """``log K − loss`` ≤ log K, with the positive and K − 1 negatives in the denominator (vince Eq. 5, ring Eq. 1).
 
-    A scalar of at most log K. No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
+    No negative may be :data:`~contrastlab.objectives.ABSENT`: K would differ by query.
     """
     _check(positives, negatives)
     return math.log(negatives.shape[1] + 1) - objectives.info_nce(positives, negatives).mean()
@@ -142,13 +128,10 @@ def leave_one_out(positives: Tensor, negatives: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Conditional:
-    """A bound whose negatives were drawn from a set that depends on the query.
+    """A bound in nats whose negatives, with scores ``[B, K]``, were drawn from a set that depends on the query.
 
-    Args:
-        value: nats.
-        holds: ``[B]`` whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
-            candidates: the hypothesis under which the theorem says that ``value`` is a bound.
-        negatives: ``[B, K]`` their scores.
+    ``holds`` ``[B]`` is whether every negative of the query scored above ``log c(x)``, the mean of ``exp f`` over all
+    candidates: the hypothesis under which the theorem says that ``value`` is a bound.
     """
 
     value: Tensor
@@ -161,40 +144,34 @@ class Conditional:
         return float(self.holds.double().mean())
 
 
-def _conditional(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Tensor:
-    _check(positives, candidates.logits)
+def _conditional(
+    bound: Callable[[Tensor, Tensor], Tensor], positives: Tensor, candidates: Candidates, region: Region,
+    generator: torch.Generator,
+) -> Conditional:  # fmt: skip
+    logits = candidates.logits
+    _check(positives, logits)
     scores = candidates.read(region.select(candidates, BatchRandom(generator), 0, 1))
     present = scores > ABSENT / 2
     sizes = present.sum(1)
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
         raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
-    return scores[present].view(len(scores), -1)
-
-
-def _holds(candidates: Candidates, scores: Tensor) -> Tensor:
-    logits = candidates.logits
+    negatives = scores[present].view(len(scores), -1)
     if candidates.own is not None:
         logits = logits.scatter(1, candidates.own[:, None], -math.inf)
     if candidates.banned is not None:
         logits = logits.scatter(1, candidates.banned, -math.inf)
     log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
-    return scores.amin(1) > log_c
+    return Conditional(bound(positives, negatives), negatives.amin(1) > log_c, negatives)
 
 
 def vince(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
     """InfoNCE with negatives drawn from a region around the query, the positive kept in the denominator.
 
     VINCE(T) of vince Corollary 4.1.1, with the set ranked by the query's own scores f(x, ·): as printed, by
-    f(y₁, ·), it is not a lower bound of InfoNCE. At most log K whatever the region.
-
-    Args:
-        positives: ``[B]``.
-        candidates: ``logits`` ``[B, N]`` of each query against all keys, and which key is its own.
-        region: :class:`~contrastlab.negatives.Ball`, ``Ring``, ``Uniform``, …, with its number of draws.
-        generator: of the draws.
+    f(y₁, ·), it is not a lower bound of InfoNCE. At most log K whatever the region. ``candidates`` have the logits
+    ``[B, N]`` of each query against all keys, and which key is its own.
     """
-    scores = _conditional(positives, candidates, region, generator)
-    return Conditional(info_nce(positives, scores), _holds(candidates, scores), scores)
+    return _conditional(info_nce, positives, candidates, region, generator)
 
 
 def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
@@ -202,8 +179,7 @@ def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: t
 
     A lower bound on I where :attr:`Conditional.holds`; where it does not it can exceed I, and log K.
     """
-    scores = _conditional(positives, candidates, region, generator)
-    return Conditional(leave_one_out(positives, scores), _holds(candidates, scores), scores)
+    return _conditional(leave_one_out, positives, candidates, region, generator)
 
 
 def f_information(positives: Tensor, independents: Tensor, divergence: Divergence) -> Tensor:
@@ -211,7 +187,7 @@ def f_information(positives: Tensor, independents: Tensor, divergence: Divergenc
 
     The scores s lie in the domain of f*; a critic v of the log ratio gives ``s = divergence.derivative(v)``.
     """
-    _check_independents(positives, independents)
+    _check_positives(positives)
     check_scores(positives, divergence, "positives")
     check_scores(independents, divergence, "independents")
     return positives.mean() - divergence.conjugate(independents).mean()

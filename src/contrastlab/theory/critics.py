@@ -14,14 +14,9 @@ from torch.nn import functional as F
 
 from contrastlab.errors import NonFiniteLossError, reject
 
-Critic = Callable[[Tensor, Tensor], Tensor]
-"""``[B, p]`` and ``[M, q]`` → ``[B, M]`` scores."""
-
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them: ``mlp([2, 128, 128, 2])`` has three."""
-    if len(sizes) < 2 or min(sizes) < 1:
-        raise reject("sizes", list(sizes), "at least two positive integers: inputs, hidden units …, outputs")
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -29,21 +24,15 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
 
 
 class Separable(nn.Module):
-    """``f(x, y) = g(x)·h(y) / τ``.
+    """``f(x, y) = g(x)·h(y) / τ``, with g: ``[B, p]`` → ``[B, d]`` and h: ``[M, q]`` → ``[M, d]``, or g in its place.
 
-    Args:
-        g: ``[B, p]`` → ``[B, d]``.
-        h: ``[M, q]`` → ``[M, d]``; ``None`` shares g.
-        temperature: τ.
-        normalise: put g(x) and h(y) on the unit sphere first.
+    ``normalise`` puts g(x) and h(y) on the unit sphere first.
     """
 
     def __init__(
         self, g: nn.Module, h: nn.Module | None = None, *, temperature: float = 1.0, normalise: bool = False
     ) -> None:
         super().__init__()
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise reject("temperature", temperature, "a positive number")
         self.g, self.h, self.temperature, self.normalise = g, g if h is None else h, temperature, normalise
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -56,12 +45,9 @@ class Separable(nn.Module):
 
 @dataclass(frozen=True)
 class Trace:
-    """How a training went; larger is better.
+    """How a training went: nats of each epoch on what is trained on, and after it on held-out data; larger is better.
 
-    Args:
-        train: value of each epoch on what is trained on, nats.
-        held_out: value after each epoch on held-out data, nats.
-        best: epoch whose weights were kept, from 0.
+    The weights of epoch ``best`` (from 0) were kept.
     """
 
     train: tuple[float, ...]
@@ -92,16 +78,12 @@ def early_stopping(
 
 
 Bound = Callable[[Tensor], Tensor]
-"""``[B, B]`` scores of one batch → a scalar bound in nats, such as ``lambda s: bounds.info_nce(*bounds.pairs(s))``."""
+"""``[B, B]`` scores of a batch → a scalar bound in nats, such as ``lambda s: bounds.info_nce(*bounds.pairs(s))``."""
 
 
 @dataclass(frozen=True)
 class Fit(Trace):
-    """What :func:`fit` found: the bound in every epoch, and at the best one.
-
-    Args:
-        value: nats, on pairs that neither trained the critic nor stopped the training.
-    """
+    """The bound in every epoch, and its ``value`` at the best one, on pairs that neither trained nor stopped it."""
 
     value: float
 
@@ -111,10 +93,7 @@ class Fit(Trace):
 
 @torch.no_grad()
 def evaluate(critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, batch: int) -> float:
-    """Mean bound over all whole batches, nats, with the critic in evaluation mode.
-
-    A bound such as InfoNCE depends on the batch size; keep to one.
-    """
+    """Mean bound over all whole batches, nats, with the critic in evaluation mode; InfoNCE depends on their size."""
     modes = {module: module.training for module in critic.modules()}
     critic.eval()
     try:
@@ -132,34 +111,14 @@ def fit(
     critic: nn.Module, bound: Bound, x: Tensor, y: Tensor, *, batch: int = 128, epochs: int = 200, patience: int = 20,
     learning_rate: float = 1e-3, held_out: float = 0.2, seed: int = 0,
 ) -> Fit:  # fmt: skip
-    """Maximise ``bound`` over the critic with Adam; stop when held-out pairs no longer gain.
+    """Maximise ``bound`` over the critic with Adam, in place; stop when held-out pairs no longer gain.
 
-    The pairs are split in three: to train, to stop, to report. A bound read off the pairs that chose the critic is
-    too high, whatever it bounds in expectation.
-
-    Args:
-        critic: trained in place; ends at its best epoch.
-        bound: of the ``[batch, batch]`` scores of a batch.
-        x: ``[N, p]``.
-        y: ``[N, q]``, row by row the partner of x.
-        batch: pairs a step; the last, partial batch of an epoch is left out.
-        epochs: at most.
-        patience: epochs without a gain before it stops.
-        learning_rate: of Adam.
-        held_out: share of the pairs to stop on, and again the share to report on.
-        seed: of the split and the order.
-
-    Raises:
-        NonFiniteLossError: the bound became NaN or infinite; the message names the epoch.
+    The pairs ``x`` ``[N, p]`` and ``y`` ``[N, q]`` are split in three: to train, to stop (a share ``held_out``), and to
+    report (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
+    expectation. The last, partial batch of an epoch is left out.
     """
     if len(x) != len(y):
         raise reject("y", len(y), f"as many rows as x, {len(x)}")
-    if batch < 2 or epochs < 1 or patience < 1:
-        raise reject("batch, epochs, patience", (batch, epochs, patience), "at least 2, 1 and 1")
-    if not 0 < held_out < 0.5:
-        raise reject("held_out", held_out, "a share between 0 and 0.5")
-    if not (math.isfinite(learning_rate) and learning_rate > 0):
-        raise reject("learning_rate", learning_rate, "a positive number")
     apart = int(held_out * len(x))
     if apart < batch or len(x) - 2 * apart < batch:
         accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"

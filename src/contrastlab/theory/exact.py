@@ -3,7 +3,6 @@
 Nothing here is sampled: an expectation over K − 1 independent negatives is a sum over the multisets they can form,
 weighted by their multinomial probabilities, in float64. That makes a claim such as "InfoNCE ≤ I(X; Y)" a comparison of
 two numbers. All values are in nats; a critic is a table of finite numbers of the same shape as the joint distribution.
-
 The counterparts on samples are in :mod:`contrastlab.theory.bounds`.
 """
 
@@ -24,17 +23,12 @@ from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
 
 Table = NDArray[np.float64]
-MOST_TERMS = 2_000_000
-"""Largest number of multisets that are enumerated."""
+MOST_TERMS = 2_000_000  # multisets that are enumerated at most
 
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint distribution p(x, y) of n × m symbols.
-
-    Args:
-        table: ``[n, m]``, not negative, of sum 1; every row and column has positive probability.
-    """
+    """A joint distribution p(x, y) of n × m symbols, of which each has positive probability: ``table`` ``[n, m]``."""
 
     table: Table
 
@@ -56,10 +50,9 @@ class Joint:
     def of(cls, weights: ArrayLike) -> Joint:
         """The distribution proportional to ``weights``."""
         table = np.asarray(weights, dtype=np.float64)
-        total = table.sum()
-        if not (np.isfinite(total) and total > 0):
-            raise reject("weights", float(total), "numbers of at least 0 with a positive, finite sum")
-        return cls(table / total)
+        if not 0 < table.sum() < math.inf:
+            raise reject("weights", float(table.sum()), "numbers of at least 0 with a positive, finite sum")
+        return cls(table / table.sum())
 
     @classmethod
     def independent(cls, x: ArrayLike, y: ArrayLike) -> Joint:
@@ -100,10 +93,9 @@ class Joint:
     def critic(self, critic: ArrayLike, name: str = "critic") -> Table:
         """``critic`` as a float64 table: finite, and of the distribution's shape."""
         values = np.asarray(critic, dtype=np.float64)
-        if values.shape != self.table.shape:
-            raise reject(name, values.shape, f"a table of shape {list(self.table.shape)}, like the joint distribution")
-        if not np.isfinite(values).all():
-            raise reject(name, "a value that is not finite", "finite numbers")
+        if values.shape != self.table.shape or not np.isfinite(values).all():
+            accepted = f"a table of shape {list(self.table.shape)} of finite numbers, like the joint distribution"
+            raise reject(name, values.shape, accepted)
         return values
 
 
@@ -118,15 +110,6 @@ def _multisets(symbols: int, draws: int) -> tuple[Table, Table]:
         for symbol in drawn:
             counts[row, symbol] += 1
     return counts, gammaln(draws + 1) - gammaln(counts + 1).sum(1)
-
-
-def _check_count(name: str, count: int, least: int, accepted: str) -> None:
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
-        raise reject(name, count, accepted)
-
-
-def _check_k(k: int) -> None:
-    _check_count("k", k, 2, "an integer of at least 2: the positive and at least one negative")
 
 
 def restrict(joint: Joint, region: ArrayLike) -> Table:
@@ -163,13 +146,13 @@ def normalised_similarity(
         joint: gives p(y), the distribution of the negatives unless ``negatives`` is given.
         critic: ``[n, m]`` f.
         draws: number of independent negatives.
-        negatives: distribution of one negative, ``[n, m]`` given x or ``[n, m, m]`` given x and the positive; the
-            last axis sums to 1. :func:`restrict` makes it.
+        negatives: of one negative given x ``[n, m]``, or x and the positive ``[n, m, m]``; see :func:`restrict`.
         positive_in_denominator: whether the mean is over the positive and the negatives (ring Eq. 1; K = draws + 1)
             or over the negatives only (ring Theorem 3.1).
     """
     values = joint.critic(critic)
-    _check_count("draws", draws, 1, "an integer of at least 1")
+    if draws < 1:
+        raise reject("draws", draws, "an integer of at least 1: K is the positive and at least one negative")
     n, m = values.shape
     q = np.broadcast_to(joint.y, (n, 1, m)) if negatives is None else np.asarray(negatives, dtype=np.float64)
     if q.shape == (n, m):
@@ -202,13 +185,11 @@ def contrastive(
 
 def info_nce(joint: Joint, critic: ArrayLike, k: int) -> float:
     """InfoNCE with the positive and k − 1 negatives from p(y) (vince Eq. 5, ring Eq. 1); ≤ min(I, log k)."""
-    _check_k(k)
     return contrastive(joint, critic, k - 1)
 
 
 def leave_one_out(joint: Joint, critic: ArrayLike, k: int) -> float:
     """As :func:`info_nce` without the positive in the denominator; at the optimal critic an *upper* bound on I."""
-    _check_k(k)
     return contrastive(joint, critic, k - 1, positive_in_denominator=False)
 
 

@@ -23,9 +23,7 @@ Handedness = Literal["same", "opposite"]
 class JointGaussian:
     """Zero-mean jointly normal X and Y, whose mutual information is known in closed form.
 
-    Args:
-        covariance: ``[p + q, p + q]`` of (X, Y), symmetric and positive definite.
-        split: p, the dimension of X; Y has the rest.
+    ``covariance`` is that of (X, Y), ``[p + q, p + q]``; ``split`` is p, the dimension of X.
     """
 
     covariance: NDArray[np.float64]
@@ -33,37 +31,23 @@ class JointGaussian:
 
     def __post_init__(self) -> None:
         matrix = np.asarray(self.covariance, dtype=np.float64)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-            raise reject("covariance", matrix.shape, "a square matrix of finite numbers")
-        if not np.allclose(matrix, matrix.T, rtol=1e-12, atol=1e-12 * np.abs(matrix).max()):
-            raise reject("covariance", matrix.tolist(), "a symmetric matrix")
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+        symmetric = square and np.allclose(matrix, matrix.T, rtol=1e-12, atol=1e-12 * np.abs(matrix).max())
+        if not symmetric or np.linalg.eigvalsh(matrix)[0] <= 0:
+            raise reject("covariance", matrix.tolist(), "a symmetric, positive definite matrix")
         if not 0 < self.split < len(matrix):
             raise reject("split", self.split, f"an integer from 1 to {len(matrix) - 1}")
-        smallest = float(np.linalg.eigvalsh(matrix)[0])
-        if smallest <= 0:
-            raise reject("covariance", matrix.tolist(), f"positive definite (smallest eigenvalue {smallest:g})")
         object.__setattr__(self, "covariance", matrix)
 
     @classmethod
     def correlated(cls, rho: float, dimension: int = 1, variance: float = 1.0) -> JointGaussian:
-        """``dimension`` independent pairs (Xᵢ, Yᵢ) with correlation ``rho`` and the same ``variance``.
-
-        Their mutual information is ``−(dimension / 2) log(1 − ρ²)`` nats.
-        """
-        if not -1 < rho < 1:
-            raise reject("rho", rho, "a correlation strictly between -1 and 1")
-        if dimension < 1:
-            raise reject("dimension", dimension, "an integer of at least 1")
-        if not (math.isfinite(variance) and variance > 0):
-            raise reject("variance", variance, "a positive number")
+        """Independent pairs (Xᵢ, Yᵢ) with correlation ρ; they share ``−(dimension / 2) log(1 − ρ²)`` nats."""
         one = np.eye(dimension)
         return cls(variance * np.block([[one, rho * one], [rho * one, one]]), dimension)
 
     @classmethod
     def with_information(cls, nats: float, dimension: int = 1) -> JointGaussian:
         """:meth:`correlated` with ρ ≥ 0 chosen so that the mutual information is ``nats``."""
-        if not (math.isfinite(nats) and nats >= 0):
-            raise reject("nats", nats, "a number of at least 0")
         return cls.correlated(math.sqrt(-math.expm1(-2 * nats / dimension)), dimension)
 
     @property
@@ -76,8 +60,6 @@ class JointGaussian:
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """``count`` independent pairs: ``[count, p]`` and ``[count, q]``, float32."""
-        if count < 1:
-            raise reject("count", count, "an integer of at least 1")
         noise = torch.randn(count, len(self.covariance), generator=generator, dtype=torch.float64)
         both = noise @ torch.from_numpy(np.linalg.cholesky(self.covariance)).T
         return both[:, : self.split].float(), both[:, self.split :].float()
@@ -100,31 +82,19 @@ def spirals(
     """``[count, 2]`` points on two Archimedean spirals within ``[−radius, radius]²``, and ``[count]`` labels 0 or 1.
 
     They are evenly spread over the angle. Handedness ``"same"`` turns the second spiral by 180°, so that the two never
-    cross; ``"opposite"`` mirrors it, so that one runs clockwise, the other counter-clockwise (the words of vince
-    appendix G), and they cross.
+    cross; ``"opposite"`` mirrors it (vince appendix G: one clockwise, the other counter-clockwise), and they cross.
     """
-    if count < 2:
-        raise reject("count", count, "an integer of at least 2")
     if handedness not in ("same", "opposite"):
         raise reject("handedness", handedness, "'same' or 'opposite'")
-    for name, value in (("turns", turns), ("radius", radius)):
-        if not (math.isfinite(value) and value > 0):
-            raise reject(name, value, "a positive number")
     labels = torch.arange(count) % 2
     along = torch.rand(count, generator=generator)
     angle = 2 * math.pi * turns * along
     points = (radius * along)[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
-    second = labels == 1
-    points[second] *= torch.tensor([-1.0, -1.0]) if handedness == "same" else torch.tensor([-1.0, 1.0])
+    points[labels == 1] *= torch.tensor([-1.0, -1.0 if handedness == "same" else 1.0])
     return points, labels
 
 
 def shifted(points: Tensor, eta: float, generator: torch.Generator, *, centred: bool = False) -> Tensor:
-    """Views of ``points``: each coordinate plus an independent draw from U(0, η), as vince appendix G prints it.
-
-    With ``centred`` the draws are from U(−η/2, η/2), so that a view is not shifted on average.
-    """
-    if not (math.isfinite(eta) and eta >= 0):
-        raise reject("eta", eta, "a number of at least 0")
+    """``points`` with a draw from U(0, η) added to each coordinate (vince, appendix G), or from U(−η/2, η/2)."""
     noise = torch.rand(points.shape, generator=generator, dtype=points.dtype)
     return points + eta * (noise - 0.5 if centred else noise)

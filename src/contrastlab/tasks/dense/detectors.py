@@ -30,6 +30,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from contrastlab.encoders.encoder import Encoder
 from contrastlab.errors import NotApplicableError
 from contrastlab.settings import Detector
+from contrastlab.tasks.fitting import Pooled
 from contrastlab.views import Augmentation, Split, Views
 
 Kind = Literal["boxes", "masks", "keypoints"]
@@ -68,10 +69,7 @@ def stage_channels(network: ResNet, stage: str) -> int:
 
 
 class Stages(nn.Module):
-    """Maps of some ``stages`` of one or two encoders, side by side; later stages are left out.
-
-    Batch-norm is frozen unless ``batch_norm``; without ``trained`` no tensor changes.
-    """
+    """Maps of some ``stages`` of one or two encoders, side by side; without ``trained`` no tensor changes."""
 
     def __init__(
         self, networks: Sequence[ResNet], channels: Sequence[int], stages: Sequence[str], *, trained: bool,
@@ -85,9 +83,7 @@ class Stages(nn.Module):
         self.networks.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> Stages:
-        """Frozen encoders stay in evaluation mode."""
-        super().train(mode and not self.frozen)
-        return self
+        return super().train(mode and not self.frozen)
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Maps by number from 0, as torchvision names them: ``[B, sum of C, h, w]``."""
@@ -96,14 +92,10 @@ class Stages(nn.Module):
         return each[0] if len(each) == 1 else OrderedDict((k, torch.cat([m[k] for m in each], 1)) for k in each[0])
 
 
-class _Backbone(nn.Module):  # stages, and a pyramid on them where there is one
-    def __init__(self, body: Stages, channels: int, fpn: nn.Module | None = None) -> None:
-        super().__init__()
-        self.body, self.out_channels = body, channels
-        self.fpn = nn.Identity() if fpn is None else fpn
-
-    def forward(self, x: Tensor) -> Any:
-        return self.fpn(self.body(x))
+def _backbone(body: Stages, channels: int, pyramid: nn.Module) -> Any:
+    made: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
+    made.out_channels = channels
+    return made
 
 
 class _Fifth(Bottleneck):  # type: ignore[misc]  # torchvision has no types
@@ -119,9 +111,7 @@ def fifth_stage(network: ResNet, how: C4Head = "published") -> nn.Module:
     shortcut, and batch-norms that belong to other convolutions. All 1x1 convolutions and the third block stay new,
     under batch-norms frozen at mean 0 and variance 1. For networks of bottlenecks all tensors agree.
 
-    Args:
-        network: with its last stage.
-        how: ``published`` as described; ``new`` copies nothing; ``layer4`` is the network's own stage.
+    That is ``published``; ``new`` copies nothing, and ``layer4`` is the network's own stage.
     """
     own: nn.Module = network.layer4
     if how == "layer4" or (how == "published" and isinstance(own[0], Bottleneck)):  # type: ignore[index]
@@ -143,15 +133,6 @@ def filled_by_loader(own: nn.Module, head: nn.Module) -> tuple[str, ...]:
     given = own.state_dict()
     wanted = {name: t.shape for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
     return tuple(name for name, shape in wanted.items() if name in given and given[name].shape == shape)
-
-
-class _Averaged(nn.Module):
-    def __init__(self, stage: nn.Module) -> None:
-        super().__init__()
-        self.stage = stage
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.stage(x).mean((2, 3))  # type: ignore[no-any-return]
 
 
 class _SideBySide(nn.Module):  # the last stages of several encoders, each on its share of the channels
@@ -222,7 +203,7 @@ def _layout(
                 "keypoint_head": KeypointRCNNHeads(settings.channels, layers),
                 "keypoint_predictor": KeypointRCNNPredictor(layers[-1], keypoints),
             }
-        return _Backbone(stages(STAGES), settings.channels, pyramid), arguments
+        return _backbone(stages(STAGES), settings.channels, pyramid), arguments
     if kind == "keypoints":
         raise NotApplicableError("Detectron2 has no keypoint detector on the third stage alone (C4): use the pyramid")
     thirds = [stage_channels(network, "layer3") for network in networks]
@@ -231,15 +212,16 @@ def _layout(
     width = sum(stage_channels(network, "layer4") for network in networks)
     roi = partial(MultiScaleRoIAlign, ["0"], output_size=14, sampling_ratio=2)
     arguments = {
-        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)),
-        "box_roi_pool": roi(), "box_head": _Averaged(fifth), "box_predictor": FastRCNNPredictor(width, classes),
+        "rpn_anchor_generator": AnchorGenerator((settings.anchors,), (ratios,)), "box_roi_pool": roi(),
+        "box_head": nn.Sequential(OrderedDict(stage=fifth, pooled=Pooled())),
+        "box_predictor": FastRCNNPredictor(width, classes),
     }  # fmt: skip
     if kind == "masks":  # the same stage, and no further convolution: Detectron2's masks of C4
         arguments |= {
             "mask_roi_pool": roi(), "mask_head": fifth,
             "mask_predictor": MaskRCNNPredictor(width, settings.mask_layers[-1], classes),
         }  # fmt: skip
-    return _Backbone(stages(("layer3",)), sum(thirds)), arguments
+    return _backbone(stages(("layer3",)), sum(thirds), nn.Identity()), arguments
 
 
 def build(
@@ -248,17 +230,9 @@ def build(
 ) -> nn.Module:  # fmt: skip
     """Torchvision's Faster, Mask or Keypoint R-CNN on copies of encoders; new weights from torch's own generator.
 
-    Args:
-        kind: what it finds.
-        encoders: one per stream; two (luminance and chrominance) give their maps side by side, as in the linear task.
-        views: of the recipe.
-        augmentation: of pre-training; its mean and deviation normalise unless ``settings`` have others.
-        settings: of the detector.
-        classes: without the background.
-        keypoints: of an object.
-
-    Raises:
-        NotApplicableError: the encoders have not four stages, or read no colours.
+    Two encoders (luminance and chrominance) give their maps side by side, as in the linear task. Mean and deviation are
+    those of the ``augmentation`` of pre-training unless ``settings`` have others. ``classes`` are without the
+    background, ``keypoints`` those of an object.
     """
     backbone, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
     mean, std = list(getattr(augmentation, "mean", _MEAN)), list(getattr(augmentation, "std", _STD))

@@ -16,9 +16,7 @@ from contrastlab.tasks.definitions import Compared
 from contrastlab.tasks.representations import bootstrap
 
 Floats = NDArray[np.float64]
-THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Overlaps at which a detection counts, of COCO's AP."""
-
+THRESHOLDS = np.linspace(0.5, 0.95, 10)  # overlaps at which a detection counts, of COCO's AP
 _PLACES = {"": slice(None), "50": slice(0, 1), "75": slice(5, 6)}
 _LVIS_DETECTIONS, _COCO_DETECTIONS, _COCO_PERSONS = 300, 100, 20
 
@@ -30,43 +28,26 @@ def _check(annotations: Annotations) -> None:
 
 def _measured(precisions: Callable[[Tensor], Floats], pictures: int, draws: int) -> dict[str, Measured]:
     """AP over all overlaps, at 0.5 and at 0.75, of ``precisions``: picture numbers to AP ``[overlaps]``, 0 to 1."""
-    known: dict[bytes, Floats] = {}
 
-    def share(numbers: Tensor, place: slice) -> float:
-        key = numbers.numpy().tobytes()
-        if key not in known:
-            known[key] = precisions(numbers)
-        return 100 * float(known[key][place].mean())
+    def percent(numbers: Tensor) -> list[float]:
+        every = precisions(numbers)
+        return [100 * float(every[place].mean()) for place in _PLACES.values()]
 
-    out = {}
-    for name, place in _PLACES.items():
-        value, half = bootstrap(lambda n, place=place: share(n, place), pictures, draws=draws)  # type: ignore[misc]
-        out[name] = Measured(value, pictures, half)
-    return out
+    each = zip(_PLACES, *bootstrap(percent, pictures, draws=draws), strict=True)
+    return {name: Measured(value, pictures, half) for name, value, half in each}
 
 
 def coco(
     annotations: Annotations, detections: Sequence[Mapping[str, Any]], what: Compared, *, draws: int = 200
 ) -> dict[str, Measured]:
-    """COCO's AP, AP50 and AP75, percent; for annotations of LVIS by its federated rule.
+    """COCO's AP (``""``), AP50 and AP75, percent; for annotations of LVIS by its federated rule.
 
     LVIS's rule: in a picture, a class was looked for if it is annotated or on the list of absent ones, and detections
     of other classes do not count; where not all objects of a class are annotated, unmatched detections do not count.
 
-    Args:
-        annotations: the truth.
-        detections: in COCO's form: ``image_id``, ``category_id``, ``score``, and ``bbox``, ``segmentation`` or
-            ``keypoints``.
-        what: is compared: boxes or masks by IoU, keypoints by object keypoint similarity.
-        draws: samples of the pictures behind an interval.
-
-    Returns:
-        ``""``, ``"50"`` and ``"75"`` to value and half-width of the bootstrap over pictures. A class that a sample
-        does not show is left out of that sample's mean.
-
-    Raises:
-        MissingExtraError: the extra ``dense`` is not installed.
-        NotApplicableError: nothing is annotated.
+    Detections are in COCO's form: ``image_id``, ``category_id``, ``score``, and ``bbox``, ``segmentation`` or
+    ``keypoints``. Boxes and masks are compared by IoU, keypoints by object keypoint similarity. Half-widths come from
+    ``draws`` samples of the pictures. A class that a sample does not show is left out of that sample's mean.
     """
     scorer = import_extra("faster_coco_eval", "dense")
     pictures = len(annotations.images)
@@ -100,9 +81,6 @@ def coco(
     return _measured(precisions, pictures, draws)
 
 
-# PASCAL VOC -----------------------------------------------------------------------------------------------------------
-
-
 def voc_area(recall: Floats, precision: Floats, *, eleven: bool) -> float:
     """Average precision of one class, from recall and precision after each detection, by falling score.
 
@@ -120,10 +98,11 @@ def voc_area(recall: Floats, precision: Floats, *, eleven: bool) -> float:
 
 def overlaps(boxes: Floats, others: Floats) -> Floats:
     """IoU ``[n, m]`` of boxes ``[n, 4]`` and ``[m, 4]`` of left, top, width, height."""
-    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
-    high = np.minimum((boxes[:, :2] + boxes[:, 2:])[:, None], (others[:, :2] + others[:, 2:])[None])
+    boxes = boxes[:, None]
+    low = np.maximum(boxes[..., :2], others[:, :2])
+    high = np.minimum(boxes[..., :2] + boxes[..., 2:], others[:, :2] + others[:, 2:])
     inner = np.clip(high - low, 0, None).prod(2)
-    return np.asarray(inner / (boxes[:, 2:].prod(1)[:, None] + others[:, 2:].prod(1)[None] - inner))
+    return np.asarray(inner / (boxes[..., 2:].prod(2) + others[:, 2:].prod(1) - inner))
 
 
 def voc(
@@ -133,8 +112,7 @@ def voc(
 
     By falling score, a detection takes the object that it overlaps most, and is right if that overlap exceeds the
     threshold and the object was not taken. Difficult objects count neither way. COCO's rule differs: a detection takes
-    the best object that is still free, and precision is read at 101 recalls.
-    For the arguments see :func:`coco` and :func:`voc_area`.
+    the best object that is still free, and precision is read at 101 recalls. See :func:`coco` and :func:`voc_area`.
     """
     _check(annotations)
     place = {image: k for k, image in enumerate(annotations.images)}
@@ -154,15 +132,12 @@ def voc(
         times = np.bincount(numbers.numpy(), minlength=len(place)).astype(np.float64)
         values = []
         for counted, pictures, verdicts in tables:
-            if not (total := float((counted * times).sum())):
+            total, weight = float((counted * times).sum()), times[pictures]
+            if not total:
                 continue
-            weight = times[pictures]
-            row = []
-            for verdict in verdicts:
-                hits, misses = np.cumsum(weight * (verdict > 0)), np.cumsum(weight * (verdict < 0))
-                shown = np.maximum(hits + misses, 1e-12)
-                row.append(voc_area(hits / total, hits / shown, eleven=eleven))
-            values.append(row)
+            hits, misses = (np.cumsum(weight * (verdicts * sign > 0), axis=1) for sign in (1, -1))
+            shown = np.maximum(hits + misses, 1e-12)
+            values.append([voc_area(h / total, h / s, eleven=eleven) for h, s in zip(hits, shown, strict=True)])
         return np.mean(values, axis=0) if values else np.zeros(len(THRESHOLDS))
 
     return _measured(precisions, len(place), draws)

@@ -34,18 +34,15 @@ _ALONE = "body.networks.0."
 
 def learning_rate(settings: Detector, step: int) -> float:
     """Of a step, from 0: a linear warm-up, and drops at the milestones."""
-    share = 1.0
-    if step < settings.warmup_steps:
-        done = step / settings.warmup_steps
-        share = settings.warmup_from * (1 - done) + done
+    done = step / settings.warmup_steps if step < settings.warmup_steps else 1.0
+    share = settings.warmup_from * (1 - done) + done
     return settings.lr * share * settings.gamma ** sum(step >= milestone for milestone in settings.milestones)
 
 
 def repeats(data: AnnotatedImages, usable: Sequence[int], threshold: float) -> Tensor:
     """How often each picture is shown in an epoch, ``[n]``: LVIS's repeat factors (Gupta et al. 2019, section 5).
 
-    A class in a share ``f`` of the pictures wants ``max(1, sqrt(threshold / f))``; a picture is shown as often as the
-    class that wants most.
+    A class in a share f of the pictures wants ``max(1, sqrt(threshold / f))``; the class that wants most decides.
     """
     of_image = [
         {each["category_id"] for each in data.annotations.of_image[data.ids[index]] if not each["iscrowd"]}
@@ -92,10 +89,9 @@ def usable_pictures(data: AnnotatedImages, kind: Kind) -> list[int]:
         single = (each for each in data.annotations.of_image[image] if not each["iscrowd"])
         return any(kind != "keypoints" or each.get("num_keypoints", 0) > 0 for each in single)
 
-    chosen = [index for index, image in enumerate(data.ids) if shows(image)]
-    if not chosen:
-        raise NotApplicableError(f"{data.name} shows no object to train on")
-    return chosen
+    if chosen := [index for index, image in enumerate(data.ids) if shows(image)]:
+        return chosen
+    raise NotApplicableError(f"{data.name} shows no object to train on")
 
 
 Example = tuple[Tensor, dict[str, Tensor]]
@@ -129,19 +125,8 @@ def fit(
 ) -> list[float]:  # fmt: skip
     """Train a detector in place, from its checkpoint if there is one, and give the loss of each step.
 
-    Args:
-        model: of :func:`contrastlab.tasks.dense.detectors.build`.
-        data: annotated pictures.
-        kind: what is looked for.
-        settings: of the schedule.
-        seed: of order, mirroring, sides and samples; each step's come from (seed, step) alone.
-        device: to compute on.
-        folder: of checkpoint and finished detector; ``None`` keeps neither.
-        log: takes lines of progress.
-
-    Raises:
-        NonFiniteLossError: a loss became NaN or infinite; nothing more is stored.
-        CorruptFileError: a file of the folder is damaged, or of another training.
+    Order, mirroring, sides and samples of a step come from (seed, step) alone. ``folder`` is that of the checkpoint and
+    the finished detector; ``None`` keeps neither.
     """
     usable = usable_pictures(data, kind)
     model.to(device).train()  # before there is a momentum, which lies where its parameter does
@@ -240,9 +225,8 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
             kind, encoders, setting.views, setting.augmentation, settings, classes=len(train.classes),
             keypoints=len(points.names) if points else 0,
         )  # fmt: skip
-    fit(
-        model, train, kind, settings, seed=setting.seed, device=setting.device, folder=setting.folder, log=setting.log
-    )  # fmt: skip
+    about = {"seed": setting.seed, "device": setting.device, "folder": setting.folder, "log": setting.log}
+    fit(model, train, kind, settings, **about)  # type: ignore[arg-type]
     return model, test
 
 
