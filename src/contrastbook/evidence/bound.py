@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from contrastbook.figures.base import subplots_each
+from contrastbook.figures.base import dress, subplots_each
 from contrastlab import methods
 from contrastlab.report.numbers import signed
 from contrastlab.results import Result
@@ -69,10 +69,8 @@ def scatter(lines: pd.DataFrame) -> Figure:
         if not np.isnan(rho):
             ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
             text = f"rank correlation over methods {signed(rho, sign=True)} ({ends})"
-        axes.set_title(f"{dataset}, {profile}\n{text}", fontsize="small", loc="left")
-        axes.set(xlabel="bound on the information, last epoch (nats)", ylabel="linear accuracy (% of test images)")
-        axes.legend(fontsize="x-small", ncols=2)
-        axes.spines[["top", "right"]].set_visible(False)
+        bound, accuracy = "bound on the information, last epoch (nats)", "linear accuracy (% of test images)"
+        dress(axes, bound, accuracy, f"{dataset}, {profile}\n{text}", fontsize="x-small", ncols=2)
         words.append(f"{dataset}, {profile}: {len(mine)} runs, {text}")
     figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
     return figure

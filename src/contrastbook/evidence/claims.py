@@ -166,10 +166,7 @@ def _in_profile(
 
 
 def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, Any] | None:
-    """The values of :data:`COLUMNS` that runs decide, and under ``decision`` what was seen at which look.
-
-    ``None`` where the two rows have no seed in common, or were run on different data.
-    """
+    """The values of :data:`COLUMNS` that runs decide, and the ``decision``; ``None`` without a common seed and data."""
     high, low = (read(claim.name, row) for row in (claim.method, claim.base))
     if high is None or low is None or high.data != low.data:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import pandas as pd
 import torch
@@ -22,36 +22,26 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     head. A pooling within a block, say ``conv1``, is ``pool1``; a linear map is a convolution as large as the map that
     it reads. ``x``: views ``[B, C, H, W]`` to send through. Returns the columns :data:`COLUMNS`, a row for each layer.
     """
-    parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
+    network = copy.deepcopy(module)  # which is left alone
+    parts = (network.backbone, network.head) if isinstance(network, Encoder) else (network,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
-    sizes: dict[str, list[float]] = {}
-    handles, side = [], [float(x.shape[-1])]
+    seen: list[tuple[str, nn.Module, torch.Size]] = []
+
+    def watch(layer: nn.Module, name: str) -> None:
+        layer.register_forward_hook(lambda layer, _, out: seen.append((name, layer, out.shape)))
+
     for name, child in named:
-        layers = [layer for layer in child.modules() if isinstance(layer, _LAYERS)]
-        for k, layer in enumerate(layers):
-            hook = _recorder(name.replace("conv", "pool") if k else name, sizes, side)
-            handles.append(layer.register_forward_hook(hook))
-    training = module.training
-    try:
-        with torch.no_grad():
-            module.eval()(x)
-    finally:
-        module.train(training)
-        for handle in handles:
-            handle.remove()
+        for k, layer in enumerate(layer for layer in child.modules() if isinstance(layer, _LAYERS)):
+            watch(layer, name.replace("conv", "pool") if k else name)
+    with torch.no_grad():
+        network.eval()(x)
+    side, sizes = x.shape[-1], {}
+    for name, layer, shape in seen:
+        values = [getattr(layer, key, None) for key in ("kernel_size", "stride", "padding")]
+        how = [side, 1, 0] if isinstance(layer, nn.Linear) else [v[0] if isinstance(v, tuple) else v for v in values]
+        side = shape[2] if len(shape) == 4 else 1
+        sizes[name] = [float(value) for value in (side, shape[1], *how)]
     return pd.DataFrame.from_dict(sizes, orient="index", columns=list(COLUMNS))
-
-
-def _recorder(name: str, sizes: dict[str, list[float]], side: list[float]) -> Any:
-    def record(layer: nn.Module, _: Any, out: Tensor) -> None:
-        how = [side[0], 1.0, 0.0]
-        if not isinstance(layer, nn.Linear):
-            values = (getattr(layer, key) for key in ("kernel_size", "stride", "padding"))
-            how = [float(value[0] if isinstance(value, tuple) else value) for value in values]
-        side[0] = float(out.shape[2]) if out.dim() == 4 else 1.0
-        sizes[name] = [side[0], float(out.shape[1]), *how]
-
-    return record
 
 
 def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.DataFrame:

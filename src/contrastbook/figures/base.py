@@ -32,16 +32,23 @@ def subplots(
     return figure, axes
 
 
-def subplots_each(
-    count: int, wide: int, size: tuple[float, float], least: float = 0.0, **more: Any
-) -> tuple[Figure, list[Any]]:
+def subplots_each(count: int, wide: int, size: tuple[float, float], least: float = 0.0) -> tuple[Figure, list[Any]]:
     """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
     columns = max(min(count, wide), 1)
     rows = max(-(-count // columns), 1)
-    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
+    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False)
     for blank in axes.flat[max(count, 1) :]:
         blank.set_visible(False)
     return figure, list(axes.flat[: max(count, 1)])
+
+
+def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
+    """Titles, legend, and no frame above and on the right."""
+    axes.set(xlabel=x, ylabel=y)
+    axes.set_title(title, fontsize="small", loc="left")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**{"fontsize": "small", **legend})
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def chart(title: str, x: str, y: str, *traces: Any, **layout: Any) -> go.Figure:
@@ -88,18 +95,16 @@ def sliding(
         raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
     figure = go.Figure(drawn[start])
     figure.frames = [
-        go.Frame(data=state.data, layout={"title": state.layout.title, "shapes": state.layout.shapes,
-                                          "annotations": state.layout.annotations}, name=str(value))
+        go.Frame(
+            data=state.data, name=str(value), layout={k: state.layout[k] for k in ("title", "shapes", "annotations")}
+        )
         for value, state in drawn.items()
-    ]  # fmt: skip
-    steps = [
-        {
-            "method": "animate",
-            "label": f"{value:g}" if isinstance(value, int | float) else str(value),
-            "args": [[str(value)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for value in values
     ]
+    at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
+    steps = []
+    for value in values:
+        text = f"{value:g}" if isinstance(value, int | float) else str(value)
+        steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
     slider = {
         "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
         "currentvalue": {"prefix": f"{label or knob} = "},

@@ -82,10 +82,7 @@ GRAPHS = ((0, 0), (1, 0), (2, 0), (3, 0), (2, 1), (2, 2), (1, 3), (1, 4), (0, 5)
 
 
 def view_table(near: int, common: int, *, views: int = 6, circle: int = 10) -> NDArray[np.int64]:
-    """A graph of shared views: items of six classes, each class a circle of neighbours.
-
-    ``views``: views of an item, at least ``2·near + common``. Returns ``[6·circle, views]`` ids of views, from 0.
-    """
+    """Ids ``[6·circle, views]`` of the views of items in six circles; ``near`` are shared with a neighbour."""
     count = 6 * circle
     item = np.arange(count)
     before = item - item % circle + (item - 1) % circle

@@ -112,9 +112,8 @@ def joint(strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives:
 def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0) -> go.Figure:
     """How a divergence pushes a pair apart: ``h(t) = f*(f′(μ e^{−t/2σ²}))`` over all squared distances on the sphere.
 
-    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4).
-
-    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
+    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4). ``mu``: μ, above 0.
+    ``precision``: ``1 / 2σ²``, above 0.
     """
     f = divergences.get(divergence)
     require_positive(mu=mu, precision=precision)
@@ -153,15 +152,17 @@ def _push_apart(
         (slope,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
         return total.item(), slope.numpy().ravel()
 
+    def scaled(flat: Array, unit: float) -> tuple[float, Array]:
+        value, slope = loss(flat)
+        return value / unit, slope / unit
+
     start = end = np.random.default_rng(0).standard_normal(points * dimension)
+    options = {"maxiter": 2000, "ftol": 0, "gtol": 1e-10}
     for _ in range(4):  # each time in units of where it begins, so that the tolerance is one of the loss at hand
         unit = loss(end)[0]
         if not unit > 0:  # h is flat as far as numbers can tell
             break
-        end = optimize.minimize(
-            lambda x, unit=unit: tuple(part / unit for part in loss(x)), end, jac=True, method="L-BFGS-B",
-            options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10},
-        ).x  # fmt: skip
+        end = optimize.minimize(scaled, end, unit, jac=True, method="L-BFGS-B", options=options).x
     both = np.stack([start, end]).reshape(2, points, dimension)
     both /= np.linalg.norm(both, axis=2, keepdims=True)
     return both[0], both[1]
@@ -172,8 +173,7 @@ def simplex(
 ) -> go.Figure:
     """Where free points on a sphere go if a divergence does nothing but push them apart: all squared distances, sorted.
 
-    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
-    ``points``: N; a regular simplex needs N ≤ ``dimension`` + 1.
+    ``mu``, ``precision``: as for :func:`composition`. A regular simplex needs ``points`` ≤ ``dimension`` + 1.
     """
     f = divergences.get(divergence)
     require_positive(mu=mu, precision=precision)

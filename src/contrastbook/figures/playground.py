@@ -1,13 +1,8 @@
 """The playground: views of items on a sphere that follow the gradient of a loss, in a page and in JupyterLab.
 
-The motion and the drawing are one ES module, ``playground.js`` beside this file. What it says of the library comes
-from the library: :func:`data` has every line of the equation and of the Python that makes the recipe, and every
-refusal, as :class:`~contrastlab.methods.Recipe` and its parts give them. Numbers that a reader turns are marked
-``@name@`` there.
-
->>> from contrastbook.figures import playground
->>> playground.State(negatives="ring", outer=20).recipe()  # doctest: +SKIP
->>> playground.widget("circles")  # doctest: +SKIP
+The motion and the drawing are one ES module, ``playground.js``. What it says of the library comes from the library:
+:func:`data` has every line of the equation and of the Python that makes the recipe, and every refusal, as
+:class:`~contrastlab.methods.Recipe` and its parts give them, with ``@name@`` for numbers that a reader turns.
 """
 
 from __future__ import annotations
@@ -99,9 +94,7 @@ def _tight(line: str) -> str:
 
 
 def html(slug: str = "circles", *, compact: bool = False) -> str:
-    """The playground as a fragment of a page that asks nobody for anything.
-
-    Chromium refuses module files from ``file://``, so the module is inlined.
+    """The playground as a fragment of a page that asks nobody for anything; Chromium refuses modules from ``file://``.
 
     ``slug``: the preset that is shown, unless the address says otherwise. ``compact``: the sphere, its sentence and its
     knob alone; the address is neither read nor written.

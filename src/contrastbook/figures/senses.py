@@ -60,8 +60,7 @@ def crossing(weight: float, spread: float) -> float:
 def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl") -> go.Figure:
     """Slope of f-MICL's two terms in the cosine of a pair: pull of a positive, push of a negative.
 
-    ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``. ``divergence``: name in
-    :mod:`contrastlab.divergences`.
+    ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``.
     """
     require_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, subplots
+from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, dress, subplots
 from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
@@ -136,8 +135,7 @@ def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str],
 def spreads(of: Mapping[str, Spread]) -> Figure:
     """Sorted squared distances of different images, and of two views of one; label to the ``Spread`` of an encoder.
 
-    A flat line at 2 (dotted) is the ideal of fmicl Theorem 4; a step from 0 to 4 is two opposite heaps; a line at 0 is
-    one constant.
+    A flat line at 2 is the ideal of fmicl Theorem 4; a step from 0 to 4 is two heaps; a line at 0 is one constant.
     """
     figure, axes = subplots(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
@@ -209,7 +207,7 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 
 
 def crosses_grid(states: pd.DataFrame) -> Figure:
-    """The grid of choices of ``crosses.states``: what cannot exist, what exists, and what is published."""
+    """The grid of ``crosses.states``: what cannot exist, what exists, and what is published."""
     figure, axes = subplots(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
     axes.pcolormesh(states, cmap=ListedColormap(colours), vmin=0, vmax=2, edgecolors="white", lw=0.8)
@@ -250,15 +248,6 @@ def families(frame: pd.DataFrame) -> Figure:
 _MARKERS = "osD^vP"
 
 
-def _dress(axes: Axes, where: str, xlabel: str, **grid: Any) -> None:
-    axes.set_title(escape.mathtext(where), fontsize="small", loc="left")
-    axes.set(xlabel=xlabel, ylabel="1-NN accuracy (%)")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
-    axes.grid(color="0.9", **grid)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
     """Accuracy against the number at the end of a column's name, a line a method; bars from least to greatest seed."""
     figure, axes = subplots(size=(6.5, 3.8))
@@ -271,17 +260,16 @@ def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = 
         words.append(f"{label} is highest at {mean.idxmax():g}")
     if logarithmic:
         axes.set_xscale("log")
-    _dress(axes, where, knob, axis="y")
+    axes.grid(axis="y", color="0.9")
+    dress(axes, knob, "1-NN accuracy (%)", escape.mathtext(where))
     figure.set_label(f"Accuracy against {knob}. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
 
 def against_bound(lines: pd.DataFrame, where: str) -> Figure:
-    """Accuracy against the bound, a point for each column and method: mean over seeds, named by its column.
+    """Accuracy against the bound, a point for each column and method of a ``sweep.frame``: mean over seeds.
 
     A row without a bound, such as the untrained encoder, is a dashed line at its mean.
-
-    ``lines``: of :func:`contrastbook.studies.sweep.frame`.
     """
     figure, axes = subplots(size=(7.5, 4.6))
     means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()
@@ -294,7 +282,9 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
         for column, bound, accuracy in mine.dropna().droplevel("label").itertuples():
             axes.annotate(column, (bound, accuracy), xytext=(5, 4), textcoords="offset points", fontsize="small")
     axes.margins(x=0.15, y=0.12)
-    _dress(axes, where, "bound on the information between two views, last epoch (nats)")
+    axes.grid(color="0.9")
+    bound = "bound on the information between two views, last epoch (nats)"
+    dress(axes, bound, "1-NN accuracy (%)", escape.mathtext(where))
     words = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
     figure.set_label(f"Accuracy against the bound. {'; '.join(words) or 'Nothing run'}.")
     return figure
