@@ -24,7 +24,7 @@ def _claims(args: argparse.Namespace) -> None:
     if args.out is not None:
         claims.check_path(args.out)
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
-    every: list[dict[str, Any]] = lines.astype(object).where(lines.notna(), None).to_dict("records")
+    every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
     measured = [line for line in every if line["gain"] is not None]
     shown = []
     for line in measured:

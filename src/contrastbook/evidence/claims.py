@@ -178,7 +178,7 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
     first = inference.LOOKS[0]
     eight = inference.paired(differences[:first]) if len(common) >= first else None
     arms = [list(row.by_seed.values()) for row in (high, low)]
-    welch, at = inference.unpaired(*arms), decision.difference
+    welch, at = inference.unpaired(arms[0], arms[1]), decision.difference
     free = sum(len(arm) - 1 for arm in arms)
     squares = sum(float(np.var(arm)) * len(arm) for arm in arms)
     return {

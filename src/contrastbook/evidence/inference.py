@@ -176,12 +176,12 @@ def _cosines(angle: np.ndarray, n: int) -> np.ndarray:
 
 
 @cache
-def pocock(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> float:
-    """Level of a t test that finds a difference at one of the looks with probability ``level`` where there is none.
+def pocock(looks: tuple[int, ...] = LOOKS) -> float:
+    """Level of a t test that finds a difference at one of the looks with probability 0.05 where there is none.
 
     The same at every look (Pocock 1977), but for a variance that is not known.
     """
-    return float(optimize.brentq(lambda one: crossing(one, looks) - level, level / (2 * len(looks)), level, xtol=1e-12))
+    return float(optimize.brentq(lambda one: crossing(one, looks) - LEVEL, LEVEL / (2 * len(looks)), LEVEL, xtol=1e-12))
 
 
 @dataclass(frozen=True)
@@ -200,24 +200,22 @@ class Decision:
     ended: bool
 
 
-def decide(differences: Sequence[float], published: float, looks: tuple[int, ...] = LOOKS) -> Decision:
-    """Look at differences after 8, 12 and 16 seeds; see the rule above.
+def decide(differences: Sequence[float], published: float) -> Decision:
+    """Look at differences, in the order of their seeds, after 8, 12 and 16 of them; see the rule above.
 
-    ``differences``: seed by seed, in the order of the seeds. ``published``: the gain that is claimed; NaN where only
-    its sign is, which nothing but 0 can exclude.
+    ``published``: the gain that is claimed; NaN where only its sign is, which nothing but 0 can exclude.
     """
     array = _values("differences", differences)
-    reached = [n for n in looks if n <= len(array)]
+    reached = [n for n in LOOKS if n <= len(array)]
     if not reached:
         return Decision(len(array), paired(array.tolist()), 1.0, False, False)
-    level = pocock(looks)
     for n in reached:
-        at = paired(array[:n].tolist(), level)
+        at = paired(array[:n].tolist(), pocock())
         decided = not (at.low <= 0 <= at.high and (math.isnan(published) or at.low <= published <= at.high))
         if decided or n == reached[-1]:
             break
-    p = crossing(at.p, looks) if 0 < at.p < 1 else at.p
-    return Decision(n, at, p, True, decided or n == looks[-1])
+    p = crossing(at.p) if 0 < at.p < 1 else at.p
+    return Decision(n, at, p, True, decided or n == LOOKS[-1])
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -240,9 +238,8 @@ def verdict(
     claimed sign is 0, the adjusted p-value at most 0.05, and the interval not within :data:`MARGIN`. *Open*: anything
     else, and whatever has not reached the first look.
 
-    ``adjusted``: its p-value after :func:`holm`. ``published``: the gain that is claimed; NaN where only its sign is,
-    and then no x is far enough from it. ``sign``: that is claimed: positive, negative or 0; by default that of
-    ``published``. Returns the verdict, and x where it has one.
+    ``adjusted``: its p-value after :func:`holm`. ``published``: as for :func:`decide`; for NaN no x is far enough from
+    it. ``sign``: that is claimed; by default that of ``published``. Returns the verdict, and x where it has one.
     """
     sign = published if sign is None else sign
     if not decision.looked:

@@ -31,8 +31,8 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
         layer.register_forward_hook(lambda layer, _, out: seen.append((name, layer, out.shape)))
 
     for name, child in named:
-        for k, layer in enumerate(layer for layer in child.modules() if isinstance(layer, _LAYERS)):
-            watch(layer, name.replace("conv", "pool") if k else name)
+        for k, inner in enumerate(inner for inner in child.modules() if isinstance(inner, _LAYERS)):
+            watch(inner, name.replace("conv", "pool") if k else name)
     with torch.no_grad():
         network.eval()(x)
     side, sizes = x.shape[-1], {}

@@ -86,8 +86,8 @@ def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
                 columns |= plan.select(dataset)
         for name, column in columns.items():
             printed = plan.published_value(name, method)
-            row = {"table": f"{plan.paper} {plan.heading}", "data set": name, "metric": column.metric}
-            row["published"] = printed
+            row: dict[str, object] = {"table": f"{plan.paper} {plan.heading}", "data set": name}
+            row |= {"metric": column.metric, "published": printed}
             measured = []
             for profile in sorted({r.profile for r in stored if r.dataset == column.data}):
                 mine = report.scores(plan, column, stored, method, profile)

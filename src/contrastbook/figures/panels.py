@@ -114,10 +114,10 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
         panel.set(ylim=(35, 100), ylabel="accuracy [%]")
         panel.label_outer()
         _frame(panel, etas)
-    for place, panel in enumerate(panels.flat):
-        if place >= len(readings):
+    for number, panel in enumerate(panels.flat):
+        if number >= len(readings):
             panel.set_axis_off()
-        elif place >= len(readings) - 3:  # nothing may stand below it
+        elif number >= len(readings) - 3:  # nothing may stand below it
             panel.xaxis.set_tick_params(labelbottom=True)
             panel.set_xlabel("η, width of the noise")
     named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
