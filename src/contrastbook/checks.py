@@ -9,12 +9,9 @@ from contrastlab.errors import reject
 
 def require(name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
     """Raise an ``ArgumentError`` unless ``low ≤ value ≤ high`` (``low < value`` with ``open_low``)."""
-    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
-    if not inside:
-        span = f"a number {'above' if open_low else 'of at least'} {low:g}" + (
-            f" and at most {high:g}" if math.isfinite(high) else ""
-        )
-        raise reject(name, value, span)
+    if not (math.isfinite(value) and low <= value <= high) or (open_low and value == low):
+        most = f" and at most {high:g}" if math.isfinite(high) else ""
+        raise reject(name, value, f"a number {'above' if open_low else 'of at least'} {low:g}{most}")
 
 
 def require_integer(name: str, value: int, low: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from contrastlab import terminal
 
@@ -24,22 +24,18 @@ def _claims(args: argparse.Namespace) -> None:
     if args.out is not None:
         claims.check_path(args.out)
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
-    every = cast("list[dict[str, Any]]", lines.astype(object).where(lines.notna(), None).to_dict("records"))
+    every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
     measured = [line for line in every if line["gain"] is not None]
-    terminal.show(args, every, (
-        {
+    shown = []
+    for line in measured:
+        ends = "" if line["low"] is None else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
+        shown.append({
             "claim": f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}",
-            "published": claims.published(line),
-            "measured": f"{line['gain']:+.2f}" + _ends(line["low"], line["high"]),
+            "published": claims.published(line), "measured": f"{line['gain']:+.2f}{ends}",
             "seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line),
-        }
-        for line in measured
-    ))  # fmt: skip
+        })  # fmt: skip
+    terminal.show(args, every, shown)
     if not args.form:
         print(f"{len(every) - len(measured)} claims have no run.")
     if args.out is not None:
         print("Written:", *claims.write(lines, args.out))
-
-
-def _ends(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" [{low:+.2f}, {high:+.2f}]"

@@ -1,13 +1,10 @@
 """The ledger: theorems, numbered claims and comparisons of the five papers, each with a verdict and how it was reached.
 
-One TOML file per paper in ``statements/``. A statement names the tests that decide it; those are functions in
-``tests/statements/test_<paper>.py`` and nothing else may stand there, so that no verdict is without a test and no test
-without a verdict. What a paper says of its own tables is decided in ``tests/statements/test_tables.py``.
-
-A number in a text stands as ``{{name}}`` or ``{{name:.3f}}`` and is taken from ``numbers.json``, which the tests write
-(``pytest tests/statements --store-numbers``) and otherwise compare with. ``searches.json`` holds what a search for
-counterexamples found, with its date; ``tests/statements/search.py`` writes it. The book's errata page is drawn from
-these three.
+One TOML file per paper in ``statements/``. A statement names the tests that decide it, functions in
+``tests/statements/test_<paper>.py``; nothing else may stand there. What a paper says of its own tables is decided in
+``test_tables.py``. ``{{name:.3f}}`` in a text is a number of ``numbers.json``, which the tests write (``pytest
+tests/statements --store-numbers``) and otherwise compare with. ``searches.json`` holds what a search for
+counterexamples found; ``tests/statements/search.py`` writes it. The book's errata page is drawn from these three.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -28,22 +25,16 @@ from contrastlab import errors
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
 VERDICTS: dict[str, str] = {
-    "holds": "holds",
-    "conditional": "holds with an added condition",
-    "false": "false as printed",
+    "holds": "holds", "conditional": "holds with an added condition", "false": "false as printed",
     "unchecked": "not checkable",
-}
+}  # fmt: skip
 """Verdict to its words. *Conditional*: true once a hypothesis is added; *false*: something printed must change."""
 
 Method = Literal["proved", "exact", "searched", "counted", "quoted", "open"]
 METHODS: dict[str, str] = {
-    "proved": "proved",
-    "exact": "exact for a family",
-    "searched": "searched",
-    "counted": "counted from the paper's table",
-    "quoted": "two passages compared",
-    "open": "open",
-}
+    "proved": "proved", "exact": "exact for a family", "searched": "searched",
+    "counted": "counted from the paper's table", "quoted": "two passages compared", "open": "open",
+}  # fmt: skip
 """How it is known that a statement, or what is right instead of it, holds. What fails has a counterexample besides."""
 
 
@@ -86,33 +77,30 @@ class Statement(BaseModel):
 
     @model_validator(mode="after")
     def _decided(self) -> Statement:
-        name = self.name
-        counted = self.how == "counted"
-        if (self.verdict == "unchecked") != (self.how == "open"):
-            raise ValueError(f"{name} is {self.verdict} and {self.how}: open is what cannot be checked, and only that")
-        if self.how == "proved" and not self.because:
-            raise ValueError(f"{name} is proved: it needs the argument, as because")
-        if counted and (self.tests or self.refuted_by):
-            raise ValueError(f"{name} is counted: its decision stands in test_tables.py under its own name")
-        if self.verdict == "holds" and (not (self.tests or counted) or self.refuted_by or self.repair):
-            raise ValueError(f"{name} holds: it needs tests, and neither repair nor refuted_by")
-        if self.verdict in ("conditional", "false"):
-            if not (self.refuted_by or counted) or not self.counterexample:
-                raise ValueError(f"{name} is {self.verdict}: it needs a counterexample and the test that pins it")
-            if not self.repair:
-                raise ValueError(f"{name} is {self.verdict}: it needs what holds instead, as repair")
-        if self.verdict == "conditional" and not (self.tests or counted):
-            raise ValueError(f"{name} is conditional: it needs tests that show it under the added condition")
-        if self.verdict == "unchecked" and not self.because:
-            raise ValueError(f"{name} is not checkable: it needs the reason, as because")
+        verdict, how, counted = self.verdict, self.how, self.how == "counted"
+        shown, fails = bool(self.tests) or counted, verdict in ("conditional", "false")
+        refuted = (bool(self.refuted_by) or counted) and bool(self.counterexample)
+        wrong = (
+            ((verdict == "unchecked") != (how == "open"), f"is {verdict} and {how}: open is what cannot be checked"),
+            (how == "proved" and not self.because, "is proved: it needs the argument, as because"),
+            (counted and (self.tests or self.refuted_by), "is counted: its decision stands in test_tables.py"),
+            (verdict == "holds" and not shown, "holds: it needs tests"),
+            (verdict == "holds" and (self.refuted_by or self.repair), "holds: it needs neither repair nor refuted_by"),
+            (fails and not refuted, f"is {verdict}: it needs a counterexample and the test that pins it"),
+            (fails and not self.repair, f"is {verdict}: it needs what holds instead, as repair"),
+            (verdict == "conditional" and not shown, "is conditional: it needs tests under the added condition"),
+            (verdict == "unchecked" and not self.because, "is not checkable: it needs the reason, as because"),
+        )
+        for broken, words in wrong:
+            if broken:
+                raise ValueError(f"{self.name} {words}")
         return self
 
 
 class Search(BaseModel):
     """What a search for a counterexample to one inequality found.
 
-    The search maximises an excess, the side that should be smaller minus the other, over distributions, critics and
-    sets: above zero it has found a counterexample.
+    It maximises an excess, the side that should be smaller minus the other: above zero is a counterexample.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,9 +121,8 @@ def _json(name: str) -> Any:
 
 
 @cache
-def _numbers() -> Mapping[str, Mapping[str, float | int | str]]:
-    stored: dict[str, dict[str, float | int | str]] = _json("numbers.json")
-    return stored
+def _numbers() -> dict[str, dict[str, float | int | str]]:
+    return dict(_json("numbers.json"))
 
 
 def numbers(name: str) -> dict[str, float | int | str]:
@@ -144,8 +131,9 @@ def numbers(name: str) -> dict[str, float | int | str]:
 
 
 def _filled(text: str, name: str) -> str:
+    stored = numbers(name)
+
     def number(place: re.Match[str]) -> str:
-        stored = _numbers().get(name, {})
         if place[1] not in stored:
             raise errors.unknown(f"number of {name}", place[1], stored)
         return format(stored[place[1]], place[2] or "")
@@ -160,11 +148,11 @@ def _texts(paper: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _read(paper: str) -> tuple[Statement, ...]:
-    filled = []
+    read = []
     for key, entry in _texts(paper).items():
-        texts = {field: _filled(entry[field], f"{paper}/{key}") for field in _TEXTS if field in entry}
-        filled.append(Statement(paper=paper, id=key, **{**entry, **texts}))
-    return tuple(filled)
+        texts = {field: _filled(text, f"{paper}/{key}") for field, text in entry.items() if field in _TEXTS}
+        read.append(Statement(paper=paper, id=key, **entry | texts))
+    return tuple(read)
 
 
 def statements(paper: str | None = None) -> tuple[Statement, ...]:
@@ -190,24 +178,24 @@ def searches() -> tuple[Search, ...]:
 
 
 def counts(entries: Iterable[Statement], by: Literal["verdict", "how"] = "verdict") -> dict[str, int]:
-    """How many of ``entries`` have each verdict, or were decided each way, in the order of the two tables above."""
+    """How many of ``entries`` have each verdict, or were decided each way."""
     tally = Counter(getattr(entry, by) for entry in entries)
     return {key: tally[key] for key in (VERDICTS if by == "verdict" else METHODS)}
 
 
-def summary(entries: Iterable[Statement] | None = None, by: Literal["verdict", "how"] = "verdict") -> str:
+def summary(by: Literal["verdict", "how"] = "verdict") -> str:
     """A table for the book: per paper, how many statements have each verdict, or were decided each way."""
-    entries = statements() if entries is None else tuple(entries)
+    entries = statements()
     words = VERDICTS if by == "verdict" else METHODS
-    lines = [f"| paper | {' | '.join(words.values())} | all |", "| --- |" + " ---: |" * (len(words) + 1)]
-    rows = [(f"`{paper}`", [e for e in entries if e.paper == paper]) for paper in sorted({e.paper for e in entries})]
-    for name, own in [*rows, ("all", list(entries))]:
-        lines.append(f"| {name} | {' | '.join(map(str, counts(own, by).values()))} | {len(own)} |")
-    return "\n".join(lines)
+    papers = sorted({entry.paper for entry in entries})
+    groups = {f"`{paper}`": statements(paper) for paper in papers} | {"all": entries}
+    rows = [(name, *map(str, counts(own, by).values()), str(len(own))) for name, own in groups.items()]
+    return "\n".join(_table(("paper", *words.values(), "all"), ("---", *["---:"] * (len(words) + 1)), rows))
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("\n", " ")
+def _table(head: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    every = [head, rules, *([cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in rows)]
+    return [f"| {' | '.join(cells)} |" for cells in every]
 
 
 def markdown(entries: Iterable[Statement]) -> str:
@@ -215,16 +203,12 @@ def markdown(entries: Iterable[Statement]) -> str:
 
     Every row has a place of its own, ``Statement.anchor``, and says in attributes what the page can filter it by.
     """
-    lines = [
-        ":::{table}", ":class: ledger", "",
-        "| where | what is said | what holds, and why |", "| --- | --- | --- |",
-    ]  # fmt: skip
+    rows = []
     for s in entries:
         facets = {"paper": s.paper, "section": s.section, "verdict": VERDICTS[s.verdict], "decided": METHODS[s.how]}
         data = " ".join(f'data-{key}="{escape(value)}"' for key, value in facets.items())
         link = f'<a class="place" href="#{s.anchor}" title="link to this entry">#</a>'
         place = f'<span id="{s.anchor}" {data}></span>{link}'
-        claimed = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
         holds = [
             f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
             s.because,
@@ -233,25 +217,20 @@ def markdown(entries: Iterable[Statement]) -> str:
             f"Tried on {s.cases:,} random cases." if s.cases else "",
             " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
         ]
-        cells = (
-            f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** <br>{METHODS[s.how]}",
-            claimed,
-            "<br>".join(part for part in holds if part),
-        )
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join([*lines, ":::"])
+        where = f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** <br>{METHODS[s.how]}"
+        claimed = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
+        rows.append((where, claimed, "<br>".join(filter(None, holds))))
+    table = _table(("where", "what is said", "what holds, and why"), ["---"] * 3, rows)
+    return "\n".join([":::{table}", ":class: ledger", "", *table, ":::"])
 
 
 def searched() -> str:
     """A MyST table of the searches: what was to be violated, how hard it was tried, what was found."""
-    lines = [
-        "| statement | inequality | starts | evaluations | largest excess | found |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
-    ]
+    rows = []
     for s in searches():
         link = f'<a href="#{s.statement.replace("/", "-")}">{s.statement}</a>'
-        inequality = ("as printed: " if s.printed else "as repaired: ") + s.inequality
+        inequality = f"{'as printed' if s.printed else 'as repaired'}: {s.inequality}"
         outcome = f"a counterexample: {s.at}" if s.found else "none"
-        cells = (link, inequality, f"{s.starts:,}", f"{s.evaluations:,}", f"{s.excess:.1e}", outcome)
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join(lines)
+        rows.append((link, inequality, f"{s.starts:,}", f"{s.evaluations:,}", f"{s.excess:.1e}", outcome))
+    head = ("statement", "inequality", "starts", "evaluations", "largest excess", "found")
+    return "\n".join(_table(head, ("---", "---", "---:", "---:", "---:", "---"), rows))

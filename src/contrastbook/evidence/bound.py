@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from contrastbook.figures.base import subplots_each
+from contrastbook.figures.base import dress, subplots_each
 from contrastlab import methods
 from contrastlab.report.numbers import signed
 from contrastlab.results import Result
@@ -22,10 +22,7 @@ METRIC = "linear"
 
 
 def frame(results: Iterable[Result]) -> pd.DataFrame:
-    """A line for each run with a bound and a linear probe on the data it was trained on.
-
-    Returns data set, profile, method, its label, seed, bound of the last epoch (nats) and accuracy (percent).
-    """
+    """Each run with a bound (nats, of the last epoch) and a linear probe (percent) on the data it was trained on."""
     lines: dict[tuple[str, str, str, int, str], tuple[object, ...]] = {}
     for r in results:
         bounds = [row["mi_bound"] for row in r.curve if "mi_bound" in row]
@@ -43,7 +40,7 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
     """Spearman's rank correlation of bound and accuracy over methods, with a 95 % bootstrap interval over methods.
 
     ``lines``: of :func:`frame`, one data set and profile. Seeds of a method are averaged first: they are no further
-    methods. Returns the correlation, and the ends of its interval; NaN for fewer than four methods.
+    methods. NaN for fewer than four methods.
     """
     means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
     if len(means) < 4:
@@ -67,15 +64,13 @@ def scatter(lines: pd.DataFrame) -> Figure:
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
             marker = "osD^v<>PX*hdp8"[k % 14]
             axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
-        rho, *ends = correlation(mine)
-        low, high = (signed(end, sign=True) for end in ends)
-        known = f"rank correlation over methods {signed(rho, sign=True)} ({low} to {high})"
-        text = "too few methods for a correlation" if np.isnan(rho) else known
-        axes.set_title(f"{dataset}, {profile}\n{text}", fontsize="small", loc="left")
-        axes.set_xlabel("bound on the information, last epoch (nats)")
-        axes.set_ylabel("linear accuracy (% of test images)")
-        axes.legend(fontsize="x-small", ncols=2)
-        axes.spines[["top", "right"]].set_visible(False)
+        rho, low, high = correlation(mine)
+        text = "too few methods for a correlation"
+        if not np.isnan(rho):
+            ends = f"{signed(low, sign=True)} to {signed(high, sign=True)}"
+            text = f"rank correlation over methods {signed(rho, sign=True)} ({ends})"
+        bound, accuracy = "bound on the information, last epoch (nats)", "linear accuracy (% of test images)"
+        dress(axes, bound, accuracy, f"{dataset}, {profile}\n{text}", fontsize="x-small", ncols=2)
         words.append(f"{dataset}, {profile}: {len(mine)} runs, {text}")
     figure.set_label(f"Scatter plot of accuracy against the bound. {'; '.join(words) or 'No run has a bound'}.")
     return figure

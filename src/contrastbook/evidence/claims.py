@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import base64
 import math
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,65 +34,23 @@ from contrastlab.results import Result, bits
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Read = Callable[[str, str], Scores | None]
+"""Name of a column and a recipe to what is stored of it in one profile."""
+
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
-COLUMNS = {
-    "paper": "short name of the paper",
-    "table": "its table, such as 1 or 5b",
-    "column": "column of the table",
-    "stands_for": "column of the paper that other data stand for here; empty: the paper's own data",
-    "dataset": "data the encoders are trained on",
-    "on": "data they are scored on; empty: the same",
-    "metric": "name of the metric",
-    "unit": "of all differences",
-    "claim": "the two rows as the paper calls them, method − base",
-    "method": "recipe of the method",
-    "base": "recipe of the base",
-    "published": "the paper's difference; NaN where it says which row is better and prints no number",
-    "published_from": "printed: the paper prints the difference; derived: from two printed rows; words: its sign",
-    "claimed_sign": "of the difference in the paper: 1, -1, or 0 where it claims none",
-    "profile": "size and settings of the runs; empty: none is stored",
-    "search": "recorded search on held-out training images that chose the settings; empty: none did",
-    "verdict": "what may be said (evidence.inference.Verdict), or not run",
-    "bound": "no difference larger than this; NaN for other verdicts",
-    "seeds": "seeds that both rows have",
-    "differences": "difference of each seed, as seed:difference with blanks between",
-    "used": "seeds in the interval: those up to the look that ended the claim",
-    "gain": "mean difference over these, seed by seed",
-    "low": "lower end of the interval, which pays for three looks once eight seeds are there; 95 %",
-    "high": "upper end",
-    "p": "two-sided, of no difference, for all looks together; 1 before eight seeds",
-    "p_holm": "the same for all claims of the table on this data set in this profile together, run or not",
-    "low_8": "lower end of the plain 95 % t interval of the first eight seeds",
-    "high_8": "upper end",
-    "low_unpaired": "lower end of Welch's 95 % interval over all seeds of either row, which ignores the pairing",
-    "high_unpaired": "upper end",
-    "untrained": "mean of the table's untrained encoder; NaN where it was not run or is a row of the claim",
-    "above_untrained": "whether a row of the claim is better than that; NaN where it is not known",
-    "sd": "standard deviation over seeds of a run, both rows pooled",
-    "item_flip_sd": "the part of it that independent flips of single test items explain",
-    "discordant": "percent of the test items that only one of two runs of the same seed has right, mean over seeds",
-    "mcnemar": "share of the seeds in which McNemar's test tells the two networks apart at 0.05",
-    "precision": "that the method's encoders were trained in",
-    "data_fingerprint": "hash of the data",
-    "setup_method": "hash of recipe, settings and task of the method",
-    "setup_base": "hash of recipe, settings and task of the base",
-}
+COLUMNS = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))
 """Data dictionary: name of a column of :func:`frame` to what it means."""
 
 
 def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
     """The claims of all tables and figures that print a number for both rows, or the difference, or say its sign.
 
-    Args:
-        results: stored results of any table, such as ``results.find("results")``.
-        plans: of the tables; all by default.
-
-    Returns:
-        A line for each claim and profile with results, and for a claim without any one that says so. Other data than
-        the paper's have lines where there are results; they stand for a column of it. What two tables of a paper
-        print of the same runs is one line. Columns: :data:`COLUMNS`.
+    Of all tables, or those of ``plans``; ``results`` are stored ones of any table. A line for each claim and profile
+    with results, and for a claim without any one that says so. Other data than the paper's have lines where there are
+    results; they stand for a column of it. What two tables of a paper print of the same runs is one line. Columns:
+    :data:`COLUMNS`.
     """
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
@@ -106,15 +67,7 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
 
 @dataclass(frozen=True)
 class ClaimedDifference:
-    """A row of a table set against another one in a column.
-
-    Args:
-        method: recipe of the row.
-        base: recipe of the row it is set against.
-        published: the paper's difference; NaN where it says which is better and prints no number.
-        published_from: printed, derived or words.
-        sign: of the difference in the paper; 0 where it claims none.
-    """
+    """A row of a table set against another one in a column; the names of its fields are those of columns."""
 
     plan: TablePlan
     name: str
@@ -155,12 +108,14 @@ def _claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[ClaimedDiff
         printed = column.stands_for or name
         for method, base in plan.comparisons:
             published, source = plan.published_difference(printed, method, base)
-            words = plan.claimed_sign(method, base)
-            if published is not None:
-                sign = _sign(plan, printed, method, base, published) if words is None else words
-                yield ClaimedDifference(plan, name, column, method, base, published, source, sign)
-            elif words is not None:
-                yield ClaimedDifference(plan, name, column, method, base, math.nan, "words", words)
+            sign = plan.claimed_sign(method, base)
+            if published is None and sign is None:
+                continue
+            if published is None:
+                published, source = math.nan, "words"
+            if sign is None:
+                sign = _sign(plan, printed, method, base, published)
+            yield ClaimedDifference(plan, name, column, method, base, published, source, sign)
 
 
 def _sign(plan: TablePlan, column: str, method: str, base: str, published: float) -> int:
@@ -175,49 +130,44 @@ def _sign(plan: TablePlan, column: str, method: str, base: str, published: float
 
 
 def _of_data(claims: Sequence[ClaimedDifference], here: Sequence[Result]) -> list[dict[str, Any]]:
-    """The lines of one table on one data set; in each profile its claims share the chance of a wrong sign."""
-    out: list[list[dict[str, Any]]] = [[] for _ in claims]
-    for profile in PROFILES:
-        rows = _Rows(profile, [r for r in here if r.profile == profile])
-        if not rows.results:
-            continue
-        measured = [_measured(claim, rows) for claim in claims]
-        adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
-        for lines, claim, m, p in zip(out, claims, measured, adjusted, strict=True):
-            if m is not None:
-                verdict, bound = inference.verdict(m.pop("decision"), p, claim.published, claim.sign)
-                search = claim.search(profile)
-                if (not search and profile != "paper") or m["above_untrained"] is False:
-                    verdict, bound = "open", None
-                decided = {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
-                lines.append(claim.line() | m | decided)
-    return [
-        line
-        for claim, lines in zip(claims, out, strict=True)
-        for line in lines or ([] if claim.column.stands_for else [claim.line()])
-    ]
+    """The lines of one table on one data set."""
+    profiles = [_in_profile(claims, [r for r in here if r.profile == profile], profile) for profile in PROFILES]
+    lines = []
+    for claim, *each in zip(claims, *profiles, strict=True):
+        known = [line for line in each if line is not None]
+        lines += known or ([] if claim.column.stands_for else [claim.line()])
+    return lines
 
 
-class _Rows:
-    """The rows of one table in one profile, each read once."""
+def _in_profile(
+    claims: Sequence[ClaimedDifference], results: Sequence[Result], profile: str
+) -> list[dict[str, Any] | None]:
+    """A line of each claim, if it was measured; they share the chance of a wrong sign."""
+    if not results:
+        return [None] * len(claims)
+    plan, columns = claims[0].plan, {claim.name: claim.column for claim in claims}
 
-    def __init__(self, profile: str, results: Sequence[Result]) -> None:
-        self.profile, self.results = profile, results
-        self._known: dict[tuple[str, str], Scores | None] = {}
+    @cache
+    def read(column: str, row: str) -> Scores | None:
+        return scores(plan, columns[column], results, row, profile)
 
-    def __call__(self, claim: ClaimedDifference, row: str) -> Scores | None:
-        key = (claim.name, row)
-        if key not in self._known:
-            self._known[key] = scores(claim.plan, claim.column, self.results, row, self.profile)
-        return self._known[key]
+    measured = [_measured(claim, read, profile) for claim in claims]
+    adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
+    lines: list[dict[str, Any] | None] = []
+    for claim, m, p in zip(claims, measured, adjusted, strict=True):
+        if m is not None:
+            verdict, bound = inference.verdict(m.pop("decision"), p, claim.published, claim.sign)
+            search = claim.search(profile)
+            if (not search and profile != "paper") or m["above_untrained"] is False:
+                verdict, bound = "open", None
+            m |= {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
+        lines.append(m and claim.line() | m)
+    return lines
 
 
-def _measured(claim: ClaimedDifference, rows: _Rows) -> dict[str, Any] | None:
-    """The values of :data:`COLUMNS` that runs decide, and under ``decision`` what was seen at which look.
-
-    ``None`` where the two rows have no seed in common, or were run on different data.
-    """
-    high, low = (rows(claim, row) for row in (claim.method, claim.base))
+def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, Any] | None:
+    """The values of :data:`COLUMNS` that runs decide, and the ``decision``; ``None`` without a common seed and data."""
+    high, low = (read(claim.name, row) for row in (claim.method, claim.base))
     if high is None or low is None or high.data != low.data:
         return None
     common = sorted(high.by_seed.keys() & low.by_seed.keys())
@@ -240,9 +190,9 @@ def _measured(claim: ClaimedDifference, rows: _Rows) -> dict[str, Any] | None:
         "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
         "sd": math.sqrt(squares / free) if free else None,
         **_item_statistics(high, low, common), "precision": high.precision, "data_fingerprint": high.data,
-        **_above_untrained(claim, high, low, rows),
-        "setup_method": claim.plan.setup(claim.column, claim.method, rows.profile),
-        "setup_base": claim.plan.setup(claim.column, claim.base, rows.profile),
+        **_above_untrained(claim, high, low, read),
+        "setup_method": claim.plan.setup(claim.column, claim.method, profile),
+        "setup_base": claim.plan.setup(claim.column, claim.base, profile),
     }  # fmt: skip
 
 
@@ -263,13 +213,11 @@ def _item_statistics(high: Scores, low: Scores, common: Sequence[int]) -> dict[s
     }
 
 
-def _above_untrained(
-    claim: ClaimedDifference, high: Scores, low: Scores, rows: _Rows
-) -> dict[str, float | bool | None]:
+def _above_untrained(claim: ClaimedDifference, high: Scores, low: Scores, read: Read) -> dict[str, float | None]:
     """The untrained encoder that both rows are read against, and whether one of them is better."""
     two_streams = RANDOM_LAB in claim.plan.references and high.split and low.split
     name = RANDOM_LAB if two_streams else claim.plan.floor
-    floor = None if name in (claim.method, claim.base) else rows(claim, name)
+    floor = None if name in (claim.method, claim.base) else read(claim.name, name)
     if floor is None or high.data != floor.data:
         return {"untrained": None, "above_untrained": None}
     mean, sign = floor.estimate.mean, 1 if floor.metric.higher_is_better else -1
@@ -292,18 +240,18 @@ def table_of(line: Mapping[Any, Any]) -> str:
 
 def sentence(line: Mapping[Any, Any]) -> str:
     """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
-    verdict, unit = str(line["verdict"]), line["unit"]
+    verdict = str(line["verdict"])
     if verdict == "no difference larger than":
-        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {unit}"
-    if verdict == "open" and line["profile"] == "pilot":
-        return "open (settings picked on test accuracy)"
-    if verdict == "open" and line["profile"] != "paper" and not line["search"]:
-        return "open (settings not searched)"
-    if verdict == "open" and line["above_untrained"] is False:
-        return "open (neither row above an untrained encoder)"
-    if verdict == "open" and line["seeds"] < inference.LOOKS[0]:
-        return f"open ({line['seeds']} of {inference.LOOKS[0]} seeds)"
-    return verdict
+        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {line['unit']}"
+    if verdict != "open":
+        return verdict
+    reasons = {
+        "settings picked on test accuracy": line["profile"] == "pilot",
+        "settings not searched": line["profile"] != "paper" and not line["search"],
+        "neither row above an untrained encoder": line["above_untrained"] is False,
+        f"{line['seeds']} of {inference.LOOKS[0]} seeds": line["seeds"] < inference.LOOKS[0],
+    }
+    return next((f"open ({reason})" for reason, holds in reasons.items() if holds), verdict)
 
 
 def published(line: Mapping[Any, Any]) -> str:
@@ -314,12 +262,10 @@ def published(line: Mapping[Any, Any]) -> str:
 
 
 def forest(lines: pd.DataFrame) -> Figure:
-    """Every measured claim: its gain with the interval, a tick for each seed, and the published gain as a diamond.
+    """Every measured claim of :func:`frame`: gain, interval, a tick for each seed, and the published gain as a diamond.
 
     Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed. A triangle at 0 points where
     the paper says that the difference lies, without a number.
-
-    ``lines``: of :func:`frame`; those without a measured gain are left out.
     """
     from contrastbook.figures.base import BLUE, ORANGE, subplots
 
@@ -335,7 +281,7 @@ def forest(lines: pd.DataFrame) -> Figure:
         side = ">" if line["claimed_sign"] > 0 else "<"
         place, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, side)
         axes.plot(place, y, marker, color=ORANGE, markerfacecolor="none", markersize=7, zorder=4)
-    axes.axvline(0, color="0.4", linestyle="--", linewidth=1, zorder=1)
+    axes.axvline(0, color="0.4", ls="--", lw=1, zorder=1)
     labels = [f"{table_of(x)}  {x['claim']}, {column_of(x)}, {x['profile']} [{x['used']}]" for x in shown]
     axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
@@ -385,11 +331,10 @@ def _ends(low: float | None, high: float | None) -> str:
 
 def links(lines: pd.DataFrame) -> str:
     """The lines as files inside the page, for others to load: CSV, parquet, and what the columns mean."""
-    meanings = dictionary().to_csv(index=False).encode()
     files = {
         "claims.csv": ("text/csv", lines.to_csv(index=False).encode()),
         "claims.parquet": ("application/vnd.apache.parquet", lines.to_parquet(index=False)),
-        "claims-columns.csv": ("text/csv", meanings),
+        "claims-columns.csv": ("text/csv", dictionary().to_csv(index=False).encode()),
     }
     return " · ".join(
         f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(content).decode()}">{name}</a>'
@@ -403,11 +348,7 @@ def dictionary() -> pd.DataFrame:
 
 
 def check_path(path: Path | str) -> Path:
-    """Where lines can be stored: its folder is made, before they are computed.
-
-    Raises:
-        StorageError: the folder cannot be made.
-    """
+    """Where lines can be stored: its folder is made, before they are computed."""
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise reject("path", str(path), "a file that ends in .csv or .parquet")
@@ -416,13 +357,9 @@ def check_path(path: Path | str) -> Path:
 
 
 def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
-    """Store lines for others to load, and the data dictionary beside them.
+    """Store lines of :func:`frame` for others to load, and the data dictionary beside them.
 
-    ``lines``: of :func:`frame`. ``path``: ends in ``.csv`` or ``.parquet``. Returns the file, and
-    ``<name>-columns.csv`` with the meaning of every column.
-
-    Raises:
-        StorageError: a file cannot be written.
+    ``path``: ends in ``.csv`` or ``.parquet``. Returns the file, and ``<name>-columns.csv``.
     """
     path = check_path(path)
     text = lines.to_csv(index=False)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from contrastbook.figures.base import BLUE, ORANGE, subplots_each
+from contrastbook.figures.base import BLUE, ORANGE, dress, subplots_each
 from contrastlab import escape
 from contrastlab import methods as recipes
 from contrastlab.papers import Column, TablePlan
@@ -24,10 +24,7 @@ MEASURES = {"nn1": "1-NN accuracy (%)", "loss": "loss (nats)"}
 
 
 def frame(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> pd.DataFrame:
-    """A line for each method, seed, epoch and measure of the runs that a table shows in a column of ``plan.select``.
-
-    Returns method, label, seed, epoch (from 1), measure (a key of :data:`MEASURES`), value.
-    """
+    """Method, label, seed, epoch (from 1), measure (of :data:`MEASURES`) and value of a table's runs in a column."""
     lines = []
     for method in plan.methods:
         row = scores(plan, column, results, method, profile)
@@ -58,10 +55,7 @@ def figure(plan: TablePlan, lines: pd.DataFrame) -> Figure | None:
             axes.plot(by_epoch.index, by_epoch["mean"], line, color=colour, linewidth=1.5, label=name)
             axes.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=colour, alpha=0.2, linewidth=0)
             words.append(f"{plan.label(method)} ends at {by_epoch['mean'].iloc[-1]:.2f} {MEASURES[measure]}")
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(MEASURES[measure])
-        axes.legend(fontsize="small")
-        axes.spines[["top", "right"]].set_visible(False)
+        dress(axes, "epoch", MEASURES[measure])
     drawn.set_label(f"Learning curves, mean and range over seeds. {'; '.join(words)}.")
     return drawn
 

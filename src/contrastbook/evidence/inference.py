@@ -39,11 +39,7 @@ Verdict = Literal["same sign", "opposite sign", "difference where none is claime
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference with a Student t interval.
-
-    Args:
-        half_width: of the interval; infinite where there are too few values.
-    """
+    """A mean difference with a Student t interval, of infinite width where there are too few values."""
 
     mean: float
     half_width: float
@@ -92,22 +88,15 @@ def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVE
         return Difference(mean, math.inf, 1.0, 0)
     parts = [float(x.var(ddof=1)) / len(x) for x in (a, b)]
     total = sum(parts)
-    df = (
-        total**2 / sum(v**2 / (len(x) - 1) for v, x in zip(parts, (a, b), strict=True))
-        if total
-        else len(a) + len(b) - 2
-    )
-    return _t(mean, math.sqrt(total), df, level)
+    welch = sum(v**2 / (len(x) - 1) for v, x in zip(parts, (a, b), strict=True))
+    return _t(mean, math.sqrt(total), total**2 / welch if total else len(a) + len(b) - 2, level)
 
 
 @dataclass(frozen=True)
 class McNemar:
     """Two networks on the same test items (McNemar 1947). It judges these two, not the methods that made them.
 
-    Args:
-        gain: difference in percent of the items.
-        half_width: 95 %, of the items drawn.
-        discordant: percent of the items that exactly one of them has right.
+    In percent of the items: the difference, its 95 % half-width, and those that exactly one of them has right.
     """
 
     gain: float
@@ -119,9 +108,8 @@ class McNemar:
 def mcnemar(right: np.ndarray, base: np.ndarray) -> McNemar:
     """What two networks differ in on the same items. ``right``: which items the one has right, boolean ``[N]``."""
     if right.shape != base.shape or right.ndim != 1 or not len(right):
-        raise reject(
-            "right", tuple(right.shape), f"booleans for the same items as base, {tuple(base.shape)}, at least 1"
-        )
+        accepted = f"booleans for the same items as base, {tuple(base.shape)}, at least 1"
+        raise reject("right", tuple(right.shape), accepted)
     n, gained, lost = len(right), int((right & ~base).sum()), int((base & ~right).sum())
     gain, share = (gained - lost) / n, (gained + lost) / n
     half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(max(share - gain**2, 0.0) / n)
@@ -160,10 +148,6 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
     first at least 2 and each at least 2 more than the last.
     """
     steps = np.diff(looks)
-    if not looks or looks[0] < 2 or (steps < 2).any():
-        raise reject("looks", looks, "numbers of seeds that rise from at least 2 by at least 2")
-    if not 0 < level < 1:
-        raise reject("level", level, "a number above 0 and below 1")
     t = [-float(special.stdtrit(n - 1, level / 2)) for n in looks]
     edges = [value / math.sqrt(n - 1 + value * value) for value, n in zip(t, looks, strict=True)]
     nodes, weights = _RULES[16]
@@ -173,9 +157,8 @@ def crossing(level: float, looks: tuple[int, ...] = LOOKS) -> float:
         x, mass = special.roots_jacobi(32, m / 2 - 1, n / 2 - 1)
         scale = np.sqrt(m * (1 - x) / 2)
         mean = np.sqrt(n * (1 + x) / 2) * (inner * places)[:, None]
-        low, high = (
-            np.arcsin(np.clip((side * outer * math.sqrt(n + m) - mean) / scale, -1, 1))[..., None] for side in (-1, 1)
-        )
+        ends = (np.clip((side * outer * math.sqrt(n + m) - mean) / scale, -1, 1) for side in (-1, 1))
+        low, high = (np.arcsin(end)[..., None] for end in ends)
         angle = (low + high) / 2 + (high - low) / 2 * nodes
         new = (mean[..., None] + scale[:, None] * np.sin(angle)) / math.sqrt(n + m)
         inside = (later(new) * _cosines(angle, m) * weights).sum(2) * (high - low)[..., 0] / 2
@@ -193,22 +176,21 @@ def _cosines(angle: np.ndarray, n: int) -> np.ndarray:
 
 
 @cache
-def pocock(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> float:
-    """Level of a t test that finds a difference at one of the looks with probability ``level`` where there is none.
+def pocock(looks: tuple[int, ...] = LOOKS) -> float:
+    """Level of a t test that finds a difference at one of the looks with probability 0.05 where there is none.
 
     The same at every look (Pocock 1977), but for a variance that is not known.
     """
-    return float(optimize.brentq(lambda one: crossing(one, looks) - level, level / (2 * len(looks)), level, xtol=1e-12))
+    return float(optimize.brentq(lambda one: crossing(one, looks) - LEVEL, LEVEL / (2 * len(looks)), LEVEL, xtol=1e-12))
 
 
 @dataclass(frozen=True)
 class Decision:
     """Where the looks at one claim ended.
 
-    Args:
-        seeds: that the interval is of; those beyond the look that ended it are not in it.
-        difference: with an interval that pays for all looks, or before the first look with a plain 95 % interval.
-        p: of no difference, for all looks together; 1 before the first.
+    ``seeds``: that the interval is of; those beyond the look that ended it are not in it. ``difference``: with an
+    interval that pays for all looks, or before the first look with a plain 95 % interval. ``p``: of no difference, for
+    all looks together; 1 before the first.
     """
 
     seeds: int
@@ -218,33 +200,31 @@ class Decision:
     ended: bool
 
 
-def decide(differences: Sequence[float], published: float, looks: tuple[int, ...] = LOOKS) -> Decision:
-    """Look at differences after 8, 12 and 16 seeds; see the rule above.
+def decide(differences: Sequence[float], published: float) -> Decision:
+    """Look at differences, in the order of their seeds, after 8, 12 and 16 of them; see the rule above.
 
-    ``differences``: seed by seed, in the order of the seeds. ``published``: the gain that is claimed; NaN where only
-    its sign is, which nothing but 0 can exclude.
+    ``published``: the gain that is claimed; NaN where only its sign is, which nothing but 0 can exclude.
     """
     array = _values("differences", differences)
-    reached = [n for n in looks if n <= len(array)]
+    reached = [n for n in LOOKS if n <= len(array)]
     if not reached:
         return Decision(len(array), paired(array.tolist()), 1.0, False, False)
-    level = pocock(looks)
     for n in reached:
-        at = paired(array[:n].tolist(), level)
+        at = paired(array[:n].tolist(), pocock())
         decided = not (at.low <= 0 <= at.high and (math.isnan(published) or at.low <= published <= at.high))
         if decided or n == reached[-1]:
             break
-    p = crossing(at.p, looks) if 0 < at.p < 1 else at.p
-    return Decision(n, at, p, True, decided or n == looks[-1])
+    p = crossing(at.p) if 0 < at.p < 1 else at.p
+    return Decision(n, at, p, True, decided or n == LOOKS[-1])
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """p-values adjusted for all of them together (Holm 1979): reject those at most 0.05."""
-    order = sorted(range(len(p)), key=lambda k: p[k])
-    out, worst = [1.0] * len(p), 0.0
-    for rank, k in enumerate(order):
-        worst = max(worst, min(1.0, (len(p) - rank) * p[k]))
-        out[k] = worst
+    order = np.argsort(p, kind="stable")
+    stepped = (len(p) - np.arange(len(p))) * np.asarray(p)[order]
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, stepped))
+    out: list[float] = adjusted.tolist()
     return out
 
 
@@ -258,9 +238,8 @@ def verdict(
     claimed sign is 0, the adjusted p-value at most 0.05, and the interval not within :data:`MARGIN`. *Open*: anything
     else, and whatever has not reached the first look.
 
-    ``adjusted``: its p-value after :func:`holm`. ``published``: the gain that is claimed; NaN where only its sign is,
-    and then no x is far enough from it. ``sign``: that is claimed: positive, negative or 0; by default that of
-    ``published``. Returns the verdict, and x where it has one.
+    ``adjusted``: its p-value after :func:`holm`. ``published``: as for :func:`decide`; for NaN no x is far enough from
+    it. ``sign``: that is claimed; by default that of ``published``. Returns the verdict, and x where it has one.
     """
     sign = published if sign is None else sign
     if not decision.looked:

@@ -28,12 +28,7 @@ LONGER = 3
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """A stored search; whatever reads one raises what this does.
-
-    Raises:
-        MissingDataError: there is no such file.
-        CorruptFileError: it is not a search, or was altered after it was written.
-    """
+    """A stored search; raises ``MissingDataError`` where there is none, ``CorruptFileError`` where it was altered."""
     path = Path(path)
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -49,7 +44,7 @@ def read(path: Path | str) -> dict[str, Any]:
     return stored
 
 
-def _frame(stored: dict[str, Any]) -> pd.DataFrame:
+def _accuracies(stored: dict[str, Any]) -> pd.DataFrame:
     """Accuracy by trial (rows) and method (columns), mean over seeds; NaN where a run is missing or diverged."""
     runs = pd.DataFrame(stored["runs"])[["trial", "method", "accuracy"]].astype({"accuracy": float})
     return runs.pivot_table(index="trial", columns="method", values="accuracy", sort=False, dropna=False)
@@ -61,7 +56,7 @@ def table(path: Path | str) -> pd.DataFrame:
     Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
     """
     stored = read(path)
-    wide = _frame(stored).round(1)
+    wide = _accuracies(stored).round(1)
     wide.columns = [name.partition("/")[2] for name in wide.columns]
     if stored.get("metric", "linear") in ("linear", "action"):  # shares of items; means of classes are none
         wide["± (one run)"] = round(50 / math.sqrt(stored["held_out"]), 1)
@@ -88,15 +83,14 @@ def _value(whole: dict[str, Any], name: str) -> Any:
 
 
 def winner(path: Path | str, *, printed: bool = False) -> tuple[str, dict[str, Any]]:
-    """Trial that won and its settings, as stored: those that are not at their default.
+    """Name of the trial that won, and its settings, as stored: those that are not at their default.
 
-    ``printed``: among the trials that leave alone what the paper prints. Returns name of the trial, and
-    ``Settings.model_dump(exclude_defaults=True)`` of it.
+    ``printed``: among the trials that leave alone what the paper prints.
     """
     stored = read(path)
     if "rows" not in stored:
         raise reject("path", str(path), "a random search; the trials of this one have different rows")
-    frame = _frame(stored).reindex(columns=stored["rows"])
+    frame = _accuracies(stored).reindex(columns=stored["rows"])
     by_trial = {run["trial"]: run["settings"] for run in stored["runs"]}
     if printed:
         changes = {trial: {*own, *own.get("overrides", {})} for trial, own in by_trial.items()}
@@ -114,12 +108,11 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     _, won = winner(path, printed=printed)
     drawn = {*stored["ranges"], *stored["free"]}
     whole = Settings.model_validate(won).model_dump(mode="json")
-    nested = {name for name in stored["ranges"] if "." in name and name.partition(".")[0] in whole}
-    if nested:  # of a task, which trains no encoder
-        out: dict[str, Any] = {}
-        for name in sorted(nested):
-            task, _, field = name.partition(".")
-            out.setdefault(task, {})[field] = whole[task][field]
+    nested = [name.split(".") for name in sorted(stored["ranges"]) if name.partition(".")[0] in whole and "." in name]
+    out: dict[str, Any] = {}
+    for task, field in nested:  # of a task, which trains no encoder
+        out.setdefault(task, {})[field] = whole[task][field]
+    if out:
         return out
     out = {"train_images": whole["train_images"], "epochs": stored.get("longer", LONGER) * whole["epochs"]}
     out |= {name: whole[name] for name in stored["ranges"] if name in whole}
@@ -129,22 +122,19 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
 def off_profile(stored: Iterable[Result], folder: Path | str) -> list[str]:
     """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
 
-    ``stored``: results of any profile; looked at are those of ``laptop`` and ``tuned`` on data that a search of their
-    row was made on.
-
-    Raises:
-        MissingDataError: a search that a profile names is not stored.
+    Looked at are those of ``laptop`` and ``tuned`` on data that a search of their row was made on. Raises
+    ``MissingDataError`` where a search that a profile names is not stored.
     """
-    out, setups = [], {}
+    out, folder = [], Path(folder)
+    setups: dict[tuple[str, ...], set[str]] = {}
     for result in stored:
         if result.profile not in ("laptop", "tuned"):
             continue
         name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
-        path = Path(folder) / f"detector-{result.task}.json"
-        if path.exists() and read(path)["data"] == result.dataset:
-            chosen = section(path)[result.task]
-            if differ := _differing(chosen, result.protocol):
-                out.append(f"{name}: search {path.stem} chose otherwise: {', '.join(differ)}")
+        detector = folder / f"detector-{result.task}.json"
+        if detector.exists() and read(detector)["data"] == result.dataset:
+            differ = _differing(section(detector)[result.task], result.protocol)
+            out += [f"{name}: search {detector.stem} chose otherwise: {', '.join(differ)}"] if differ else []
         paper, _, number = result.table.partition("/")
         plan = papers.plan(paper, number.removeprefix("table"))
         search = plan.search(result.dataset, result.method, result.profile)
@@ -154,16 +144,16 @@ def off_profile(stored: Iterable[Result], folder: Path | str) -> list[str]:
         if key not in setups:  # of every seed and column alike
             columns = plan.select(result.dataset).values()
             setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
+        path = folder / f"{search}.json"
         if result.setup not in setups[key]:
             out.append(f"{name}: its settings are not those of the profile today")
-        elif methods.get(result.method).keys is not None:  # else nothing is trained, by whatever settings
-            path = Path(folder) / f"{search}.json"
-            if result.dataset != read(path).get("data", "cifar10"):
-                continue
+        elif methods.get(result.method).keys is None:  # nothing is trained, by whatever settings
+            continue
+        elif result.dataset == read(path).get("data", "cifar10"):
             chosen = section(path, printed=result.profile == "laptop")
             inner = chosen.pop("overrides")
-            if differ := [*_differing(chosen, result.settings), *_differing(inner, result.settings["overrides"])]:
-                out.append(f"{name}: search {search} chose otherwise: {', '.join(differ)}")
+            differ = [*_differing(chosen, result.settings), *_differing(inner, result.settings["overrides"])]
+            out += [f"{name}: search {search} chose otherwise: {', '.join(differ)}"] if differ else []
     return out
 
 

@@ -1,11 +1,8 @@
 """Interactive figures of the book: each one is a pure function of its knobs.
 
-``ring(outer=10)`` draws one state. :func:`sliding` turns such a function into a figure with a slider that needs no
-Python behind it (the static page); :mod:`contrastbook.figures.widgets` makes live controls of it (JupyterLab).
-
-One visual language: :data:`~contrastbook.figures.base.COLOURS`, safe for colour-blind readers, and a line style or
-marker beside every colour, so that a figure reads in black and white. Values outside their range are refused by name;
-nothing is clamped.
+``ring(outer=10)`` draws one state, :func:`sliding` a slider that needs no Python behind it (the static page), and
+:mod:`contrastbook.figures.widgets` live controls (JupyterLab). Colours are safe for colour-blind readers, and a line
+style or marker stands beside every colour. Values outside their range are refused by name; nothing is clamped.
 """
 
 from contrastbook.figures.base import COLOURS, sliding

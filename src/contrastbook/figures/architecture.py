@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import pandas as pd
 import torch
@@ -18,61 +18,37 @@ _LAYERS = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Linear)
 def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     """Size and channels of what each layer gives, and kernel, stride and padding of its convolution or pooling.
 
-    A layer is a convolution, a pooling or a linear map, under the name of the network's child that it is in; an
-    encoder's children are those of its backbone and its head. A pooling within a block, say ``conv1``, is ``pool1``; a
-    linear map is a convolution as large as the map that it reads.
-
-    ``module``: the network, or an :class:`contrastlab.encoders.Encoder`. ``x``: views ``[B, C, H, W]`` to send through.
-    Returns the columns :data:`COLUMNS`, a row for each layer.
+    A layer has the name of the network's child that it is in; an encoder's children are those of its backbone and its
+    head. A pooling within a block, say ``conv1``, is ``pool1``; a linear map is a convolution as large as the map that
+    it reads. ``x``: views ``[B, C, H, W]`` to send through. Returns the columns :data:`COLUMNS`, a row for each layer.
     """
-    parts = (module.backbone, module.head) if isinstance(module, Encoder) else (module,)
+    network = copy.deepcopy(module)  # which is left alone
+    parts = (network.backbone, network.head) if isinstance(network, Encoder) else (network,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
-    sizes: dict[str, list[float]] = {}
-    handles, side = [], [float(x.shape[-1])]
+    seen: list[tuple[str, nn.Module, torch.Size]] = []
+
+    def watch(layer: nn.Module, name: str) -> None:
+        layer.register_forward_hook(lambda layer, _, out: seen.append((name, layer, out.shape)))
+
     for name, child in named:
-        first = True
-        for layer in child.modules():
-            if isinstance(layer, _LAYERS):
-                own = name if first else name.replace("conv", "pool")
-                handles.append(layer.register_forward_hook(_recorder(own, sizes, side)))
-                first = False
-    training = module.training
-    try:
-        with torch.no_grad():
-            module.eval()(x)
-    finally:
-        module.train(training)
-        for handle in handles:
-            handle.remove()
+        for k, inner in enumerate(inner for inner in child.modules() if isinstance(inner, _LAYERS)):
+            watch(inner, name.replace("conv", "pool") if k else name)
+    with torch.no_grad():
+        network.eval()(x)
+    side, sizes = x.shape[-1], {}
+    for name, layer, shape in seen:
+        values = [getattr(layer, key, None) for key in ("kernel_size", "stride", "padding")]
+        how = [side, 1, 0] if isinstance(layer, nn.Linear) else [v[0] if isinstance(v, tuple) else v for v in values]
+        side = shape[2] if len(shape) == 4 else 1
+        sizes[name] = [float(value) for value in (side, shape[1], *how)]
     return pd.DataFrame.from_dict(sizes, orient="index", columns=list(COLUMNS))
 
 
-def _recorder(name: str, sizes: dict[str, list[float]], side: list[float]) -> Any:
-    def record(layer: nn.Module, _: Any, out: Tensor) -> None:
-        how = [side[0], 1.0, 0.0]
-        if not isinstance(layer, nn.Linear):
-            how = [_first(getattr(layer, key)) for key in ("kernel_size", "stride", "padding")]
-        side[0] = float(out.shape[2]) if out.dim() == 4 else 1.0
-        sizes[name] = [side[0], float(out.shape[1]), *how]
-
-    return record
-
-
-def _first(value: Any) -> float:
-    return float(value[0] if isinstance(value, tuple) else value)
-
-
 def beside_published(paper: str, table: int | str, made: pd.DataFrame) -> pd.DataFrame:
-    """The printed rows and those of a module side by side, ``printed`` and ``code`` under each column, whole numbers.
-
-    Where there is none stands a dash.
-
-    ``made``: as :func:`rows` gives it.
-    """
+    """The printed rows and those of :func:`rows`, ``printed`` and ``code`` under each column, a dash where none is."""
     printed = papers.published(paper, table).pivot_table(index="row", columns="column", values="value", sort=False)
     columns = [column for column in COLUMNS if column in printed]
-    both = {
-        (column, which): frame[column] for column in columns for which, frame in (("printed", printed), ("code", made))
-    }
+    which = {"printed": printed, "code": made}
+    both = {(column, name): frame[column] for column in columns for name, frame in which.items()}
     frame = pd.DataFrame(both).reindex(list(dict.fromkeys((*printed.index, *made.index))))
     return frame.astype("Int64").astype(object).where(frame.notna(), "–")

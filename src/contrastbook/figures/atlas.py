@@ -7,35 +7,28 @@ from collections.abc import Sequence
 import pandas as pd
 
 from contrastlab import data, escape, methods, papers, report, results
+from contrastlab.papers import TablePlan
 from contrastlab.results import Result
-
-
-def _part(part: object) -> str:
-    return "–" if part is None else type(part).__name__
 
 
 def modalities(method: str) -> str:
     """What the tables with a method train it on: ``image``, ``image, waveform``, …; a dash where no table has it."""
-    name = methods.get(method).name
-    if name in papers.REFERENCES:
+    if method in papers.REFERENCES:
         return "any"
-    plans = [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
-    return ", ".join(sorted({kind for plan in plans for kind in plan.modalities})) or "–"
+    return ", ".join(sorted({kind for plan in _plans(method) for kind in plan.modalities})) or "–"
+
+
+def _plans(method: str) -> list[TablePlan]:
+    name = methods.get(method).name  # an unknown one is refused
+    return [plan for plan in (papers.plan(*key) for key in papers.plans()) if name in plan.rows]
 
 
 def grid(paper: str | None = None) -> pd.DataFrame:
     """One row per method (of one paper, or all): its label, what it is trained on, and the names of its five parts."""
-    recipes = [methods.get(name) for name in methods.names(paper)]
-    rows = [
-        {
-            "method": r.name,
-            "label": r.label,
-            "data": modalities(r.name),
-            **{k: _part(v) for k, v in r.choices().items()},
-            "τ": r.temperature,
-        }
-        for r in recipes
-    ]
+    rows = []
+    for r in map(methods.get, methods.names(paper)):
+        parts = {choice: "–" if part is None else type(part).__name__ for choice, part in r.choices().items()}
+        rows.append({"method": r.name, "label": r.label, "data": modalities(r.name), **parts, "τ": r.temperature})
     return pd.DataFrame(rows).set_index("method")
 
 
@@ -64,57 +57,45 @@ def neighbours(method: str) -> dict[str, tuple[str, ...]]:
         recipe = methods.get(name)
         return {**recipe.choices(), "temperature": recipe.temperature}
 
-    own = choices(method)
-    result: dict[str, list[str]] = {}
+    mine = choices(method)
+    near: dict[str, list[str]] = {choice: [] for choice in mine}
     for name in methods.names():
         other = choices(name)
-        different = [choice for choice in own if own[choice] != other[choice]]
-        if len(different) == 1:
-            result.setdefault(different[0], []).append(name)
-    return {choice: tuple(result[choice]) for choice in own if choice in result}
+        match [choice for choice in mine if mine[choice] != other[choice]]:
+            case [choice]:
+                near[choice].append(name)
+    return {choice: tuple(names) for choice, names in near.items() if names}
 
 
 def commands(method: str) -> tuple[str, ...]:
     """What to type for the cell of ``method`` in each table that has it."""
-    name = methods.get(method).name
-    made = []
-    for paper, number in papers.plans():
-        plan = papers.plan(paper, number)
-        if name in plan.rows:
-            dataset = next(iter(plan.datasets), "cifar10")
-            target = f"{paper}/{results.slug(number)}"
-            made.append(f"python -m contrastlab run {target} \\\n  --rows {name} --dataset {dataset}")
-    return tuple(made)
+    return tuple(
+        f"python -m contrastlab run {plan.paper}/{results.slug(plan.table)} \\\n"
+        f"  --rows {method} --dataset {next(iter(plan.datasets), 'cifar10')}"
+        for plan in _plans(method)
+    )
 
 
 def numbers(method: str, stored: Sequence[Result] = ()) -> pd.DataFrame:
     """Published and measured numbers of one method among stored results: a row per table, data set and profile."""
-    recipe = methods.get(method)
     rows = []
-    for paper, table in papers.plans():
-        plan = papers.plan(paper, table)
-        if recipe.name not in plan.rows:
-            continue
+    for plan in _plans(method):
         columns = dict(plan.columns)
         for dataset in sorted({r.dataset for r in stored} - set(plan.datasets)):
             if data.modality_of(dataset) in plan.modalities:
                 columns |= plan.select(dataset)
         for name, column in columns.items():
-            printed = plan.published_value(name, recipe.name)
-            row: dict[str, object] = {"table": f"{paper} {plan.heading}", "data set": name, "metric": column.metric}
-            row["published"] = printed
-            known = {
-                profile: report.scores(plan, column, stored, recipe.name, profile)
-                for profile in sorted({r.profile for r in stored if r.dataset == column.data})
-            }
-            for profile, mine in known.items():
+            printed = plan.published_value(name, method)
+            row: dict[str, object] = {"table": f"{plan.paper} {plan.heading}", "data set": name}
+            row |= {"metric": column.metric, "published": printed}
+            measured = []
+            for profile in sorted({r.profile for r in stored if r.dataset == column.data}):
+                mine = report.scores(plan, column, stored, method, profile)
                 if mine is not None:
                     e = mine.estimate
-                    rows.append(
-                        row | {"measured": e.mean, "± (95 %)": e.half_width, "seeds": e.seeds, "profile": profile}
-                    )
-            if not any(known.values()) and printed is not None:
-                rows.append(row)
+                    own = {"measured": e.mean, "± (95 %)": e.half_width, "seeds": e.seeds, "profile": profile}
+                    measured.append(row | own)
+            rows += measured or ([row] if printed is not None else [])
     shown = ["table", "data set", "metric", "published", "measured", "± (95 %)", "seeds", "profile"]
     return pd.DataFrame(rows, columns=shown)
 
@@ -123,7 +104,9 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
     """MyST text about one method: equation, five choices, numbers, note and command."""
     recipe = methods.get(method)
     lines = [f"$$ {recipe.equation} $$", "", "| choice | part |", "| --- | --- |"]
-    lines += [f"| {name} | `{_code(part)}` |" for name, part in recipe.choices().items()]
+    for name, part in recipe.choices().items():
+        code = escape.line(repr(part)).replace("`", "'").replace("|", "\\|")
+        lines.append(f"| {name} | `{code}` |")
     if recipe.note:
         lines += ["", recipe.note]
     frame = numbers(method, stored)
@@ -131,16 +114,11 @@ def card(method: str, stored: Sequence[Result] = ()) -> str:
         lines += ["", "| " + " | ".join(frame.columns) + " |", "| " + " | ".join("---" for _ in frame.columns) + " |"]
         for values in frame.itertuples(index=False):
             lines.append("| " + " | ".join(escape.markdown(_text(value)) for value in values) + " |")
-    near = neighbours(method)
-    if near:
+    if near := neighbours(method):
         lines += ["", "One choice away:", ""]
         lines += [f"- {choice}: {', '.join(f'`{name}`' for name in names)}" for choice, names in near.items()]
     lines += [line for command in commands(method) for line in ("", "```sh", command, "```")]
     return "\n".join(lines)
-
-
-def _code(part: object) -> str:
-    return escape.line(repr(part)).replace("`", "'").replace("|", "\\|")
 
 
 def _text(value: object) -> str:

@@ -32,38 +32,48 @@ def subplots(
     return figure, axes
 
 
-def subplots_each(
-    count: int, wide: int, size: tuple[float, float], least: float = 0.0, **more: Any
-) -> tuple[Figure, list[Any]]:
+def subplots_each(count: int, wide: int, size: tuple[float, float], least: float = 0.0) -> tuple[Figure, list[Any]]:
     """A figure with ``count`` axes of that size in rows of at most ``wide``; those of the last row may be blank."""
     columns = max(min(count, wide), 1)
     rows = max(-(-count // columns), 1)
-    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False, **more)
+    figure, axes = subplots(rows, columns, (max(size[0] * columns, least), size[1] * rows), squeeze=False)
     for blank in axes.flat[max(count, 1) :]:
         blank.set_visible(False)
     return figure, list(axes.flat[: max(count, 1)])
 
 
-def canvas(title: str, x: str, y: str, **layout: Any) -> go.Figure:
-    """An empty figure in the common style; ``x`` and ``y`` are the titles of its axes."""
+def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
+    """Titles, legend, and no frame above and on the right."""
+    axes.set(xlabel=x, ylabel=y)
+    axes.set_title(title, fontsize="small", loc="left")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**{"fontsize": "small", **legend})
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def chart(title: str, x: str, y: str, *traces: Any, **layout: Any) -> go.Figure:
+    """A figure of traces in the common style; ``x`` and ``y`` are the titles of its axes."""
     lines = "<br>".join(textwrap.wrap(title, 46))  # plotly breaks none, and a phone shows some 46 characters
-    figure = go.Figure()
-    figure.update_layout(
+    return go.Figure(list(traces)).update_layout(
         template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 70, "b": 50}, xaxis_title=x, yaxis_title=y,
         title={"text": lines, "font": {"size": 14}, "x": 0.02, "y": 0.96, "yanchor": "top"},
         legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
     )  # fmt: skip
-    return figure
 
 
-def add_line(
-    figure: go.Figure, name: str, x: Any, y: Any, colour: str, dash: str | None = None, *, marker: Any = None,
-    **line: Any,
-) -> None:  # fmt: skip
-    """Draw a line in one of :data:`COLOURS`, with markers where their look is given."""
-    look = {"color": COLOURS[colour], **line} | ({"dash": dash} if dash else {})
-    extra = {} if marker is None else {"marker": marker}
-    figure.add_scatter(x=x, y=y, name=name, mode="lines" if marker is None else "lines+markers", line=look, **extra)
+def line(
+    name: str, x: Any, y: Any, colour: str, dash: str | None = None, *, marker: Any = None, width: Any = None
+) -> Any:
+    """A line in one of :data:`COLOURS`, with markers where their look is given."""
+    look = {"color": COLOURS[colour], "dash": dash, "width": width}
+    mode = "lines" if marker is None else "lines+markers"
+    return go.Scatter(x=x, y=y, name=name, mode=mode, line=look, marker=marker)
+
+
+def dots(name: str, x: Any, y: Any, colour: str, symbol: str, size: int) -> Any:
+    """Markers in one of :data:`COLOURS`."""
+    marker = {"color": COLOURS[colour], "symbol": symbol, "size": size}
+    return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker)
 
 
 def sliding(
@@ -72,9 +82,8 @@ def sliding(
 ) -> go.Figure:  # fmt: skip
     """``draw`` at every value of one knob, as a figure with a slider.
 
-    ``draw``: a function of :mod:`contrastbook.figures`, or any pure function that returns a plotly figure with the same
-    traces for all values. ``start``: the first one shown; by default the middle. ``label``: written before the value;
-    by default the knob's name.
+    ``draw``: any pure function that returns a plotly figure, with the same traces for all values. ``start``: the first
+    one shown; by default the middle. ``label``: written before the value; by default the knob's name.
     """
     if not len(values):
         raise reject("values", list(values), "at least one stop")
@@ -86,18 +95,16 @@ def sliding(
         raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
     figure = go.Figure(drawn[start])
     figure.frames = [
-        go.Frame(data=state.data, layout={"title": state.layout.title, "shapes": state.layout.shapes,
-                                          "annotations": state.layout.annotations}, name=str(value))
+        go.Frame(
+            data=state.data, name=str(value), layout={k: state.layout[k] for k in ("title", "shapes", "annotations")}
+        )
         for value, state in drawn.items()
-    ]  # fmt: skip
-    steps = [
-        {
-            "method": "animate",
-            "label": f"{value:g}" if isinstance(value, int | float) else str(value),
-            "args": [[str(value)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for value in values
     ]
+    at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
+    steps = []
+    for value in values:
+        text = f"{value:g}" if isinstance(value, int | float) else str(value)
+        steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
     slider = {
         "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
         "currentvalue": {"prefix": f"{label or knob} = "},

@@ -13,43 +13,40 @@ from scipy.special import logsumexp
 from torch.nn import functional
 
 from contrastbook.checks import require, require_integer, require_positive
-from contrastbook.figures.base import COLOURS, add_line, canvas
+from contrastbook.figures.base import COLOURS, chart, line
 from contrastbook.theory import joint as exact
 from contrastlab import divergences
 from contrastlab.errors import reject
 
+Array = NDArray[np.float64]
 
-def temperature(tau: float = 0.07, *, queries: int = 200, keys: int = 400, seed: int = 0) -> go.Figure:
+
+def temperature(tau: float = 0.07) -> go.Figure:
     """How much of the gradient goes to the hardest negatives: share of the softmax weight against rank.
 
-    ``tau``: τ, above 0. ``keys``: negatives of each, uniform on a sphere of 128 dimensions.
+    Of 400 negatives, uniform on a sphere of 128 dimensions; mean over 200 queries.
     """
     require_positive(tau=tau)
-    require_integer("queries", queries, 1)
-    require_integer("keys", keys, 2)
-    cosines = np.sort(np.random.default_rng(seed).standard_normal((queries, keys)) / math.sqrt(128), axis=1)[:, ::-1]
+    cosines = np.sort(np.random.default_rng(0).standard_normal((200, 400)) / math.sqrt(128), axis=1)[:, ::-1]
     weights = np.exp(cosines / tau - logsumexp(cosines / tau, axis=1, keepdims=True)).mean(0)
     share = 100 * np.cumsum(weights)
-    rank = 100 * np.arange(1, keys + 1) / keys
-    tenth = float(share[max(0, keys // 10 - 1)])
-    figure = canvas(
-        f"At τ = {tau:g} the closest 10 % of the negatives get {tenth:.0f} % of the push",
-        "negatives, most similar first (%)", "share of the weight (%)", yaxis_range=[0, 101], xaxis_range=[0, 100],
+    return chart(
+        f"At τ = {tau:g} the closest 10 % of the negatives get {share[39]:.0f} % of the push",
+        "negatives, most similar first (%)", "share of the weight (%)",
+        line("softmax weight", 100 * np.arange(1, 401) / 400, share, "negative"),
+        line("all alike", [0, 100], [0, 100], "ignored", "dot"),
+        yaxis_range=[0, 101], xaxis_range=[0, 100],
     )  # fmt: skip
-    add_line(figure, "softmax weight", rank, share, "negative")
-    add_line(figure, "all alike", [0, 100], [0, 100], "ignored", "dot")
-    return figure
 
 
 def ring(
-    outer: float = 10.0, inner: float = 1.0, tau: float = 0.07, classes: int = 10, within: float = 0.5,
-    *, keys: int = 20_000, seed: int = 0,
-) -> go.Figure:  # fmt: skip
+    outer: float = 10.0, inner: float = 1.0, tau: float = 0.07, classes: int = 10, within: float = 0.5
+) -> go.Figure:
     """Similarities of one query to a bank, the ring from ``inner`` to ``outer`` %, and the level c it should exceed.
 
     ``outer``: u, percent from the closest key. ``inner``: ℓ, percent that is skipped. ``classes``: equally many keys of
     each class; the query belongs to one. ``within``: mean cosine with keys of the own class; with others it is 0.
-    ``seed``: of the cosines, normal with the spread of random directions in 128 dimensions.
+    The 20,000 cosines are normal with the spread of random directions in 128 dimensions.
     """
     require_positive(tau=tau)
     require("inner", inner, 0, 100)
@@ -58,72 +55,65 @@ def ring(
         raise reject("outer", outer, f"a percentage above inner={inner:g}")
     require_integer("classes", classes, 1)
     require("within", within, -1, 1)
-    rng = np.random.default_rng(seed)
+    keys = 20_000
     own = np.arange(keys) < keys / classes
-    cosines = np.clip(rng.standard_normal(keys) / math.sqrt(128) + within * own, -1, 1)
+    cosines = np.clip(np.random.default_rng(0).standard_normal(keys) / math.sqrt(128) + within * own, -1, 1)
     log_c = float(logsumexp(cosines / tau) - math.log(keys))
     order = np.sort(cosines)[::-1]
     first, last = int(inner * keys / 100 + 1e-9), max(int(inner * keys / 100) + 1, int(outer * keys / 100 + 1e-9))
     chosen = order[first:last]
     holds = chosen.min() / tau > log_c
     bins = np.linspace(-0.6, 1, 129)
-    figure = canvas(
+
+    def bars(name: str, values: Array, colour: str, pattern: str) -> go.Bar:
+        height, _ = np.histogram(values, bins)
+        look = {"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}}
+        y = np.where(height, height, np.nan)
+        return go.Bar(x=(bins[:-1] + bins[1:]) / 2, y=y, name=name, width=bins[1] - bins[0], marker=look)
+
+    level = "τ log c, the mean of exp(s) as a cosine"
+    return chart(
         f"Ring {inner:g}–{outer:g} %: its least similar key {'exceeds' if holds else 'is below'} log c · τ"
         f" = {log_c * tau:.2f}, the theorem {'applies' if holds else 'is silent'}",
-        "cosine with the query", "keys (log scale)", yaxis_type="log", barmode="overlay", bargap=0,
+        "cosine with the query", "keys (log scale)",
+        bars("bank", order, "ignored", ""),
+        bars("ring", chosen, "negative", "/"),
+        line(level, [log_c * tau] * 2, [1, keys / 4], "truth", "dash", width=3),
+        yaxis_type="log", barmode="overlay", bargap=0,
     )  # fmt: skip
-    parts = (("bank", order, "ignored", ""), ("ring", chosen, "negative", "/"))
-    for name, values, colour, pattern in parts:
-        height, _ = np.histogram(values, bins)
-        figure.add_bar(
-            x=(bins[:-1] + bins[1:]) / 2, y=np.where(height, height, np.nan), name=name, width=bins[1] - bins[0],
-            marker={"color": COLOURS[colour], "line": {"width": 0}, "pattern": {"shape": pattern}},
-        )  # fmt: skip
-    add_line(
-        figure, "τ log c, the mean of exp(s) as a cosine", [log_c * tau] * 2, [1, keys / 4], "truth", "dash", width=3
-    )
-    return figure
 
 
-def joint(
-    strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives: int = 64, *, most: float = 0.06
-) -> go.Figure:
+def joint(strength: float = 1.0, tau: float = 0.2, mean: float = 0.8, negatives: int = 64) -> go.Figure:
     """JCL's closed form beside the exact loss of infinitely many Gaussian keys, against the variance along the query.
 
     ``strength``: λ of at least 0. ``mean``: mean of ``q·k⁺``. ``negatives``: K of random direction, in 128 dimensions.
-    ``most``: largest variance of ``q·k⁺`` drawn.
     """
     require("strength", strength, 0)
     require_positive(tau=tau)
     require("mean", mean, -1, 1)
     require_integer("negatives", negatives, 1)
     rest = exact.log_sum_on_sphere(negatives, 128, tau)
-    v = np.linspace(0, most, 61)
+    v = np.linspace(0, 0.06, 61)
     limit = np.array([exact.expected_loss(mean, float(each), rest, tau) for each in v])
     bound = exact.closed_form(mean, v, rest, tau, strength)
     share = float(exact.positive_weight(mean, v[-1], rest, tau, strength))
     above = bool((bound >= limit - 1e-12).all())
-    figure = canvas(
+    top = max(float(limit.max()), float(exact.closed_form(mean, v, rest, tau, 4).max()))
+    return chart(
         f"λ = {strength:g}: {'an upper bound' if above else 'below the limit, so no bound'};"
         f" at the right edge the positive holds {100 * share:.0f} % of the denominator",
-        "variance of q·k⁺ over the keys", "loss (nats)", xaxis_range=[0, most],
+        "variance of q·k⁺ over the keys", "loss (nats)",
+        line("infinitely many keys, exact", v, limit, "truth", "longdash"),
+        line("JCL", v, bound, "positive"),
+        xaxis_range=[0, 0.06], yaxis_range=[0, 1.05 * top],
     )  # fmt: skip
-    add_line(figure, "infinitely many keys, exact", v, limit, "truth", "longdash")
-    add_line(figure, "JCL", v, bound, "positive")
-    top = max(float(limit.max()), float(exact.closed_form(mean, v, rest, tau, 4).max()))
-    figure.update_yaxes(range=[0, 1.05 * top])
-    return figure
-
-
-Array = NDArray[np.float64]
 
 
 def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0) -> go.Figure:
     """How a divergence pushes a pair apart: ``h(t) = f*(f′(μ e^{−t/2σ²}))`` over all squared distances on the sphere.
 
-    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4).
-
-    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
+    Strictly convex curves spread N ≤ d + 1 points into a regular simplex (fmicl Theorem 4). ``mu``: μ, above 0.
+    ``precision``: ``1 / 2σ²``, above 0.
     """
     f = divergences.get(divergence)
     require_positive(mu=mu, precision=precision)
@@ -134,15 +124,17 @@ def composition(divergence: str = "kl", mu: float = 1.0, precision: float = 1.0)
         else "straight: any centred set is as good" if np.abs(np.diff(h, 2)).max() <= 1e-9 * (h[0] - h[-1])
         else "not convex everywhere: unequal distances can be better"
     )  # fmt: skip
-    figure = canvas(f"{f.title}, μ = {mu:g}: {kind}", "squared distance t", "h(t), scaled to 1 … 0", xaxis_range=[0, 4])
-    scaled = (h - h[-1]) / (h[0] - h[-1])
-    add_line(figure, "h", t.numpy(), scaled, "negative")
-    add_line(figure, "straight line", [0, 4], [1, 0], "ignored", "dot")
-    return figure
+    return chart(
+        f"{f.title}, μ = {mu:g}: {kind}",
+        "squared distance t", "h(t), scaled to 1 … 0",
+        line("h", t.numpy(), (h - h[-1]) / (h[0] - h[-1]), "negative"),
+        line("straight line", [0, 4], [1, 0], "ignored", "dot"),
+        xaxis_range=[0, 4],
+    )  # fmt: skip
 
 
 def _push_apart(
-    f: divergences.Divergence, mu: float, precision: float, points: int, dimension: int, seed: int
+    f: divergences.Divergence, mu: float, precision: float, points: int, dimension: int
 ) -> tuple[Array, Array]:
     """Unit vectors before and after minimising the mean of h over all pairs."""
     others = ~torch.eye(points, dtype=torch.bool)
@@ -160,50 +152,50 @@ def _push_apart(
         (slope,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
         return total.item(), slope.numpy().ravel()
 
-    start = end = np.random.default_rng(seed).standard_normal(points * dimension)
+    def scaled(flat: Array, unit: float) -> tuple[float, Array]:
+        value, slope = loss(flat)
+        return value / unit, slope / unit
+
+    start = end = np.random.default_rng(0).standard_normal(points * dimension)
+    options = {"maxiter": 2000, "ftol": 0, "gtol": 1e-10}
     for _ in range(4):  # each time in units of where it begins, so that the tolerance is one of the loss at hand
         unit = loss(end)[0]
         if not unit > 0:  # h is flat as far as numbers can tell
             break
-        end = optimize.minimize(
-            lambda x, unit=unit: tuple(part / unit for part in loss(x)), end, jac=True, method="L-BFGS-B",
-            options={"maxiter": 2000, "ftol": 0, "gtol": 1e-10},
-        ).x  # fmt: skip
+        end = optimize.minimize(scaled, end, unit, jac=True, method="L-BFGS-B", options=options).x
     both = np.stack([start, end]).reshape(2, points, dimension)
     both /= np.linalg.norm(both, axis=2, keepdims=True)
     return both[0], both[1]
 
 
 def simplex(
-    divergence: str = "kl", mu: float = 1.0, precision: float = 1.0, points: int = 8, dimension: int = 8,
-    *, seed: int = 0,
-) -> go.Figure:  # fmt: skip
+    divergence: str = "kl", mu: float = 1.0, precision: float = 1.0, points: int = 8, dimension: int = 8
+) -> go.Figure:
     """Where free points on a sphere go if a divergence does nothing but push them apart: all squared distances, sorted.
 
-    ``divergence``: name in :mod:`contrastlab.divergences`. ``mu``: μ, above 0. ``precision``: ``1 / 2σ²``, above 0.
-    ``points``: N; a regular simplex needs N ≤ ``dimension`` + 1.
+    ``mu``, ``precision``: as for :func:`composition`. A regular simplex needs ``points`` ≤ ``dimension`` + 1.
     """
     f = divergences.get(divergence)
     require_positive(mu=mu, precision=precision)
     require_integer("points", points, 2)
     require_integer("dimension", dimension, 2)
-    start, end = _push_apart(f, mu, precision, points, dimension, seed)
+    start, end = _push_apart(f, mu, precision, points, dimension)
     upper = np.triu_indices(points, 1)
     before, after = (np.sort(np.maximum(2 - 2 * (x @ x.T)[upper], 0.0)) for x in (start, end))
     share = np.maximum(np.linalg.eigvalsh(end @ end.T), 1e-300) / points
     rank = math.exp(-float((share * np.log(share)).sum()))
-    regular = 2 * points / (points - 1)
     kind = (
         "all distances are equal" if np.ptp(after) < 1e-3
         else "two opposite clusters" if rank < 1.001
         else "distances stay unequal"
     )  # fmt: skip
-    figure = canvas(
-        f"{f.title}, μ = {mu:g}: {kind}; {points} points fill {rank:.1f} dimensions",
-        "pairs of points, closest first", "squared distance t", yaxis_range=[-0.1, 4.1],
-    )  # fmt: skip
     pairs = np.arange(1, len(after) + 1)
-    add_line(figure, "random start", pairs, before, "ignored", "dot", marker={"symbol": "x", "size": 6})
-    add_line(figure, "regular simplex, 2N/(N − 1)", pairs, [regular] * len(pairs), "truth", "longdash")
-    add_line(figure, "after minimising", pairs, after, "negative", marker={"symbol": "circle", "size": 7})
-    return figure
+    regular = [2 * points / (points - 1)] * len(pairs)
+    return chart(
+        f"{f.title}, μ = {mu:g}: {kind}; {points} points fill {rank:.1f} dimensions",
+        "pairs of points, closest first", "squared distance t",
+        line("random start", pairs, before, "ignored", "dot", marker={"symbol": "x", "size": 6}),
+        line("regular simplex, 2N/(N − 1)", pairs, regular, "truth", "longdash"),
+        line("after minimising", pairs, after, "negative", marker={"symbol": "circle", "size": 7}),
+        yaxis_range=[-0.1, 4.1],
+    )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Panels of the study notebooks, in matplotlib: bounds against hardness, accuracy against noise, averages of log p.
-
-Each function draws measured rows and returns a closed figure; colours are :data:`~contrastbook.figures.base.COLOURS`.
-"""
+"""Panels of the study notebooks, in matplotlib: bounds against hardness, accuracy against noise, averages of log p."""
 
 from __future__ import annotations
 
@@ -40,13 +37,13 @@ _SCALES = {"symlog": (-0.7, 0.9), "log": (1e-9, 0.1), "linear": (-0.06, 0.34)}
 
 
 def by_percent(
-    exact: Sequence[str], marks: Mapping[str, tuple[Study, str]] | None = None, *, title: str,
+    exact: Sequence[str], marks: Mapping[str, tuple[Study, str]] = {}, *, title: str,
     scale: Literal["symlog", "log", "linear"] = "symlog",
 ) -> Figure:  # fmt: skip
     """Bounds against how hard the negatives are: a step for each row of vince Table 3, the hardest on the right.
 
-    ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw, a marker for each
-    row. ``scale``: ``symlog`` is logarithmic in both directions with 0 in the middle.
+    ``exact``: names of :data:`EXACT`. ``marks``: label to rows of a reading and the column to draw. ``scale``:
+    ``symlog`` is logarithmic in both directions with 0 in the middle.
     """
     percents, order = np.array(gaussians.PERCENTS), np.arange(len(gaussians.PERCENTS))
     steps = np.linspace(0, len(order) - 1, 61)
@@ -57,10 +54,10 @@ def by_percent(
         function, colour, style = EXACT[name]
         exactly = [function(float(p)) for p in np.interp(steps, order, percents)]
         axes.plot(steps, exactly, style, color=COLOURS[colour], lw=2, label=f"exact, {name}")
-    for number, (label, (study, column)) in enumerate((marks or {}).items()):
+    for number, (label, (study, column)) in enumerate(marks.items()):
         rows = pd.DataFrame(study.rows).astype({column: float})
         below = rows[column] < _SCALES[scale][0]
-        place = np.interp(-rows["percent"], -percents, order) + 0.15 * (number - (len(marks or {}) - 1) / 2)
+        place = np.interp(-rows["percent"], -percents, order) + 0.15 * (number - (len(marks) - 1) / 2)
         label += f" ({below.sum()} below the axis)" * bool(below.any())
         values, colour = rows[column].mask(below), COLOURS[CYCLE[number]]
         axes.plot(place, values, MARKERS[number], color=colour, ms=6, alpha=0.65, mec="none", label=label)
@@ -77,8 +74,8 @@ def by_percent(
     else:
         axes.set_yscale(scale)
     axes.set_xticks(order, [f"{p:.0f}" for p in percents])
-    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], ylabel="bound on I(X; Y) (nats)", title=title)
-    axes.set_xlabel("negatives: the p % of the sample closest to the positive (%); harder →")
+    harder = "negatives: the p % of the sample closest to the positive (%); harder →"
+    axes.set(xlim=(-0.4, 6.4), ylim=_SCALES[scale], xlabel=harder, ylabel="bound on I(X; Y) (nats)", title=title)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 
@@ -88,12 +85,10 @@ def _frame(panel: Axes, etas: Sequence[float]) -> None:
 
 
 def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
-    """Accuracy of each reading of vince Figure 6 against the noise of its views, a panel each.
+    """Accuracy of each reading of vince Figure 6 against the noise of its views, a panel each; profile to curves.
 
     A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw
     coordinates and an encoder that was never trained. The grey bar is where the published curve has its peak.
-
-    ``curves``: profile to stored curves; two at most are told apart.
     """
     readings = list(dict.fromkeys(str(study.rows[0]["reading"]) for each in curves.values() for study in each))
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}
@@ -119,11 +114,12 @@ def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
         panel.set(ylim=(35, 100), ylabel="accuracy [%]")
         panel.label_outer()
         _frame(panel, etas)
-    for panel in panels.flat[len(readings) :]:
-        panel.set_axis_off()
-    for panel in panels.flat[max(0, len(readings) - 3) : len(readings)]:  # nothing may stand below them
-        panel.xaxis.set_tick_params(labelbottom=True)
-        panel.set_xlabel("η, width of the noise")
+    for number, panel in enumerate(panels.flat):
+        if number >= len(readings):
+            panel.set_axis_off()
+        elif number >= len(readings) - 3:  # nothing may stand below it
+            panel.xaxis.set_tick_params(labelbottom=True)
+            panel.set_xlabel("η, width of the noise")
     named = {text: mark for panel in panels.flat for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
     return figure

@@ -31,11 +31,11 @@ from contrastlab.views.channels import labels, slices
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
-VOID = "#FFFFFF"
+_WEIGHT = 0.55  # of a mask's colour over the picture
 
 
 def _classes(values: Tensor, count: int) -> NDArray[Any]:
-    colours = ListedColormap([VOID, *(PALETTE[k % len(PALETTE)] for k in range(count))])
+    colours = ListedColormap(["white", *(PALETTE[k % len(PALETTE)] for k in range(count))])
     painted: NDArray[Any] = colours((values.numpy() + 1).clip(0, count))[..., :3]
     return painted
 
@@ -58,9 +58,7 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
     """Scenes, a row each: the picture, then every view that an encoder may read.
 
     Luminance and depth go from dark to light, chrominance is shown at equal luminance, a normal's three components
-    are red, green and blue.
-
-    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
+    are red, green and blue. ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1].
     """
     names = ("L", "ab", "depth", "normal", "label")
     known = [name for name in names if ("rgb" if name in ("L", "ab") else name) in slices(scenes.shape[1])]
@@ -86,8 +84,7 @@ def channels(scenes: Tensor, classes: Sequence[str]) -> Figure:
 def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequence[str]) -> Figure:
     """Scenes, a row each: the picture, the classes that segmenters see, and the true ones. Void is white.
 
-    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to its classes ``[B, H,
-    W]``.
+    ``scenes``: ``[B, C, H, W]``, packed, RGB in [0, 1]. ``predicted``: name of a segmenter to classes ``[B, H, W]``.
     """
     truth, rows = labels(scenes), []
     for k, scene in enumerate(scenes):
@@ -99,10 +96,10 @@ def segmentations(scenes: Tensor, predicted: Mapping[str, Tensor], classes: Sequ
 
 
 def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
-    """Displacements as colours: rest is white.
+    """Displacements ``[2, H, W]`` (x to the right, y down) as colours ``[H, W, 3]`` in [0, 1].
 
-    ``flow``: ``[2, H, W]``, (x to the right, y down). ``full``: the length that has full saturation; longer ones have
-    it, too. Returns ``[H, W, 3]`` in [0, 1]: to the right red, down green-yellow, to the left cyan, up violet.
+    Rest is white, to the right is red, down green-yellow, to the left cyan, up violet. ``full``: the length that has
+    full saturation; longer ones have it, too.
     """
     if flow.ndim != 3 or flow.shape[0] != 2:
         raise reject("flow.shape", tuple(flow.shape), "[2, H, W]")
@@ -116,10 +113,10 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
 
 
 def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, title: str = "") -> Figure:
-    """Frames of a clip above their flow.
+    """Frames of a clip above their flow, all flows with one scale, and the key of the colours.
 
     ``frames``: uint8 ``[T, 3, H, W]``. ``flows``: heading to ``[T′, 2, H, W]``, in pixels a frame, with T′ above every
-    time. Returns a row of frames, a row for each kind of flow, all flows with one scale, and the key of the colours.
+    time.
     """
     full = max(1e-6, max(float(flow[list(times)].norm(dim=1).max()) for flow in flows.values()))
     rows = {"frame": [frames[t].permute(1, 2, 0).numpy() for t in times]}
@@ -144,41 +141,32 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
     return figure
 
 
-_WEIGHT = 0.55  # of a mask's colour over the picture
-
-
 def objects(
-    study: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] | None = None,
-    pictures: int = 2,
-) -> go.Figure:  # fmt: skip
-    """Detections above a score beside the truth.
+    study: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] = {}, pictures: int = 2
+) -> go.Figure:
+    """Detections above a score beside the truth; the traces do not depend on the threshold.
 
     ``study``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
-    Returns a figure whose traces do not depend on the threshold.
     """
     require("threshold", threshold, 0, 1)
     require_integer("pictures", pictures, 1)
     methods = [str(row) for row in study.config["rows"]]  # one that found nothing has a column, too
-    words = labels or {}
-    titles = ["truth", *(escape.html(words.get(method, method)) for method in methods)]
+    titles = ["truth", *(escape.html(labels.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
         pixels = test[picture].permute(1, 2, 0).numpy()
         known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
         columns = [known, *(_above(study, method, picture, threshold) for method in methods)]
+        height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
         for column, shown in enumerate(columns, 1):
-            colour = COLOURS["truth" if column == 1 else "other"]
-            figure.add_trace(go.Image(z=_masked(pixels, shown, colour), hoverinfo="skip"), picture + 1, column)
-            figure.add_trace(_outlines(shown, colour), picture + 1, column)
-            figure.add_trace(_points(shown, colour), picture + 1, column)
-            height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
-            figure.update_xaxes(range=[-0.5, width - 0.5], row=picture + 1, col=column)
-            figure.update_yaxes(range=[height - 0.5, -0.5], row=picture + 1, col=column)
+            colour, place = COLOURS["truth" if column == 1 else "other"], {"row": picture + 1, "col": column}
+            figure.add_image(z=_masked(pixels, shown, colour), hoverinfo="skip", **place)
+            figure.add_trace(_outlines(shown, colour), **place).add_trace(_points(shown, colour), **place)
+            figure.update_xaxes(range=[-0.5, width - 0.5], **place).update_yaxes(range=[height - 0.5, -0.5], **place)
     figure.update_xaxes(visible=False).update_yaxes(visible=False)
     figure.update_layout(
         template="plotly_white", showlegend=False, height=190 * pictures + 120,
-        margin={"l": 5, "r": 5, "t": 40, "b": 5},
-        title={"text": ""},
+        margin={"l": 5, "r": 5, "t": 40, "b": 5}, title={"text": ""},
     )  # fmt: skip
     return figure
 
@@ -199,19 +187,16 @@ def _masked(pixels: np.ndarray[Any, Any], shown: Sequence[Mapping[str, Any]], co
 
 
 def _outlines(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for each in shown:
-        if "bbox" in each:
-            left, top, width, height = each["bbox"]
-            x += [left, left + width, left + width, left, left, None]
-            y += [top, top, top + height, top + height, top, None]
+    corners: list[tuple[float | None, float | None]] = []
+    for left, top, width, height in (each["bbox"] for each in shown if "bbox" in each):
+        right, bottom = left + width, top + height
+        corners += [(left, top), (right, top), (right, bottom), (left, bottom), (left, top), (None, None)]
+    x, y = [x for x, _ in corners], [y for _, y in corners]
     return go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip")
 
 
 def _points(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
     triples = [point for each in shown for point in np.reshape(each.get("keypoints", []), (-1, 3)) if point[2] > 0]
-    return go.Scatter(
-        x=[p[0] for p in triples], y=[p[1] for p in triples], mode="markers", hoverinfo="skip",
-        marker={"color": colour, "size": 6, "line": {"color": "white", "width": 1}},
-    )  # fmt: skip
+    look = {"color": colour, "size": 6, "line": {"color": "white", "width": 1}}
+    x, y = [p[0] for p in triples], [p[1] for p in triples]
+    return go.Scatter(x=x, y=y, mode="markers", hoverinfo="skip", marker=look)

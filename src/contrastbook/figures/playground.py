@@ -1,13 +1,8 @@
 """The playground: views of items on a sphere that follow the gradient of a loss, in a page and in JupyterLab.
 
-The motion and the drawing are one ES module, ``playground.js`` beside this file. What it says of the library comes
-from the library: :func:`data` has every line of the equation and of the Python that makes the recipe, and every
-refusal, as :class:`~contrastlab.methods.Recipe` and its parts give them. Numbers that a reader turns are marked
-``@name@`` there.
-
->>> from contrastbook.figures import playground
->>> playground.State(negatives="ring", outer=20).recipe()  # doctest: +SKIP
->>> playground.widget("circles")  # doctest: +SKIP
+The motion and the drawing are one ES module, ``playground.js``. What it says of the library comes from the library:
+:func:`data` has every line of the equation and of the Python that makes the recipe, and every refusal, as
+:class:`~contrastlab.methods.Recipe` and its parts give them, with ``@name@`` for numbers that a reader turns.
 """
 
 from __future__ import annotations
@@ -21,36 +16,18 @@ from importlib.resources import files
 from typing import Any
 
 from contrastbook.figures import COLOURS
-from contrastbook.figures.playground_data import (
-    CHOICES,
-    GROUPS,
-    LABEL,
-    LABELS,
-    MODULES,
-    MOST_VIEWS,
-    NAME,
-    NEEDS,
-    STOPS,
-    WHOLE,
-    State,
-    bounded,
-    pieces,
-    reasons,
-    refusals,
-)  # fmt: skip
+from contrastbook.figures import playground_data as known
+from contrastbook.figures.playground_data import CHOICES, OFFER, STOPS, State
 from contrastlab import divergences
 from contrastlab.errors import unknown
 from contrastlab.methods import Recipe
 
+__all__ = ["CHOICES", "PRESETS", "STOPS", "Preset", "State", "data", "html", "module", "preset", "widget"]
+
 
 @dataclass(frozen=True)
 class Preset:
-    """Something to see, and the one knob that makes it come and go.
-
-    Args:
-        slug: its name in links: the label of its place on the page is ``play:slug``.
-        knob: the field of the state that is offered beside the sphere.
-    """
+    """Something to see, and the ``knob``, a field of the state, that is offered beside the sphere."""
 
     slug: str
     title: str
@@ -59,99 +36,27 @@ class Preset:
     state: State
 
 
-_ALONE = State(views=2, near=0)
-_EARLY = State(
-    views=6, near=1, tau=0.5, negatives="ring", inner=2, outer=15, anneal=1, begin=0, width=0.1, rate=0.02, steps=500
-)
-_DENSE = State(views=4, near=1, common=2, objective="fmicl", weight=0.4)
-
-PRESETS: tuple[Preset, ...] = (
-    Preset(
-        "private", "Nothing is shared",
-        "The points spread evenly and the colours stay mixed: nothing tells the loss who belongs together.",
-        "near", _ALONE,
-    ),
-    Preset(
-        "dense", "Nearly all is shared",
-        "All colours gather in one heap: three views in four belong to everybody and say nothing of anyone.",
-        "common", State(near=0, common=3),
-    ),
-    Preset(
-        "circles", "Shared with neighbours",
-        "Each colour closes to a circle, its items in a row: views shared with two neighbours draw the class.",
-        "near", State(),
-    ),
-    Preset(
-        "early-ring", "A ring too early",
-        "Shrunk at once, the ring leaves colours in shreds; let it begin half-way and they come together.",
-        "begin", _EARLY,
-    ),
-    Preset(
-        "poles", "Neyman: two poles",
-        "Everything ends in two opposite heaps, of all colours; with Kullback–Leibler the same items cover the sphere.",
-        "divergence", replace(_ALONE, objective="fmicl", divergence="neyman", weight=2, sigma2=1),
-    ),
-    Preset(
-        "uneven", "Reverse KL: uneven angles",
-        "Six heaps in balance around the centre, at uneven angles; with other divergences their angles are even.",
-        "divergence", State(objective="fmicl", divergence="reverse_kl", weight=2),
-    ),
-    Preset(
-        "one-point", "One point",
-        "All items fall into one point; drag α above one half and the point opens.",
-        "weight", _DENSE,
-    ),
-    Preset(
-        "cap", "From a cap to everywhere",
-        "All views start close together and within a second they cover the whole sphere.",
-        "sigma2", replace(_ALONE, objective="fmicl", origin="cap"),
-    ),
-    Preset(
-        "jcl", "JCL: a pull that grows",
-        "The greater λ, the closer the crowd: at 0 it covers most of the sphere, at 16 it is a heap.",
-        "strength", State(near=1, common=1, tau=0.1, keys="queue", positives="joint"),
-    ),
-    Preset(
-        "cold", "A cold softmax",
-        "Half of the sphere stays empty: at a low temperature only the nearest keys push.",
-        "tau", State(tau=0.01, origin="cap"),
-    ),
-    Preset(
-        "hot", "A hot softmax",
-        "Each colour becomes one point: its ten items can no longer be told apart, and no neighbour is wrong.",
-        "tau", State(tau=1),
-    ),
-)  # fmt: skip
-"""Eleven things to see."""
+PRESETS = tuple(Preset(**{**row, "state": State(**row["state"])}) for row in OFFER["presets"])
 
 
 @cache
 def _data() -> str:
+    colours = ("query", "positive", "negative", "truth", "published", "other")
     made = {
-        "recipe": f"{json.dumps(NAME)}, {json.dumps(LABEL)}",
+        "recipe": f"{json.dumps(known.NAME)}, {json.dumps(known.LABEL)}",
         "defaults": asdict(State()),
-        "choices": {name: dict(options) for name, options in CHOICES.items()},
-        "stops": {name: list(stops) for name, stops in STOPS.items()},
-        "groups": {name: list(members) for name, members in GROUPS.items()},
-        "labels": dict(LABELS),
-        "needs": {name: dict(needs) for name, needs in NEEDS.items()},
-        "pieces": pieces(),
+        **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "needs")},
+        "pieces": known.pieces(),
         "functions": {name: divergences.get(name).latex for name in CHOICES["divergence"]},
-        **refusals(),
-        "reasons": reasons(),
-        "bounds": bounded(),
-        "whole": list(WHOLE),
-        "modules": ", ".join(MODULES),
-        "classColours": [COLOURS[name] for name in ("query", "positive", "negative", "truth", "published", "other")],
-        "mostViews": MOST_VIEWS,
-        "presets": [
-            {
-                "slug": p.slug, "title": p.title, "sentence": p.sentence, "knob": p.knob,
-                "state": {k: v for k, v in asdict(p.state).items() if v != getattr(State(), k)},
-            }
-            for p in PRESETS
-        ],
-    }  # fmt: skip
+        **known.refusals(),
+        "reasons": known.reasons(),
+        "bounds": known.bounded(),
+        "whole": known.WHOLE,
+        "modules": "keys, methods, negatives, objectives, positives, schedules, views",
+        "classColours": [COLOURS[name] for name in colours],
+        "mostViews": known.MOST_VIEWS,
+        "presets": OFFER["presets"],
+    }
     return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -163,10 +68,10 @@ def data() -> dict[str, Any]:
 
 def preset(slug: str) -> Preset:
     """The preset of that name."""
-    known = {p.slug: p for p in PRESETS}
-    if slug not in known:
-        raise unknown("preset", slug, known)
-    return known[slug]
+    by_slug = {p.slug: p for p in PRESETS}
+    if slug not in by_slug:
+        raise unknown("preset", slug, by_slug)
+    return by_slug[slug]
 
 
 def _file(kind: str) -> str:
@@ -189,9 +94,7 @@ def _tight(line: str) -> str:
 
 
 def html(slug: str = "circles", *, compact: bool = False) -> str:
-    """The playground as a fragment of a page that asks nobody for anything.
-
-    Chromium refuses module files from ``file://``, so the module is inlined.
+    """The playground as a fragment of a page that asks nobody for anything; Chromium refuses modules from ``file://``.
 
     ``slug``: the preset that is shown, unless the address says otherwise. ``compact``: the sphere, its sentence and its
     knob alone; the address is neither read nor written.
@@ -222,7 +125,7 @@ def _widget_class() -> Any:
 
         @traitlets.validate("state")
         def _valid(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
-            return asdict(_checked(proposal["value"]))
+            return asdict(_checked(proposal["value"], State()))
 
         @property
         def recipe(self) -> Recipe:
@@ -232,25 +135,20 @@ def _widget_class() -> Any:
     return Playground
 
 
-def _checked(changes: Mapping[str, Any], base: State | None = None) -> State:
-    known = [field.name for field in fields(State)]
+def _checked(changes: Mapping[str, Any], base: State) -> State:
+    names = [field.name for field in fields(State)]
     for name in changes:
-        if name not in known:
-            raise unknown("choice", name, known)
-    made = replace(base or State(), **changes)
+        if name not in names:
+            raise unknown("choice", name, names)
+    made = replace(base, **changes)
     made.check()
     return made
 
 
 def widget(slug: str = "circles", **changes: Any) -> Any:
-    """The playground in JupyterLab, live.
+    """The playground in JupyterLab, live: an anywidget with traits ``state``, what the knobs say, and ``recipe``.
 
-    ``changes``: fields of :class:`State` that differ from it. Returns an anywidget whose trait ``state`` is what the
-    knobs say, and whose ``recipe`` is the method they make.
-
-    Raises:
-        ContrastLabError: a combination that the library refuses.
-        ImportError: anywidget is not installed.
+    ``changes``: fields of :class:`State` that differ from the preset's. Raises ``ImportError`` without anywidget.
     """
     made = _checked(changes, preset(slug).state)
     return _widget_class()(data=data(), preset=slug, state=asdict(made))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
+from importlib.resources import files
 from itertools import product
 from typing import Any
 
@@ -27,44 +29,17 @@ CLASSES = 6
 MOST_VIEWS = 300
 """Views that a page can move and draw at the rate of a film."""
 
-CHOICES: Mapping[str, Mapping[str, str]] = {
-    "keys": {"across": "other view", "both": "both views", "within": "same view", "queue": "queue, no gradient"},
-    "negatives": {"every": "every key", "ball": "ball: the closest", "ring": "ring: close, not closest"},
-    "positives": {
-        "one": "one key", "many": "M keys, mean loss", "joint": "JCL, from M keys", "neighbours": "neighbours, too",
-    },
-    "objective": {
-        "infonce": "InfoNCE", "without": "InfoNCE, positive not below", "fmicl": "f-MICL",
-        "au": "alignment and uniformity", "spectral": "spectral",
-    },
-    "divergence": {name: divergences.get(name).title for name in divergences.names()},
-    "origin": {"random": "everywhere", "cap": "in a cap"},
-}  # fmt: skip
-"""Values of the choices that have a name, and how a reader sees them."""
+OFFER: Mapping[str, Any] = tomllib.loads((files("contrastbook.figures") / "playground.toml").read_text("utf-8"))
+"""The choices, stops, groups, labels, needs and presets of ``playground.toml``."""
 
-
-STOPS: Mapping[str, tuple[float, ...]] = {
-    "circle": (7, 8, 9, 10, 11, 12), "views": (2, 3, 4, 5, 6), "near": (0, 1, 2, 3), "common": (0, 1, 2, 3, 4, 5),
-    "size": (30, 60, 120, 240), "inner": (0, 1, 2, 5, 10, 15, 20, 30, 50, 70),
-    "outer": (1, 2, 5, 10, 15, 20, 30, 50, 70, 100), "anneal": (0, 1), "start": (10, 20, 30, 50, 70, 100),
-    "begin": (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "width": (0.1, 0.2, 0.3, 0.5, 1), "count": (2, 3, 4, 5, 6),
-    "strength": (0, 0.25, 0.5, 1, 2, 4, 8, 16), "closest": (1, 2, 5, 10, 15, 20, 30),
-    "order": (1.2, 1.5, 2, 2.5, 3, 4, 5), "weight": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2, 5, 10, 20, 40, 80),
-    "sigma2": (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5), "align": (0.1, 0.2, 0.5, 1, 2, 5),
-    "uniform": (0.1, 0.2, 0.5, 1, 2, 5), "t": (0.5, 1, 2, 3, 5, 10),
-    "tau": (0.01, 0.02, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1, 2),
-    "rate": (0.001, 0.002, 0.005, 0.01, 0.02, 0.05), "seed": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
-    "steps": (100, 200, 300, 500, 1000),
-}  # fmt: skip
-"""Where the slider of a number stops; a value between the first and the last is accepted, too."""
-
-MODULES = ("keys", "methods", "negatives", "objectives", "positives", "schedules", "views")
-WHOLE = ("circle", "views", "near", "common", "size", "anneal", "count", "seed", "steps")
+CHOICES: Mapping[str, dict[str, str]] = OFFER["choices"]
+CHOICES["divergence"].update({name: divergences.get(name).title for name in divergences.names()})
+STOPS: Mapping[str, list[float]] = OFFER["stops"]
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything a reader can choose, as :data:`LABELS` names it.
+    """Everything a reader can choose; ``[labels]`` of ``playground.toml`` has it in words.
 
     Percentages are of the keys; ``begin`` and ``width`` are fractions of the run, ``rate`` is how far a view moves in a
     step, in radians, where its gradient is of usual size. ``anneal`` is 1 if u comes down from ``start``. Keys
@@ -108,18 +83,16 @@ class State:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
-        for name, stops in STOPS.items():
+        for name, (low, *_, high) in STOPS.items():
             value = getattr(self, name)
-            kind = "an integer" if name in WHOLE else "a number"
-            if isinstance(value, bool) or not isinstance(value, int | float) or not stops[0] <= value <= stops[-1]:
-                raise reject(name, value, f"{kind} from {stops[0]:g} to {stops[-1]:g}")
-            if name in WHOLE and value != int(value):
-                raise reject(name, value, f"an integer from {stops[0]:g} to {stops[-1]:g}")
-        if 2 * self.near + self.common > self.views:
-            raise reject(
-                "near", self.near,
-                f"a graph in which 2·near + common, here {2 * self.near + self.common}, is at most views={self.views}",
-            )  # fmt: skip
+            number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+            if not number or (name in WHOLE and value != int(value)):
+                kind = "an integer" if name in WHOLE else "a number"
+                raise reject(name, value, f"{kind} from {low:g} to {high:g}")
+        shared = 2 * self.near + self.common
+        if shared > self.views:
+            accepted = f"a graph in which 2·near + common, here {shared}, is at most views={self.views}"
+            raise reject("near", self.near, accepted)
         drawn = len(np.unique(self.table))
         if drawn > MOST_VIEWS:
             raise reject("views", self.views, f"a graph of at most {MOST_VIEWS} views; this one has {drawn}")
@@ -130,73 +103,56 @@ class State:
         return view_table(self.near, self.common, views=self.views, circle=self.circle)
 
     @property
-    def candidates(self) -> int:
-        """How many keys may be negatives of one query."""
-        others = CLASSES * self.circle - 1
-        return {"across": others, "both": 2 * others, "within": others, "queue": self.size}[self.keys]
-
-    @property
-    def until(self) -> float:
-        """Where annealing ends, as a fraction of the run."""
-        return min(1.0, round(self.begin + self.width, 6))
+    def knobs(self) -> dict[str, Any]:
+        """All values by name, and ``until``, the fraction of the run at which annealing ends."""
+        return {**asdict(self), "until": min(1.0, round(self.begin + self.width, 6))}
 
     def recipe(self) -> Recipe:
-        """The method, as the library names it.
-
-        Raises:
-            NotApplicableError: a combination that cannot be computed.
-        """
-        return make_recipe({**asdict(self), "until": self.until})
+        """The method, as the library names it, or the library's refusal."""
+        return make_recipe(self.knobs)
 
     def check(self) -> Recipe:
-        """The recipe, after its parts have chosen keys for one query and its objective has scored them.
-
-        Raises:
-            ContrastLabError: what the library refuses when the recipe is made or first used.
-        """
-        first_use({**asdict(self), "until": self.until}, self.candidates)
+        """The recipe, after its parts have chosen keys for one query and its objective has scored them."""
+        others = CLASSES * self.circle - 1
+        first_use(self.knobs, {"both": 2 * others, "queue": self.size}.get(self.keys, others))
         return self.recipe()
+
+
+WHOLE = [field.name for field in fields(State) if field.type == "int"]
 
 
 def make_recipe(c: Mapping[str, Any]) -> Recipe:
     """The recipe that values of knobs make, or the library's refusal."""
     outer = schedules.Linear(c["start"], c["outer"], c["until"], c["begin"]) if c["anneal"] else c["outer"]
-    region: dict[str, Callable[[], negatives.Negatives]] = {
+    order = c["order"] if c["divergence"] == "tsallis" else None
+    parts: dict[str, Callable[[], Any]] = {
         "every": negatives.Every,
         "ball": lambda: negatives.Ball(outer, k=None),
         "ring": lambda: negatives.Ring(c["inner"], outer, k=None),
-    }
-    same: dict[str, Callable[[], positives.Positives]] = {
         "one": positives.One,
         "many": lambda: positives.Many(c["count"]),
         "joint": lambda: positives.Joint(c["count"], c["strength"]),
         "neighbours": lambda: positives.Neighbours(c["closest"]),
-    }
-    order = c["order"] if c["divergence"] == "tsallis" else None
-    loss: dict[str, Callable[[], objectives.Objective]] = {
         "infonce": objectives.InfoNCE,
         "without": lambda: objectives.InfoNCE(False),
         "fmicl": lambda: objectives.FMICL(c["divergence"], order, c["weight"]),
         "au": lambda: objectives.AlignUniform(c["align"], c["uniform"], c["t"]),
         "spectral": objectives.Spectral,
     }
-    several = c["positives"] in ("many", "joint")
     return Recipe(
-        NAME, LABEL,
-        views=views.Augmented(1 + c["count"] if several else 2),
+        NAME,
+        LABEL,
+        views=views.Augmented(1 + c["count"] if c["positives"] in ("many", "joint") else 2),
         keys=keys.Queue(c["size"], 0) if c["keys"] == "queue" else keys.InBatch(c["keys"], symmetric=False),
-        negatives=region[c["negatives"]](),
-        positives=same[c["positives"]](),
-        objective=loss[c["objective"]](),
+        **{choice: parts[c[choice]]() for choice in ("negatives", "positives", "objective")},
         temperature={"fmicl": c["sigma2"], "au": 1}.get(c["objective"], c["tau"]),
-    )  # fmt: skip
+    )
 
 
-def first_use(c: Mapping[str, Any], keys_: int) -> None:
-    """Refuse what the first batch would refuse."""
-    # what a first batch would refuse: the objective given all keys, then the region where it is smallest
+def first_use(c: Mapping[str, Any], count: int) -> None:
+    """Refuse what the first batch of ``count`` keys would: the objective has all of them, a region is at its least."""
     recipe = make_recipe(c)
-    pool = Candidates(torch.zeros(1, keys_, dtype=torch.float64))
+    pool = Candidates(torch.zeros(1, count, dtype=torch.float64))
     draws = BatchRandom(torch.Generator().manual_seed(0))
     own, lift = torch.zeros(1, dtype=torch.float64), None
     if isinstance(recipe.positives, positives.Many | positives.Joint):
@@ -248,19 +204,23 @@ _BASE: Mapping[str, Any] = asdict(State()) | dict(_MARKS)
 def pieces() -> dict[str, dict[str, tuple[str, str]]]:
     """Rows of the equation and parts in Python: choice → option → (TeX, Python)."""
 
-    def piece(name: str, **choices: Any) -> tuple[str, str]:
-        return _rows(make_recipe({**_BASE, **choices}))[name]
+    def piece(row: str, **choices: Any) -> tuple[str, str]:
+        recipe = make_recipe({**_BASE, **choices})
+        names = ("objective", "score", "positives", "negatives", "keys", "views")
+        rows = recipe.equation.removeprefix(r"\begin{aligned}").removesuffix(r"\end{aligned}").split(r"\\ ")
+        code = repr(recipe.temperature) if row == "score" else source(recipe.choices()[row])
+        return _marked(dict(zip(names, rows, strict=True))[row]), _marked(code)
+
+    def each(row: str, choice: str) -> dict[str, tuple[str, str]]:
+        return {name: piece(row, **{choice: name}) for name in CHOICES[choice]}
 
     # every divergence but Tsallis differs from the next in its name and f alone
     latex, code = piece("objective", objective="fmicl", divergence="js")
     named = latex.replace(divergences.JS.latex, "@f@"), code.replace("'js'", "'@divergence@'")
+    tsallis = piece("objective", objective="fmicl", divergence="tsallis")
     return {
-        "objective": {
-            **{name: piece("objective", objective=name) for name in CHOICES["objective"]},
-            "fmicl": named,
-            "tsallis": piece("objective", objective="fmicl", divergence="tsallis"),
-        },
-        "score": {name: piece("score", objective=name) for name in CHOICES["objective"]},
+        "objective": each("objective", "objective") | {"fmicl": named, "tsallis": tsallis},
+        "score": each("score", "objective"),
         "positives": {
             name: piece("positives", positives=name, keys="queue" if name in ("many", "joint") else "across")
             for name in CHOICES["positives"]
@@ -269,17 +229,9 @@ def pieces() -> dict[str, dict[str, tuple[str, str]]]:
             f"{name} {anneal}": piece("negatives", negatives=name, anneal=anneal)
             for name, anneal in product(CHOICES["negatives"], (0, 1))
         },
-        "keys": {name: piece("keys", keys=name) for name in CHOICES["keys"]},
+        "keys": each("keys", "keys"),
         "views": {"two": piece("views"), "several": piece("views", keys="queue", positives="many")},
     }
-
-
-def _rows(recipe: Recipe) -> dict[str, tuple[str, str]]:
-    head, tail = r"\begin{aligned}", r"\end{aligned}"
-    rows = recipe.equation.removeprefix(head).removesuffix(tail).split(r"\\ ")
-    code = {name: source(part) for name, part in recipe.choices().items()} | {"score": repr(recipe.temperature)}
-    names = ("objective", "score", "positives", "negatives", "keys", "views")
-    return {name: (_marked(row), _marked(code[name])) for name, row in zip(names, rows, strict=True)}
 
 
 def refusals() -> dict[str, Any]:
@@ -288,8 +240,7 @@ def refusals() -> dict[str, Any]:
     ``refusals`` leads from ``"keys positives objective"`` to the number of a reason in ``messages``; ``plain`` are
     those that it takes after all where JCL's λ is 0, because nothing is added in the denominator then.
     """
-    refusals: dict[str, int] = {}
-    messages: list[str] = []
+    refused: dict[str, str] = {}
     plain = []
     for where, same, loss in product(CHOICES["keys"], CHOICES["positives"], CHOICES["objective"]):
         choices = {**_BASE, "keys": where, "positives": same, "objective": loss}
@@ -298,13 +249,12 @@ def refusals() -> dict[str, Any]:
             continue
         text = _marked(reason.removeprefix(f"{NAME}: "))
         text = text.replace("='kl', order=None", "='@divergence@', order=@given-order@")
-        text = text.replace(f"against='{where}'", "against='@keys@'")
-        if text not in messages:
-            messages.append(text)
-        refusals[f"{where} {same} {loss}"] = messages.index(text)
+        refused[f"{where} {same} {loss}"] = text.replace(f"against='{where}'", "against='@keys@'")
         if same == "joint" and _reason(partial(first_use, choices | {"strength": 0}, 40)) is None:
             plain.append(f"{where} {same} {loss}")
-    return {"refusals": refusals, "messages": messages, "plain": plain}
+    messages = list(dict.fromkeys(refused.values()))
+    numbered = {choices: messages.index(text) for choices, text in refused.items()}
+    return {"refusals": numbered, "messages": messages, "plain": plain}
 
 
 def _reason(make: Callable[[], object]) -> str | None:
@@ -342,42 +292,3 @@ def reasons() -> dict[str, str]:
         "shared": marked(lambda: State(views=5, near=3, common=1), near=3, shared=7, views=5),
         "many": marked(lambda: State(circle=12, views=6, near=0, common=0), views=6, drawn=432),
     }
-
-
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Shared views": ("circle", "views", "near", "common"),
-    "Keys": ("keys", "size"),
-    "Negatives": ("negatives", "inner", "outer", "anneal", "start", "begin", "width"),
-    "Positives": ("positives", "count", "strength", "closest"),
-    "Objective": (
-        "objective", "divergence", "order", "weight", "sigma2", "align", "uniform", "t", "tau",
-    ),
-    "Motion": ("rate", "origin", "steps", "seed"),
-}  # fmt: skip
-
-
-LABELS: Mapping[str, str] = {
-    "circle": "items of a class", "views": "views of an item", "near": "shared with either neighbour",
-    "common": "shared by all", "keys": "keys", "size": "keys in the queue", "negatives": "negatives",
-    "inner": "ℓ (%)", "outer": "u (%)", "anneal": "anneal u", "start": "u at first (%)",
-    "begin": "annealing begins at", "width": "annealing lasts",
-    "positives": "positives", "count": "M", "strength": "λ", "closest": "neighbours (%)", "objective": "objective",
-    "divergence": "divergence", "order": "order", "weight": "α", "sigma2": "σ²", "align": "a", "uniform": "b",
-    "t": "t", "tau": "τ", "rate": "learning rate", "origin": "start", "steps": "steps of a run", "seed": "seed",
-}  # fmt: skip
-
-
-NEEDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "size": {"keys": ("queue",)},
-    "inner": {"negatives": ("ring",)},
-    "outer": {"negatives": ("ball", "ring")},
-    "anneal": {"negatives": ("ball", "ring")},
-    **{name: {"negatives": ("ball", "ring"), "anneal": (1,)} for name in ("start", "begin", "width")},
-    "count": {"positives": ("many", "joint")},
-    "strength": {"positives": ("joint",)},
-    "closest": {"positives": ("neighbours",)},
-    **{name: {"objective": ("fmicl",)} for name in ("divergence", "weight", "sigma2")},
-    "order": {"objective": ("fmicl",), "divergence": ("tsallis",)},
-    **{name: {"objective": ("au",)} for name in ("align", "uniform", "t")},
-    "tau": {"objective": ("infonce", "without", "spectral")},
-}

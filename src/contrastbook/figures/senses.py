@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from contrastbook.checks import require_positive
-from contrastbook.figures.base import canvas
+from contrastbook.figures.base import chart
 from contrastlab import divergences, escape
 from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
@@ -44,12 +44,10 @@ def spectrograms(views: list[Tensor], titles: list[str]) -> go.Figure:
     shown = [escape.html(title) for title in titles]
     figure = make_subplots(rows=1, cols=len(views), subplot_titles=shown, shared_yaxes=True)
     low, high = (float(f(torch.stack([f(view) for view in views]))) for f in (torch.min, torch.max))
+    scale = {"zmin": low, "zmax": high, "colorscale": "Viridis"}
     for k, view in enumerate(views, 1):
-        figure.add_trace(
-            go.Heatmap(z=view.numpy(), zmin=low, zmax=high, colorscale="Viridis", showscale=k == len(views)), 1, k
-        )
-        figure.update_xaxes(title_text="frame", row=1, col=k)
-    figure.update_yaxes(title_text="mel band", row=1, col=1)
+        figure.add_heatmap(z=view.numpy(), showscale=k == len(views), row=1, col=k, **scale)
+    figure.update_xaxes(title_text="frame").update_yaxes(title_text="mel band", row=1, col=1)
     figure.update_layout(template="plotly_white", height=330, margin={"l": 50, "r": 20, "t": 40, "b": 45})
     return figure
 
@@ -62,19 +60,20 @@ def crossing(weight: float, spread: float) -> float:
 def push(weight: float = 409600.0, spread: float = 20.0, divergence: str = "kl") -> go.Figure:
     """Slope of f-MICL's two terms in the cosine of a pair: pull of a positive, push of a negative.
 
-    ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``. ``divergence``: name in
-    :mod:`contrastlab.divergences`.
+    ``weight``: α of the negatives' term. ``spread``: ``c = 1/2σ²``.
     """
     require_positive(weight=weight, spread=spread)
     f = divergences.get(divergence)
     cosine = torch.linspace(-1, 1, 201, dtype=torch.float64)
     log_u = (2 * spread * (cosine - 1)).requires_grad_()
     slopes = [torch.autograd.grad(part(log_u).sum(), log_u)[0] * 2 * spread for part in (f.derivative, f.composition)]
-    figure = canvas(
-        f"{f.title}, α = {weight:g}, 1/2σ² = {spread:g}: slope in the cosine of a pair", "cosine of the pair", "slope"
-    )
-    lines = (("pull of a positive", slopes[0]), ("push of a negative, α times", weight * slopes[1]))
-    for (name, values), dash in zip(lines, ("dash", "solid"), strict=True):
-        figure.add_trace(go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"dash": dash}))
-    figure.update_yaxes(type="log", range=[-8, 8])
-    return figure
+    lines = (("pull of a positive", slopes[0], "dash"), ("push of a negative, α times", weight * slopes[1], "solid"))
+    return chart(
+        f"{f.title}, α = {weight:g}, 1/2σ² = {spread:g}: slope in the cosine of a pair",
+        "cosine of the pair", "slope",
+        *(
+            go.Scatter(x=cosine.numpy(), y=values.numpy(), mode="lines", name=name, line={"dash": dash})
+            for name, values, dash in lines
+        ),
+        yaxis={"type": "log", "range": [-8, 8]},
+    )  # fmt: skip

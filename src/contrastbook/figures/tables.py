@@ -1,7 +1,4 @@
-"""Figures of the notebooks that make a published table, beside those that every report draws of itself.
-
-Each function draws on new axes and gives the figure, which a notebook shows by naming it.
-"""
+"""Figures of the notebooks that make a published table, beside those that every report draws of itself."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, subplots
+from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, dress, subplots
 from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
@@ -31,27 +28,23 @@ from contrastlab.results import Result
 def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
     """Ring Table 5a: the epoch of a ring in epochs of its base, published and measured, a panel for each data set.
 
-    Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". Bars: 95 % t intervals over seeds.
-
-    ``costs``: name of the data set, profile, and the frame of :func:`contrastbook.studies.epoch_time.epoch_cost`.
+    Dashed: no extra cost. Dotted: the paper's "no more than 1.5 times". Bars: 95 % t intervals over seeds. ``costs``:
+    name of the data set, profile, and :func:`contrastbook.studies.epoch_time.epoch_cost`.
     """
     figure, axes = subplots(1, len(costs), (9, 3.6), sharey=True, squeeze=False)
     for panel, (dataset, profile, cost) in zip(axes[0], costs, strict=True):
-        rings = cost.loc[["IRing", "MoCoRing"]]
-        kinds = (
-            ("published ratio, CIFAR10", "D", ORANGE), ("published ratio, ImageNet", "s", ORANGE),
-            (f"ratio ({profile})", "o", BLUE), (f"ratio of fastest epochs ({profile})", "^", GREEN),
-        )  # fmt: skip
-        for shift, (name, marker, colour) in enumerate(kinds):
-            half = rings[f"95 % half-width ({profile})"] if name == f"ratio ({profile})" else None
-            places = [y + shift / 8 for y in (0, 1)]
-            panel.errorbar(rings[name], places, xerr=half, fmt=marker, color=colour, label=name)
-        panel.axvline(1, color="0.4", linestyle="--", linewidth=1)
-        panel.axvline(1.5, color="0.4", linestyle=":", linewidth=1)
-        panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base")
-        panel.set_title(escape.mathtext(f"{dataset}, {profile}"))
+        rings, ratio = cost.loc[["IRing", "MoCoRing"]], f"ratio ({profile})"
+        kinds = (("published ratio, CIFAR10", "D", ORANGE), ("published ratio, ImageNet", "s", ORANGE),
+                 (ratio, "o", BLUE), (f"ratio of fastest epochs ({profile})", "^", GREEN))  # fmt: skip
+        for k, (name, marker, colour) in enumerate(kinds):
+            half = rings[f"95 % half-width ({profile})"] if name == ratio else None
+            panel.errorbar(rings[name], [k / 8, 1 + k / 8], xerr=half, fmt=marker, color=colour, label=name)
+        panel.axvline(1, color="0.4", ls="--", lw=1)
+        panel.axvline(1.5, color="0.4", ls=":", lw=1)
         ratios = rings.filter(like="ratio").to_numpy(dtype=float)
-        panel.set_xlim(min(0.8, float(np.nanmin(ratios)) - 0.05), max(1.6, float(np.nanmax(ratios)) + 0.05))
+        xlim = (min(0.8, float(np.nanmin(ratios)) - 0.05), max(1.6, float(np.nanmax(ratios)) + 0.05))
+        panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base", xlim=xlim)
+        panel.set_title(escape.mathtext(f"{dataset}, {profile}"))
         panel.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.22))
     axes[0][-1].invert_yaxis()
     return figure
@@ -60,10 +53,8 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
 def averages(of: Averages) -> Figure:
     """JCL's three steps: the loss averaged over ever more keys of an image, and the closed form of the same keys."""
     figure, axes = subplots(size=(9, 3.6))
-    frame = of.frame
-    axes.fill_between(
-        frame.index, frame["low"], frame["high"], color="#56B4E9", alpha=0.4, label="mean of M losses, 90 % of draws"
-    )
+    frame, shade = of.frame, {"color": "#56B4E9", "alpha": 0.4, "label": "mean of M losses, 90 % of draws"}
+    axes.fill_between(frame.index, frame["low"], frame["high"], **shade)
     axes.plot(frame.index, frame["mean"], "o-", color=BLUE, label="mean over the draws")
     for (strength, value), style in zip(of.closed.items(), (":", "-", "--"), strict=False):
         name = f"closed form, λ = {strength:g}{'' if strength else ', the mean key'}"
@@ -89,9 +80,8 @@ def covariance(**sweeps: pd.DataFrame) -> Figure:
 def ablations(table: Report, said_good: Mapping[str, tuple[Mapping[str, float], tuple[float, float]]]) -> Figure:
     """JCL Figure 2 as measured: accuracy against the number of keys, λ and τ.
 
-    Bars: the 95 % t interval over seeds, or for one seed the test set's sampling error.
-
-    ``table``: of jcl Figure 2. ``said_good``: see :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
+    Bars: the 95 % t interval over seeds, or for one seed the test set's sampling error. ``said_good``: see
+    :data:`contrastbook.studies.joint_keys.SAID_GOOD`.
     """
     measured = {row.method: row.measured for row in table.rows if row.measured is not None}
     figure, axes = subplots(1, len(said_good), (10, 3.4), sharey=True)
@@ -114,13 +104,13 @@ def closeness(numbers: Mapping[str, Mapping[Any, ViewStatistics]], title: str) -
     """JCL Figure 3, over images: mean cosine of two views, mean variance of a coordinate; label to statistics."""
     kinds = list(next(iter(numbers.values())))
     figure, axes = subplots(len(kinds), 2, (10, 3 * len(kinds)), squeeze=False)
+    names = {"cosine": "mean cosine of two views", "variance": "mean variance of a coordinate"}
     for line, kind in zip(axes, kinds, strict=True):
-        names = {"cosine": "mean cosine of two views", "variance": "mean variance of a coordinate"}
         for panel, (field, name) in zip(line, names.items(), strict=True):
             values = {label: getattr(each[kind], field).numpy() for label, each in numbers.items()}
             bins = np.histogram_bin_edges(np.concatenate(list(values.values())), 50)
             for (label, value), colour, style in zip(values.items(), (BLUE, ORANGE, "0.5"), STYLES, strict=False):
-                panel.hist(value, bins, color=colour, label=label, histtype="step", linewidth=2, linestyle=style)
+                panel.hist(value, bins, color=colour, label=label, histtype="step", lw=2, ls=style)
             panel.set(xlabel=f"{name} of an image, {kind}", ylabel="images")
     axes[0][0].legend(fontsize="small")
     figure.suptitle(title)
@@ -134,10 +124,8 @@ def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str],
     for k, method in enumerate(name for name in rows if name in curves):
         loss = np.array([epoch["loss"] for epoch in curves[method]])
         scaled = (loss - loss.min()) / max(np.ptp(loss), 1e-12)
-        axes.plot(
-            np.arange(1, len(loss) + 1), scaled, color=CYCLE[k % 7], linestyle=STYLES[k % 4], marker="osD^v"[k % 5],
-            markevery=max(len(loss) // 8, 1), label=plan.label(method),
-        )  # fmt: skip
+        look = {"color": CYCLE[k % 7], "ls": STYLES[k % 4], "marker": "osD^v"[k % 5], "label": plan.label(method)}
+        axes.plot(np.arange(1, len(loss) + 1), scaled, markevery=max(len(loss) // 8, 1), **look)
     axes.set(xlabel="epoch", ylabel="loss, 1 = first epoch, 0 = lowest", title=title)
     if axes.lines:
         axes.legend(loc="upper right", fontsize="small")
@@ -145,19 +133,15 @@ def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str],
 
 
 def spreads(of: Mapping[str, Spread]) -> Figure:
-    """Sorted squared distances of different images, and of two views of one, for each encoder.
+    """Sorted squared distances of different images, and of two views of one; label to the ``Spread`` of an encoder.
 
-    A flat line at 2 (dotted) is the ideal of fmicl Theorem 4; a step from 0 to 4 is two opposite heaps; a line at 0 is
-    one constant.
-
-    ``of``: label to what :func:`contrastbook.studies.collapse.spread` measured.
+    A flat line at 2 is the ideal of fmicl Theorem 4; a step from 0 to 4 is two heaps; a line at 0 is one constant.
     """
     figure, axes = subplots(-(-len(of) // 3), 3, (8, 2.1 * -(-len(of) // 3)), sharex=True, sharey=True, squeeze=False)
     for panel, (label, each) in zip(axes.flat, of.items(), strict=False):
-        for values, colour, style, name in (
-            (each.apart, ORANGE, "-", "different images"), (each.same, BLUE, "--", "views of one image"),
-        ):  # fmt: skip
-            panel.plot(np.linspace(0, 100, len(values)), values, color=colour, lw=2, linestyle=style, label=name)
+        kinds = ((each.apart, ORANGE, "-", "different images"), (each.same, BLUE, "--", "views of one image"))
+        for values, colour, style, name in kinds:
+            panel.plot(np.linspace(0, 100, len(values)), values, color=colour, lw=2, ls=style, label=name)
         panel.axhline(2, color="0.6", lw=1, ls=":")
         panel.set_title(f"{label}\neffective rank {each.rank:.1f}", fontsize="medium")
     axes[0][0].legend(loc="upper left", fontsize="small")
@@ -204,11 +188,9 @@ def similarities(divergences: Sequence[Divergence], temperature: float) -> Figur
 
 
 def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, floor: float | None = None) -> Figure:
-    """Accuracy against α, published or measured, KL and JS.
+    """Accuracy against α, published or measured, of a ``fmicl_tables.accuracy``; measured numbers have bars.
 
-    ``frame``: of :func:`contrastbook.studies.fmicl_tables.accuracy`. ``natural``: α that makes αu a density ratio
-    for uniform features. ``measured``: the measured numbers with their bars, else the published ones. ``floor``:
-    accuracy of the untrained encoder in percent.
+    ``natural``: α that makes αu a density ratio for uniform features. ``floor``: percent of the untrained encoder.
     """
     figure, axes = subplots(size=(7.5, 3.4))
     column = "measured" if measured else "published"
@@ -225,7 +207,7 @@ def weights(frame: pd.DataFrame, natural: float, title: str, *, measured: bool, 
 
 
 def crosses_grid(states: pd.DataFrame) -> Figure:
-    """The grid of choices of ``crosses.states``: what cannot exist, what exists, and what is published."""
+    """The grid of ``crosses.states``: what cannot exist, what exists, and what is published."""
     figure, axes = subplots(size=(8.2, 8.2))
     colours = ("0.93", "#56B4E9", ORANGE)
     axes.pcolormesh(states, cmap=ListedColormap(colours), vmin=0, vmax=2, edgecolors="white", lw=0.8)
@@ -273,84 +255,65 @@ def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = 
     for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
         seeds = mine.assign(value=mine["column"].map(sweep.value)).groupby("value")["accuracy"]
         mean, low, high = seeds.mean(), seeds.min(), seeds.max()
-        axes.errorbar(
-            mean.index, mean, [mean - low, high - mean], color=CYCLE[k % 7], marker=_MARKERS[k % 6],
-            linestyle=STYLES[k % 7], label=escape.mathtext(label), capsize=3,
-        )  # fmt: skip
+        look = {"color": CYCLE[k % 7], "marker": _MARKERS[k % 6], "ls": STYLES[k % 7], "label": escape.mathtext(label)}
+        axes.errorbar(mean.index, mean, [mean - low, high - mean], capsize=3, **look)
         words.append(f"{label} is highest at {mean.idxmax():g}")
     if logarithmic:
         axes.set_xscale("log")
-    axes.set_title(escape.mathtext(where), fontsize="small", loc="left")
-    axes.set_xlabel(knob)
-    axes.set_ylabel("1-NN accuracy (%)")
-    if words:
-        axes.legend(fontsize="small")
     axes.grid(axis="y", color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, knob, "1-NN accuracy (%)", escape.mathtext(where))
     figure.set_label(f"Accuracy against {knob}. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
 
 def against_bound(lines: pd.DataFrame, where: str) -> Figure:
-    """Accuracy against the bound, a point for each column and method: mean over seeds, named by its column.
+    """Accuracy against the bound, a point for each column and method of a ``sweep.frame``: mean over seeds.
 
     A row without a bound, such as the untrained encoder, is a dashed line at its mean.
-
-    ``lines``: of :func:`contrastbook.studies.sweep.frame`.
     """
     figure, axes = subplots(size=(7.5, 4.6))
     means = lines.groupby(["label", "column"], sort=False)[["bound", "accuracy"]].mean()
     for k, (label, mine) in enumerate(means.groupby("label", sort=False)):
+        name = escape.mathtext(label)
         if mine["bound"].isna().all():
-            axes.axhline(
-                mine["accuracy"].mean(), color="0.4", linestyle="--", linewidth=1, label=escape.mathtext(label)
-            )
+            axes.axhline(mine["accuracy"].mean(), color="0.4", ls="--", lw=1, label=name)
             continue
-        axes.plot(
-            mine["bound"], mine["accuracy"], _MARKERS[k % 6], color=CYCLE[k % 7], label=escape.mathtext(label),
-            markersize=7,
-        )  # fmt: skip
+        axes.plot(mine["bound"], mine["accuracy"], _MARKERS[k % 6], color=CYCLE[k % 7], label=name, markersize=7)
         for column, bound, accuracy in mine.dropna().droplevel("label").itertuples():
             axes.annotate(column, (bound, accuracy), xytext=(5, 4), textcoords="offset points", fontsize="small")
-    axes.set_title(escape.mathtext(where), fontsize="small", loc="left")
     axes.margins(x=0.15, y=0.12)
-    axes.set_xlabel("bound on the information between two views, last epoch (nats)")
-    axes.set_ylabel("1-NN accuracy (%)")
-    if len(means):
-        axes.legend(fontsize="small")
     axes.grid(color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
+    bound = "bound on the information between two views, last epoch (nats)"
+    dress(axes, bound, "1-NN accuracy (%)", escape.mathtext(where))
     words = [f"{p.label} with {p.column}: {p.accuracy:.1f}" for p in means.reset_index().itertuples()]
     figure.set_label(f"Accuracy against the bound. {'; '.join(words) or 'Nothing run'}.")
     return figure
 
 
 def accuracy_against_information(study: Study, accuracy: Mapping[str, float], *, floor: float | None = None) -> Figure:
-    """Two panels, colour spaces and patches: information on the horizontal axis, accuracy on the vertical one.
+    """Linear accuracy (row to percent; rows without are left out) against information: colour spaces, and patches.
 
-    ``study``: rows of :func:`contrastbook.studies.shared_information.study`. ``accuracy``: row to percent; rows without
-    one are left out. ``floor``: accuracy of random encoders of two parts, a dashed line.
+    ``study``: rows of :func:`contrastbook.studies.shared_information.study`. ``floor``: percent of random encoders.
     """
     rows = pd.DataFrame(study.rows)
     rows = rows[rows["nats"].notna() & rows["row"].isin(list(accuracy))].astype({"nats": float, "half_width": float})
     figure, panels = subplots(1, 2, (10, 4), sharey=True)
-    for axes, (kind, marker, colour) in zip(
-        panels, (("colours", "o", "query"), ("patches", "s", "positive")), strict=True
-    ):
+    kinds = {"colours": ("o", COLOURS["query"], "parts of a colour space"),
+             "patches": ("s", COLOURS["positive"], "patches at a distance")}  # fmt: skip
+    for axes, (kind, (marker, colour, title)) in zip(panels, kinds.items(), strict=True):
         mine = rows[rows["kind"] == kind]
         means = mine.groupby("row", sort=False).agg({"nats": "mean", "half_width": "mean", "label": "first"})
         heights = [accuracy[name] for name in means.index]
-        axes.errorbar(means["nats"], heights, xerr=means["half_width"], fmt=marker, color=COLOURS[colour], capsize=2)
+        axes.errorbar(means["nats"], heights, xerr=means["half_width"], fmt=marker, color=colour, capsize=2)
         axes.margins(x=0.15)
         for x, y, label in zip(means["nats"], heights, means["label"], strict=True):
             axes.annotate(str(label), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
         if kind == "patches":
-            axes.plot(means["nats"], heights, ":", color=COLOURS[colour])
+            axes.plot(means["nats"], heights, ":", color=colour)
         elif floor is not None:
-            axes.axhline(floor, color=COLOURS["other"], linestyle="--", label="random encoders of L and ab")
+            axes.axhline(floor, color=COLOURS["other"], ls="--", label="random encoders of L and ab")
             axes.legend(frameon=False)
-        axes.set_xlabel("MINE's bound on I(v₁; v₂) (nats)")
-        axes.set_title({"colours": "parts of a colour space", "patches": "patches at a distance"}[kind])
+        axes.set(xlabel="MINE's bound on I(v₁; v₂) (nats)", title=title)
     panels[0].set_ylabel("linear accuracy (%)")
     for axes in panels:
         _set_apart(figure, [text for text in axes.texts if isinstance(text, Annotation)])
@@ -358,7 +321,7 @@ def accuracy_against_information(study: Study, accuracy: Mapping[str, float], *,
 
 
 def _set_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
-    """Moves labels down, the highest first, until none lies on another."""
+    """Move labels down, the highest first, until none lies on another."""
     figure.draw_without_rendering()
     placed: list[Bbox] = []
     for label in sorted(labels, key=lambda label: -label.xy[1]):
@@ -373,11 +336,9 @@ def estimate_against_truth(study: Study) -> Figure:
     rows = pd.DataFrame(study.rows).groupby("distance").mean(numeric_only=True)
     figure, axes = subplots(size=(6, 3.6))
     axes.plot(rows.index, rows["exact"], "-", color=COLOURS["truth"], label="exact")
-    axes.errorbar(
-        rows.index, rows["nats"], yerr=rows["half_width"], fmt="o", color=COLOURS["query"], capsize=2, label="MINE"
-    )
-    axes.set_xlabel("distance of the patches (pixels)")
-    axes.set_ylabel("I(v₁; v₂) (nats)")
+    look = {"fmt": "o", "color": COLOURS["query"], "capsize": 2, "label": "MINE"}
+    axes.errorbar(rows.index, rows["nats"], yerr=rows["half_width"], **look)
+    axes.set(xlabel="distance of the patches (pixels)", ylabel="I(v₁; v₂) (nats)")
     axes.set_ylim(bottom=min(0.0, float(np.min(rows["nats"] - rows["half_width"]))))
     axes.legend(frameon=False)
     return figure

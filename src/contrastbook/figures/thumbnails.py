@@ -23,13 +23,12 @@ _DASHES = {"dot": "2 4", "dash": "7 4", "longdash": "12 5", "dashdot": "7 4 2 4"
 
 
 def thumbnail(figure: go.Figure, title: str) -> str:
-    """The present state of a figure, small.
+    """The present state of a figure, small, as an ``<svg>`` element with its own colours.
 
-    ``figure``: of scatters, bars or one heat map; the first of these kinds that has points decides. Returns an
-    ``<svg>`` element with its own colours.
+    ``figure``: of scatters, bars or one heat map; the first of these kinds that has points decides.
     """
     maps = [trace for trace in figure.data if trace.type == "heatmap"]
-    traces = [trace for trace in figure.data if trace.type in ("scatter", "bar") and _length(trace.x)]
+    traces = [t for t in figure.data if t.type in ("scatter", "bar") and t.x is not None and len(t.x)]
     if maps:
         inner = _map(maps[0])
     elif traces:
@@ -55,70 +54,57 @@ def cards(entries: Iterable[tuple[str, str, str, str, go.Figure | str]]) -> str:
     return f'<div class="chapter-cards {escape.LITERAL}">{"".join(made)}</div>'
 
 
-def _length(values: Any) -> int:
-    return 0 if values is None else len(values)
-
-
-def _axis(axis: Any, values: Sequence[NDArray[np.float64]]) -> tuple[bool, float, float]:
-    """Whether the axis is logarithmic, and its ends in the units of the axis."""
-    logarithmic = axis.type == "log"
-    if axis.range is not None:
-        return logarithmic, float(axis.range[0]), float(axis.range[1])
-    every = np.concatenate(values)
-    every = every[np.isfinite(every) & ((every > 0) | (not logarithmic))]
-    every = np.log10(every) if logarithmic else every
-    low, high = float(every.min()), float(every.max())
-    return (logarithmic, low, high) if high > low else (logarithmic, low - 0.5, high + 0.5)
+def _pixels(axis: Any, values: Sequence[Any], size: int) -> list[NDArray[np.float64]]:
+    """Where values lie along an axis; without a range of its own it goes from the least value to the greatest."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = [
+            np.log10(each) if axis.type == "log" else each for each in (np.asarray(v, dtype=float) for v in values)
+        ]
+    if axis.range is None:
+        every = np.concatenate(scaled)
+        low, high = every[np.isfinite(every)].min(), every[np.isfinite(every)].max()
+        low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
+    else:
+        low, high = map(float, axis.range)
+    return [EDGE + (each - low) / (high - low) * (size - 2 * EDGE) for each in scaled]
 
 
 def _curves(figure: go.Figure, traces: Sequence[Any]) -> str:
-    points = [(np.asarray(trace.x, dtype=float), np.asarray(trace.y, dtype=float)) for trace in traces]
-    bars = [y for trace, (_, y) in zip(traces, points, strict=True) if trace.type == "bar"]
-    floor = [np.zeros(1)] if bars and figure.layout.yaxis.type != "log" else []
-    across = _axis(figure.layout.xaxis, [x for x, _ in points])
-    up = _axis(figure.layout.yaxis, [*(y for _, y in points), *floor])
-
-    def place(values: NDArray[np.float64], axis: tuple[bool, float, float], size: int) -> NDArray[np.float64]:
-        logarithmic, low, high = axis
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scaled = np.log10(values) if logarithmic else values
-        return np.asarray(EDGE + (scaled - low) / (high - low) * (size - 2 * EDGE))
-
-    parts = []
-    for trace, (x, y) in zip(traces, points, strict=True):
-        left, top = place(x, across, WIDTH), HEIGHT - place(y, up, HEIGHT)
-        shown = np.isfinite(left) & np.isfinite(top)
-        left, top = left[shown], np.clip(top[shown], -HEIGHT, 2 * HEIGHT)
-        parts.append(_bars(trace, left, top) if trace.type == "bar" else _scatter(trace, left, top))
-    body = "".join(parts)
+    floor = [[0.0]] if any(trace.type == "bar" for trace in traces) and figure.layout.yaxis.type != "log" else []
+    across = _pixels(figure.layout.xaxis, [trace.x for trace in traces], WIDTH)
+    up = _pixels(figure.layout.yaxis, [*(trace.y for trace in traces), *floor], HEIGHT)
+    body = ""
+    for trace, left, height in zip(traces, across, up, strict=False):
+        shown = np.isfinite(left) & np.isfinite(height)
+        x, y = left[shown], np.clip(HEIGHT - height[shown], -HEIGHT, 2 * HEIGHT)
+        body += _bars(trace, x, y) if trace.type == "bar" else _scatter(trace, x, y)
     name = f"stamp-{zlib.crc32(body.encode()):08x}"
     clip = f'<clipPath id="{name}"><rect width="{WIDTH}" height="{HEIGHT}"/></clipPath>'
     return f'{clip}<g clip-path="url(#{name})">{body}</g>'
 
 
 def _scatter(trace: Any, left: NDArray[np.float64], top: NDArray[np.float64]) -> str:
-    colour = trace.line.color or trace.marker.color or "#000000"
+    colour, mode = trace.line.color or trace.marker.color or "#000000", trace.mode or "lines"
     out = ""
-    if "lines" in (trace.mode or "lines"):
+    if "lines" in mode:
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(left, top, strict=True))
         dash = f' stroke-dasharray="{_DASHES[trace.line.dash]}"' if trace.line.dash in _DASHES else ""
         out += f'<polyline points="{joined}" fill="none" stroke="{escape.html(colour)}" stroke-width="2.5"{dash}/>'
-    if "markers" in (trace.mode or "") and trace.marker.symbol != "line-ew":
+    if "markers" in mode and trace.marker.symbol != "line-ew":
         fill = escape.html(trace.marker.color if isinstance(trace.marker.color, str) else colour)
-        out += "".join(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}"/>' for x, y in zip(left, top, strict=True)
-        )
+        for x, y in zip(left, top, strict=True):
+            out += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}"/>'
     return out
 
 
 def _bars(trace: Any, left: NDArray[np.float64], top: NDArray[np.float64]) -> str:
     wide = max(1.0, 0.85 * float(np.diff(np.unique(left)).min(initial=WIDTH / 8)))
-    colours = trace.marker.color if isinstance(trace.marker.color, list | tuple) else [trace.marker.color] * len(left)
+    fill = escape.html(trace.marker.color or "#BBBBBB")
     return "".join(
         f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{max(0.0, HEIGHT - EDGE - y):.1f}"'
-        f' fill="{escape.html(colour or "#BBBBBB")}"/>'
-        for x, y, colour in zip(left, top, colours, strict=False)
-    )  # fmt: skip
+        f' fill="{fill}"/>'
+        for x, y in zip(left, top, strict=True)
+    )
 
 
 def _map(trace: Any) -> str:

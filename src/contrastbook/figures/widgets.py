@@ -1,9 +1,8 @@
 """Live controls for JupyterLab: every figure of :mod:`contrastbook.figures` with a slider for each of its knobs.
 
->>> from contrastbook.figures import widgets
 >>> widgets.ring()  # doctest: +SKIP
 
-A value that a figure refuses shows its message in place of the figure; nothing is clamped.
+A value that a figure refuses shows its message in place of the figure.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import ipywidgets
 import plotly.graph_objects as go
 from IPython.display import display
+from ipywidgets import HTML, Dropdown, FloatLogSlider, FloatSlider, IntSlider, Output, SelectionSlider, VBox, Widget
 
 from contrastbook import figures
 from contrastlab import divergences, escape
 from contrastlab.errors import ContrastLabError
 
 
-def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidgets.VBox:
+def live(draw: Callable[..., go.Figure], **knobs: Widget) -> VBox:
     """``draw``, a pure function of the knobs, with one control per knob, drawn anew when a control is let go."""
-    out = ipywidgets.Output()
+    out = Output()
 
     def show(_: Any = None) -> None:
         with out:
@@ -31,34 +30,28 @@ def live(draw: Callable[..., go.Figure], **knobs: ipywidgets.Widget) -> ipywidge
             try:
                 display(draw(**{name: control.value for name, control in knobs.items()}))
             except ContrastLabError as error:
-                display(ipywidgets.HTML(f"<p role='alert' class='{escape.LITERAL}'>{escape.html(error)}</p>"))
+                display(HTML(f"<p role='alert' class='{escape.LITERAL}'>{escape.html(error)}</p>"))
 
     for control in knobs.values():
         control.observe(show, names="value")
     show()
-    return ipywidgets.VBox([*knobs.values(), out])
+    return VBox([*knobs.values(), out])
 
 
-def _number(
-    label: str, value: float, low: float, high: float, step: float = 0.05, kind: Any = ipywidgets.FloatSlider
-) -> Callable[[], ipywidgets.Widget]:
-    look = {} if kind is ipywidgets.IntSlider else {"readout_format": ".3g"}
+def _number(label: str, value: float, low: float, high: float, step: float = 0.05, kind: Any = FloatSlider) -> Any:
+    look = {} if kind is IntSlider else {"readout_format": ".3g"}
     return lambda: kind(value, min=low, max=high, step=step, description=label, continuous_update=False, **look)
 
 
-_logarithmic = partial(_number, kind=ipywidgets.FloatLogSlider)
-_integer = partial(_number, step=1, kind=ipywidgets.IntSlider)
-
-
-def _choice(
-    label: str, value: Any, options: Sequence[Any], kind: Any = ipywidgets.SelectionSlider
-) -> Callable[[], ipywidgets.Widget]:
+def _choice(label: str, value: Any, options: Sequence[Any], kind: Any = SelectionSlider) -> Any:
     return lambda: kind(options=list(options), value=value, description=label)
 
 
-_DIVERGENCE = _choice("divergence", "kl", divergences.names(), ipywidgets.Dropdown)
+_logarithmic = partial(_number, kind=FloatLogSlider)
+_integer = partial(_number, step=1, kind=IntSlider)
+_DIVERGENCE = _choice("divergence", "kl", divergences.names(), Dropdown)
 
-KNOBS: Mapping[str, Mapping[str, Callable[[], ipywidgets.Widget]]] = {
+KNOBS: Mapping[str, Mapping[str, Callable[[], Widget]]] = {
     "temperature": {"tau": _logarithmic("τ", 0.07, -2, 0)},
     "ring": {
         "inner": _number("ℓ (%)", 1, 0, 20, 0.5), "outer": _number("u (%)", 10, 1, 100, 1),
@@ -88,12 +81,12 @@ KNOBS: Mapping[str, Mapping[str, Callable[[], ipywidgets.Widget]]] = {
 """Name of a figure to its knobs, and what makes the control of each."""
 
 
-def __getattr__(name: str) -> Callable[..., ipywidgets.VBox]:
+def __getattr__(name: str) -> Callable[..., VBox]:
     """``ring()``: the figure of that name with its controls; what is given besides is a parameter without one."""
     if name not in KNOBS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    def make(**fixed: Any) -> ipywidgets.VBox:
+    def make(**fixed: Any) -> VBox:
         controls = {knob: control() for knob, control in KNOBS[name].items()}
         return live(partial(getattr(figures, name), **fixed), **controls)
 
