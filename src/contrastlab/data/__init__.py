@@ -7,22 +7,19 @@ torch.Size([1438, 1, 8, 8])
 
 from __future__ import annotations
 
-import csv
 import os
 import tomllib
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
+from contrastlab import errors
 from contrastlab.data.annotated import load_own
 from contrastlab.data.image_readers import TORCHVISION, load_digits, load_folder, load_published
 from contrastlab.data.items import Splits
@@ -31,30 +28,11 @@ from contrastlab.data.parquet import load_parquet
 from contrastlab.data.pictures import ImageSet, StreamedImages
 from contrastlab.data.sentences import load_sentences
 from contrastlab.data.sounds import load_waves
-from contrastlab.errors import (
-    ArgumentError,
-    ContrastLabError,
-    CorruptFileError,
-    MissingDataError,
-    reject,
-    unknown,
-    unreadable,
-)
 
 __all__ = [
-    "OWN",
-    "PUBLISHED",
-    "SOURCES",
-    "ImageSet",
-    "Request",
-    "Source",
-    "Splits",
-    "StreamedImages",
-    "data_root",
-    "load",
-    "modality_of",
-    "names",
-]
+    "OWN", "PUBLISHED", "SOURCES", "ImageSet", "Request", "Source", "Splits", "StreamedImages", "data_root", "load",
+    "modality_of", "names",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +62,7 @@ class Source:
 
     Args:
         modality: see :mod:`contrastlab.data.modalities`.
-        read: makes the splits, cut to the sizes of the request.
+        read: makes the splits; :func:`load` cuts them to the sizes of the request.
         get: how to get the files, for whoever does not have them; ``<root>`` stands for the data root.
         folder: of the files, below the data root.
     """
@@ -93,10 +71,6 @@ class Source:
     read: Callable[[Request], Splits]
     get: str = ""
     folder: str = ""
-
-
-def _whole(modality: str, read: Callable[[Request], Splits], get: str = "", folder: str = "") -> Source:
-    return Source(modality, lambda request: request.limit(read(request)), get, folder)
 
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
@@ -108,36 +82,36 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 @lru_cache(maxsize=32)
 def _read_row(name: str, root: Path) -> Splits:
     row = dict(PUBLISHED[name])
-    folder, get = row.pop("folder"), row.pop("get")
+    folder, get, read, _ = (row.pop(key) for key in ("folder", "get", "read", "modality"))
     for needed in row.pop("needs", [folder]):
         if not (root / needed).exists():
             raise FileNotFoundError(2, get, str(root / needed))
-    module, _, reader = row.pop("read").rpartition(".")
-    del row["modality"]
-    splits: Splits = getattr(import_module(f"contrastlab.data.{module}"), reader)(name, root / folder, **row)
+    splits: Splits = resolve_name(f"contrastlab.data.{read}")(name, root / folder, **row)
     return splits
 
 
-def _row(request: Request) -> Splits:
-    try:
-        return _read_row(request.name, request.root)
-    except ArgumentError as error:  # what a file says is no argument of the user's
-        raise ValueError(str(error)) from error
-
-
 SOURCES: Mapping[str, Source] = MappingProxyType({
-    "digits": _whole("image", lambda request: load_digits()),
-    **dict.fromkeys(TORCHVISION, _whole("image", lambda r: load_published(r.name, r.root, r.download))),
-    **{name: _whole(row["modality"], _row, row["get"], row["folder"]) for name, row in PUBLISHED.items()},
+    "digits": Source("image", lambda request: load_digits()),
+    **{
+        name: Source(
+            "image", lambda request: load_published(request.name, request.root, request.download),
+            f"contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)", folder,
+        )
+        for name, (_, _, folder) in TORCHVISION.items()
+    },
+    **{
+        name: Source(row["modality"], lambda request: _read_row(request.name, request.root), row["get"], row["folder"])
+        for name, row in PUBLISHED.items()
+    },
 })  # fmt: skip
 """Name of a data set to its source, of the package's own; see :func:`names`."""
 
 OWN: Mapping[str, Source] = MappingProxyType({
-    "folder": _whole("image", lambda request: load_folder(request.name, request.path)),
-    "parquet": _whole("image", lambda request: load_parquet(request.name, request.path)),
-    "annotated": _whole("annotated image", lambda r: load_own(r.name, own_path(r.name, r.path))),
-    "sentences": _whole("sentence", lambda request: load_sentences(request.name, request.path)),
-    "waves": _whole("waveform", lambda request: load_waves(request.name, request.path)),
+    "folder": Source("image", lambda request: load_folder(request.name, request.path)),
+    "parquet": Source("image", lambda request: load_parquet(request.name, request.path)),
+    "annotated": Source("annotated image", lambda request: load_own(request.name, request.path)),
+    "sentences": Source("sentence", lambda request: load_sentences(request.name, request.path)),
+    "waves": Source("waveform", lambda request: load_waves(request.name, request.path)),
 })  # fmt: skip
 """Kind of a user's own data, ``<kind>:<path>``, to its source."""
 
@@ -185,14 +159,13 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name.
 
-    - images in memory: ``digits`` (bundled, 1×8×8), ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``, ``stl10``
-      (96×96; ``pretrain`` has 100,000 unlabelled images, too), ``tinyimagenet`` (64×64; ``test`` is validation)
-    - image files: ``imagenet`` (``test`` is validation), ``imagenet100`` (CMC's Table 6), ``div2k`` (no labels)
-    - to transfer to, files: ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``,
+    - images in memory: ``digits`` (bundled), ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``, ``stl10``
+      (``pretrain`` has 100,000 unlabelled images, too), ``tinyimagenet``
+    - image files: ``imagenet``, ``imagenet100`` (CMC's Table 6), ``div2k`` (no labels)
+    - to transfer to: ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``,
       ``trafficsign_tracks``, ``vggflower``; small copies of them: ``dtd10``, ``flowers17``, ``gtsrb32``,
       ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``
-    - clips: ``gtsrb32_clips``, ``ucf101``, ``hmdb51`` (frames and TV-L1 flow are kept in the user's cache)
-    - scenes: ``camvid`` (classes of pixels), ``nyu_depth_v2`` (also depth, and normals computed from it)
+    - clips: ``gtsrb32_clips``, ``ucf101``, ``hmdb51``; scenes: ``camvid``, ``nyu_depth_v2``
     - sentences: ``wikipedia``, ``wikisplit``; scored pairs of them: ``sts``
     - speech: ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more
     - annotated pictures: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``bccd_val``, ``lsp``,
@@ -203,9 +176,7 @@ def load(
       ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`)
     - generated sets, of any size: see :mod:`contrastbook.made`
 
-    ``published.toml`` beside this module says where each published set lies. ``cifar10`` and its like are read from
-    ``<root>/<name>/`` if parquet files with ``train`` and ``test`` in their names lie there, else from torchvision's
-    layout under ``<root>``. Published sets are kept in memory between calls.
+    ``published.toml`` beside this module says where each published set lies; they are kept in memory between calls.
 
     Args:
         name: see the list.
@@ -219,56 +190,42 @@ def load(
         The splits. ``pretrain`` and ``train`` are one object unless some items are unlabelled.
 
     Raises:
-        UnknownNameError: no data set has that name; near matches are listed.
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
-        ArgumentError: ``n_train``, ``n_test`` or ``seed`` is out of range.
-        CorruptFileError: a stored image or table cannot be read.
-        StorageError: a file or folder that may not be read.
+        CorruptFileError: a file cannot be read.
         TooLargeError: a file would take too much memory, see :mod:`contrastlab.data.limits`.
     """
     if not isinstance(name, str) or NO_UTF8.search(name):
-        raise reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise reject("seed", seed, "an integer in [0, 2**32)")
+        raise errors.reject("name", name, "a text in UTF-8, see contrastlab.data.names()")
+    if not errors.is_integer(seed, 0) or seed >= 2**32:
+        raise errors.reject("seed", seed, "an integer in [0, 2**32)")
     for argument, value in (("n_train", n_train), ("n_test", n_test)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise reject(argument, value, "an integer of at least 1, or None for all")
+        if value is not None and not errors.is_integer(value):
+            raise errors.reject(argument, value, "an integer of at least 1, or None for all")
     source = _source(name)
     if source is None:
-        raise unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
+        raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)
-    with _errors_named(request, source):
-        return source.read(request)
+    return request.limit(_read(source, request))
 
 
-# what readers raise on damaged files of published layouts
-_UNREADABLE = (
-    OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error
-)  # fmt: skip
-
-
-@contextmanager
-def _errors_named(request: Request, source: Source) -> Iterator[None]:
-    """What a reader raises on missing or damaged files, as an error that names the data set."""
+def _read(source: Source, request: Request) -> Splits:
+    """What a source reads; what it raises on missing or damaged files is an error that names the data set."""
     how = f" {source.get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if source.get else ""
     how = how.replace("<root>", str(request.root))
     try:
-        yield
-    except ContrastLabError as error:
-        if how and isinstance(error, MissingDataError):
-            raise MissingDataError(f"{error}{how}") from error
-        raise
+        return source.read(request)
+    except errors.MissingDataError as error:
+        raise errors.MissingDataError(f"{error}{how}") from error
     except FileNotFoundError as error:
-        raise MissingDataError(f"{request.name}: {error.filename} does not exist.{how}") from error
+        raise errors.MissingDataError(f"{request.name}: {error.filename} does not exist.{how}") from error
     except PermissionError as error:
-        raise unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
-    except _UNREADABLE as error:
-        if not source.get and isinstance(error, (TypeError, RuntimeError)):
-            raise  # a fault of a generator is no damaged file
+        raise errors.unreadable(f"{request.name}: {error.filename or 'a file'}", error) from error
+    except Exception as error:
+        named = isinstance(error, errors.ContrastLabError)
+        if source.get:  # what the files of a published set say is no argument of the user's
+            named = named and not isinstance(error, errors.ArgumentError)
+        if named or not (source.get or isinstance(error, OSError)):
+            raise
         where = f"a file under {request.root / source.folder}" if source.get else "one of its files"
-        raise CorruptFileError(f"{request.name}: {where} cannot be read: {_describe(error)}") from error
-
-
-def _describe(error: Exception) -> str:
-    """The kind of an error and what it says: ``repr`` of an OSError leaves out the path."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
+        reason = f"{type(error).__name__}: {error}"  # repr of an OSError leaves out the path
+        raise errors.CorruptFileError(f"{request.name}: {where} cannot be read: {reason}") from error
