@@ -119,8 +119,7 @@ OWN: Mapping[str, Source] = MappingProxyType({
 def names() -> tuple[str, ...]:
     """Names that :func:`load` knows, ascending; ``<kind>:<path>`` of :data:`OWN` comes on top.
 
-    They are those of :data:`SOURCES`, and of the mappings like it that installed packages register in the entry point
-    group ``contrastlab.data``.
+    They are those of :data:`SOURCES`, and of mappings like it in the entry point group ``contrastlab.data``.
     """
     return tuple(sorted(_sources()))
 
@@ -143,43 +142,28 @@ def modality_of(name: str) -> str:
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Where published data sets are looked for.
-
-    ``root`` if given, else the environment variable ``CONTRASTLAB_DATA``, else ``contrastlab`` in the user's cache
-    folder (``XDG_CACHE_HOME``, by default ``~/.cache``).
-    """
-    if root is None:
-        root = os.environ.get("CONTRASTLAB_DATA") or cache_folder()
-    return own_path("data root", root)
+    """Where published sets are looked for: ``root``, else ``CONTRASTLAB_DATA``, else a folder in the user's cache."""
+    return own_path("data root", root if root is not None else os.environ.get("CONTRASTLAB_DATA") or cache_folder())
 
 
 def load(
     name: str, root: str | Path | None = None, *, download: bool = True, n_train: int | None = None,
     n_test: int | None = None, seed: int = 0,
 ) -> Splits:  # fmt: skip
-    """Loads a data set by name.
+    """Loads a data set by name, one of :func:`names`.
 
-    - images in memory: ``digits`` (bundled), ``cifar10``, ``cifar100``, ``fashionmnist``, ``mnist``, ``stl10``
-      (``pretrain`` has 100,000 unlabelled images, too), ``tinyimagenet``
-    - image files: ``imagenet``, ``imagenet100`` (CMC's Table 6), ``div2k`` (no labels)
-    - to transfer to: ``aircraft``, ``cubirds``, ``dtd``, ``fungi``, ``mscoco``, ``trafficsign``,
-      ``trafficsign_tracks``, ``vggflower``; small copies of them: ``dtd10``, ``flowers17``, ``gtsrb32``,
-      ``mnist_t10k``, ``omniglot_small``, ``coco200``, ``tinyimagenet32``
-    - clips: ``gtsrb32_clips``, ``ucf101``, ``hmdb51``; scenes: ``camvid``, ``nyu_depth_v2``
-    - sentences: ``wikipedia``, ``wikisplit``; scored pairs of them: ``sts``
-    - speech: ``librispeech``, ``audiomnist``, ``google_commands``, ``fluent_action``, ``fsdd`` and more
-    - annotated pictures: ``coco_instances``, ``coco_keypoints``, ``voc07``, ``lvis``, ``bccd``, ``bccd_val``, ``lsp``,
-      ``coco200_persons``, ``coco200_things``
-    - a user's own: ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
-      ``parquet:<path>`` (:func:`contrastlab.data.parquet.load_parquet`), ``waves:<folder>`` of sound files
-      (:func:`contrastlab.data.sounds.load_waves`), ``sentences:<file>`` with a sentence a line,
-      ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`)
-    - generated sets, of any size: see :mod:`contrastbook.made`
+    Published sets are rows of ``published.toml`` beside this module, which says what each is and where it lies; those
+    that torchvision downloads (``cifar10``, ``mnist``, ``stl10``, …) and ``digits``, which is bundled, need no row.
+    Generated ones, of any size, are described in :mod:`contrastbook.made`. A user's own are
 
-    ``published.toml`` beside this module says where each published set lies; they are kept in memory between calls.
+    - ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
+    - ``parquet:<path>`` of images (:func:`contrastlab.data.parquet.load_parquet`),
+    - ``waves:<folder>`` of sound files (:func:`contrastlab.data.sounds.load_waves`),
+    - ``sentences:<file>`` with a sentence a line,
+    - ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`).
 
     Args:
-        name: see the list.
+        name: of the set, or ``<kind>:<path>``.
         root: folder of the published sets, see :func:`data_root`.
         download: whether torchvision may fetch one of the sets of 28 to 96 pixels into ``root``, if it is not there.
         n_train: items in ``pretrain``, and at most so many in ``train``; None is all. Generated sets have any number.
@@ -187,7 +171,8 @@ def load(
         seed: of the random subset, and of the generated sets. It does not change a held-out split.
 
     Returns:
-        The splits. ``pretrain`` and ``train`` are one object unless some items are unlabelled.
+        The splits; ``pretrain`` and ``train`` are one object unless some items are unlabelled. Published sets are kept
+        in memory between calls.
 
     Raises:
         MissingDataError: the data are not where they were looked for; the message says where and what to do.
@@ -209,7 +194,7 @@ def load(
 
 
 def _read(source: Source, request: Request) -> Splits:
-    """What a source reads; what it raises on missing or damaged files is an error that names the data set."""
+    """What a source reads; an error of missing or damaged files names the data set and how to get it."""
     how = f" {source.get}, or set CONTRASTLAB_DATA (or root=) to the folder that has it." if source.get else ""
     how = how.replace("<root>", str(request.root))
     try:

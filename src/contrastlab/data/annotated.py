@@ -132,10 +132,7 @@ class AnnotatedImages(ItemSet):
 
 
 def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask") -> Tensor:
-    """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons.
-
-    ``where`` is what errors call it. It takes the extra ``dense``.
-    """
+    """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons."""
     functions = import_extra("faster_coco_eval", "dense").mask
     try:
         if isinstance(mask, Mapping):

@@ -137,16 +137,13 @@ class Annotations:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, SyntaxError)
-
-
 @contextmanager
 def _reading(where: object, form: str) -> Iterator[None]:
     try:
         yield
-    except ContrastLabError:
+    except (ContrastLabError, OSError):
         raise
-    except _DAMAGE as error:
+    except Exception as error:
         raise CorruptFileError(f"{where} is not in {form}: {type(error).__name__}: {error}") from error
 
 
@@ -181,17 +178,10 @@ def read_coco(path: Path, *, strict: bool = True) -> Annotations:
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
     """Annotations from the content of a file in COCO's form, or in LVIS's, which has ``neg_category_ids``.
 
-    The kind of keypoints is what the categories say, with COCO's sigmas for its 17 points and 0.05 for others.
-
-    Args:
-        raw: the content.
-        name: what to call it in errors.
-        strict: refuse a box without area or a mask that leaves its picture. A published set has a few: there they are
-            left out, or cut by whoever draws the mask.
-
-    Raises:
-        CorruptFileError: it is not in COCO's form.
-        ArgumentError: an object that cannot be; the message names its file and id.
+    The kind of keypoints is what the categories say, with sigmas of 0.05 where they are not known. What is not in
+    COCO's form is a ``CorruptFileError``; an object that cannot be is an ``ArgumentError`` with ``name`` and its id.
+    ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
+    they are left out, or cut by whoever draws the mask.
     """
     with _reading(name, _COCO):
         images, categories, marked = _lists(raw)
@@ -208,7 +198,9 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             for field, known in (("image_id", images), ("category_id", ids)):
                 if each[field] not in known:
                     raise reject(f"{where}: {field}", each[field], "an id that the file lists")
-            box = _box(each["bbox"], where)
+            box = [float(value) for value in each["bbox"] if is_number(value)]
+            if len(box) != 4 or min(box[2:]) < 0:
+                raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
             if min(box[2:]) > 0:
                 _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
                 area = {"iscrowd": 0, "area": box[2] * box[3]}
@@ -219,13 +211,6 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
     return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
-
-
-def _box(given: Sequence[float], where: str) -> list[float]:
-    box = [float(value) for value in given if is_number(value)]
-    if len(box) != 4 or len(given) != 4 or min(box[2:]) < 0:
-        raise reject(f"{where}: bbox", given, "four finite numbers: left, top, width, height")
-    return box
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
@@ -268,7 +253,7 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     Args:
         folder: with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``, or with folders that have them.
         lists: such as ``"trainval"``, or ``"VOC2012/trainval"`` in a folder below ``folder``.
-        classes: their names; by default those that occur in all annotations of the folder, by alphabet.
+        classes: by default those that occur in all annotations of the folder, by alphabet.
         rule: how detections are scored: eleven points for 2007, the whole area for 2012.
     """
     if classes is None:
@@ -309,7 +294,7 @@ def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, f
             if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
                 raise ValueError(f"a box has the corners {(xmin, ymin, xmax, ymax)}: accepted are finite numbers")
             objects.append((_text(each, "name"), int(each.findtext("difficult", "0")), xmin, ymin, xmax, ymax))
-    return size, objects
+        return size, objects
 
 
 class _NoEntities(ElementTree.TreeBuilder):

@@ -44,21 +44,15 @@ def _streamed(
     return made
 
 
-# Folders ------------------------------------------------------------------------------------------------------------
-
-
-def _subfolders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-
-
 def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> StreamedImages:
     """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
-    subfolders = _subfolders(folder) if only is None else sorted(only)
+    entries = sorted((e for e in os.scandir(folder) if not e.name.startswith(".")), key=lambda entry: entry.name)
+    subfolders = [entry.name for entry in entries if entry.is_dir()] if only is None else sorted(only)
     inside = {each: limits.files_below(folder / each, SUFFIXES) for each in subfolders}
     classes = [each for each in subfolders if inside[each]]
     listed = [(path, label) for label, each in enumerate(classes) for path in inside[each]]
     if only is None:
-        loose = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        loose = [Path(entry.path) for entry in entries if entry.is_file()]
         listed += [(path, -1) for path in loose if path.suffix.lower() in SUFFIXES]
     paths = tuple(path.relative_to(folder).as_posix() for path, _ in listed)
     labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
@@ -87,8 +81,7 @@ def load_folder(name: str, location: str) -> Splits:
 
     The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``) are the classes;
     without a test folder, one image in five of each class is held out, always the same ones. Without ``train``
-    the subfolders of ``<path>`` itself are the classes. Images beside the class folders are unlabelled and are seen in
-    pre-training only; if there is no class folder at all, asking the result for ``train`` or ``test`` is refused.
+    the subfolders of ``<path>`` itself are the classes. Images beside them are unlabelled, for pre-training only.
 
     Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB: training
     crops whole pictures, evaluation sees the middle square with the shorter side at 256.
@@ -104,8 +97,7 @@ def load_folder(name: str, location: str) -> Splits:
     parts: list[Any] = [_listed(name, folder) for folder in folders]
     for part in parts:
         if not part.paths:
-            endings = " ".join(sorted(SUFFIXES))
-            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {endings}).")
+            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {' '.join(sorted(SUFFIXES))}).")
     resident = _fits([part.path(k) for part in parts for k in range(len(part))])
     parts[1:] = [aligned(part, parts[0].classes, f"{name}: {part.folder}") for part in parts[1:]]
     train, *test = map(_decoded, parts) if resident else parts
@@ -121,14 +113,11 @@ def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
     """``{train,val}/<synset>/*``, streamed: all 1,000 synsets, or the 100 of :func:`imagenet100_synsets`."""
     parts = []
     for part, split in (("train", "train"), ("test", "val")):
-        present = set(_subfolders(folder / split))
-        only = present.intersection(imagenet100_synsets()) if synsets == 100 else present
-        parts.append(_listed(f"{name}/{part}", folder / split, only))
-        if len(parts[-1].classes) != synsets:
-            raise MissingDataError(
-                f"{name}: {folder / split} has {len(parts[-1].classes)} of the {synsets} synset folders with pictures;"
-                f" another selection loads as 'folder:{folder}'."
-            )
+        listed = _listed(f"{name}/{part}", folder / split, imagenet100_synsets() if synsets == 100 else None)
+        if len(listed.classes) != synsets:
+            there = f"{folder / split} has {len(listed.classes)} of the {synsets} synset folders with pictures"
+            raise MissingDataError(f"{name}: {there}; another selection loads as 'folder:{folder}'.")
+        parts.append(listed)
     return Splits.of(name, parts[0], parts[1], note)
 
 
@@ -150,9 +139,6 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
 def unlabelled(name: str, folder: Path, note: str) -> Splits:
     """A folder of pictures without labels, streamed."""
     return UnlabelledSplits(name, _listed(f"{name}/train", folder), note)
-
-
-# Sets in memory -----------------------------------------------------------------------------------------------------
 
 
 TORCHVISION: Mapping[str, tuple[str, str, str]] = MappingProxyType({
@@ -249,9 +235,6 @@ def omniglot(name: str, folder: Path, note: str) -> Splits:
     return Splits.divided(name, pool, torch.where(drawer > 16)[0], note)
 
 
-# Streamed sets with lists of their own ------------------------------------------------------------------------------
-
-
 def torchvision_files(
     name: str, folder: Path, note: str, *, kind: str, up: int, train: Sequence[str], test: Sequence[str],
     boxes: str = "",
@@ -311,14 +294,14 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
     return Splits.of(name, parts[0], parts[1], note)
 
 
-def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2) -> tuple[int, int, int, int]:
-    """A box of COCO, grown by ``scale`` about its middle (Meta-Dataset's is 1.2) and cut at the picture's border.
+def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
+    """A box of COCO, grown by 1.2 about its middle, as Meta-Dataset has it, and cut at the picture's border.
 
     (left, top, width, height) in pixels become (top, left, height, width) in whole pixels, at least one each.
     """
     edges = []
     for start, length, limit in ((box[1], box[3], height), (box[0], box[2], width)):
-        middle, reach = start + length / 2, scale * length / 2
+        middle, reach = start + length / 2, 1.2 * length / 2
         low = min(max(round(middle - reach), 0), limit - 1)
         edges.append((low, max(min(round(middle + reach), limit) - low, 1)))
     (top, tall), (left, wide) = edges
@@ -340,8 +323,7 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
         paths = [picture["file_name"] for picture in pictures]
         crops = _streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
         if side:
-            small = replace(crops, resize=side)
-            pixels = torch.stack(list(threaded(small.__getitem__, range(len(small)))))
+            pixels = torch.stack(list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))))
             parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
         else:
             parts.append(crops)

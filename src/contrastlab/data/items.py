@@ -199,9 +199,6 @@ class Files(ItemSet):
         return self.folder / self.paths[index]
 
 
-# Subsets ------------------------------------------------------------------------------------------------------------
-
-
 def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
     """Indices of ``n`` items (1 to N), ascending, drawn at random, with class counts as equal as the labels allow.
 
@@ -223,23 +220,27 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 
 
 def hold_out(
-    labels: Tensor, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
+    labels: Tensor, groups: Tensor | None = None, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
 ) -> tuple[Tensor, Tensor]:
     """Indices kept and held out of a stratified 80/20 split, ascending, always the same for the same labels.
 
     Of each class a fifth is held out, rounded, but at least one item and never all; a class of one item is refused by
     a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 enter
-    neither part.
+    neither part. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are
+    what is counted; the same number in another class is another group.
     """
+    if groups is not None:
+        of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
+        split = hold_out(of_group[0], name=name, classes=classes, item="track")
+        first, second = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
+        return first, second
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
     for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
-            which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r}"
-            raise NotApplicableError(
-                f"{which} has one {item}: a split into train and test needs at least two of each class"
-            )
+            which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r} has one {item}"
+            raise NotApplicableError(f"{which}: a split into train and test needs at least two of each class")
         rows = rows[torch.randperm(len(rows), generator=generator)]
         count = min(max(round(0.2 * len(rows)), 1), len(rows) - 1)
         held.append(rows[:count])
@@ -247,27 +248,12 @@ def hold_out(
     return torch.cat(kept).sort().values, torch.cat(held).sort().values
 
 
-def hold_out_groups(
-    labels: Tensor, groups: Tensor, *, name: str = "", classes: Sequence[str] = ()
-) -> tuple[Tensor, Tensor]:
-    """As :func:`hold_out`, but the items of a group, such as the frames of one track, stay together.
-
-    ``groups`` is int64 ``[N]``; the same number in another class is another group.
-    """
-    of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-    split = hold_out(of_group[0], name=name, classes=classes, item="track")
-    kept, held = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
-    return kept, held
-
-
-# Parts of a data set --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Splits:
     """The parts of a data set: sets of items of one modality.
 
     Attributes:
+        labelled: whether ``train`` and ``test`` exist: false for items without any label.
         name: the name it was loaded by.
         pretrain: what self-supervision sees; its labels may be −1 and are not to be trained on.
         train: labelled items for probes.
@@ -277,7 +263,6 @@ class Splits:
     """
 
     labelled: ClassVar[bool] = True
-    """Whether ``train`` and ``test`` exist: false for items without any label."""
 
     name: str
     pretrain: Any
@@ -308,11 +293,8 @@ class Splits:
 
     @classmethod
     def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
-        """A stratified 80/20 split of ``pool``, see :func:`hold_out`; the items of one of ``groups`` stay together."""
-        if groups is None:
-            _, held = hold_out(pool.labels, name=name, classes=pool.classes)
-        else:
-            _, held = hold_out_groups(pool.labels, groups, name=name, classes=pool.classes)
+        """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
+        _, held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
         return cls.divided(name, pool, held, note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:

@@ -32,27 +32,21 @@ def _reading(path: Path | str) -> Iterator[Any]:
         raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
 
 
-def columns(path: Path, *names: str) -> dict[str, list[Any]]:
-    """Some columns of a parquet file; one that has not all of them is refused by a ``CorruptFileError``."""
+def columns(path: Path, *names: str) -> list[list[Any]]:
+    """The values of some columns of a parquet file."""
     with _reading(path) as file:
-        if not set(names) <= set(file.schema_arrow.names):
-            raise CorruptFileError(f"{path} lacks one of the columns {', '.join(names)}")
-        values: dict[str, list[Any]] = file.read(columns=list(names)).to_pydict()
-        return values
+        values = file.read(columns=list(names)).to_pydict()
+    return [values[name] for name in names]
 
 
 def whole_numbers(path: Path, *names: str) -> list[Tensor]:
     """Columns of whole numbers of a parquet file, int64 ``[N]`` each."""
-    return [torch.tensor(values, dtype=torch.int64) for values in columns(path, *names).values()]
+    return [torch.tensor(values, dtype=torch.int64) for values in columns(path, *names)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParquetImages(ImageSet):
-    """Images of parquet files, decoded.
-
-    Attributes:
-        encoding: how they are stored, such as ``JPEG``.
-    """
+    """Images of parquet files, decoded; ``encoding`` is how they are stored, such as ``JPEG``."""
 
     encoding: str = ""
 

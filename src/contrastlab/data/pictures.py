@@ -33,16 +33,10 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeErro
 
 @contextmanager
 def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
-    """A picture whose header has been read and whose pixels have not.
+    """A picture, from a file or its content, whose header has been read and whose pixels have not.
 
-    Args:
-        source: a file, or its content.
-        where: what to call it in errors; by default the file, or "an image".
-
-    Raises:
-        CorruptFileError: it is not a picture of one of :data:`FORMATS`, here or where its pixels are read inside.
-        TooLargeError: it has more pixels than :data:`contrastlab.data.limits.MAX_PIXELS`.
-        StorageError: it may not be read.
+    What is no picture of one of :data:`FORMATS`, here or where its pixels are read inside, is a ``CorruptFileError``
+    that calls it ``where``; more pixels than :data:`contrastlab.data.limits.MAX_PIXELS` are a ``TooLargeError``.
     """
     where = where or ("an image" if isinstance(source, bytes) else str(source))
     try:
@@ -80,10 +74,7 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def square(image: Image.Image, side: int, where: object = "a picture") -> Image.Image:
-    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out.
-
-    A picture so long that the resized one has too many pixels is refused by a ``TooLargeError``, as ``where``.
-    """
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
     width, height = image.size
     if min(width, height) != side:
         scale = side / min(width, height)
@@ -187,15 +178,10 @@ class StreamedImages(Files):
         return torch.from_numpy(chw(square(self.picture(index), self.resize, self.path(index)), self.channels))
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """Resized crops of one picture, which is decoded once, at its full size.
+        """Resized crops of one picture, uint8 ``[V, channels, size, size]``; it is decoded once, at its full size.
 
-        Args:
-            index: of the picture.
-            boxes: its height and width in pixels to ``[V, 4]`` of (top, left, height, width), inside it.
-            size: side of a crop in pixels.
-
-        Returns:
-            uint8 ``[V, channels, size, size]``: torchvision's ``resized_crop`` of Pillow images, to the bit.
+        ``boxes`` takes its height and width in pixels and gives ``[V, 4]`` of (top, left, height, width), inside it.
+        The crops are those of torchvision's ``resized_crop`` of Pillow images, to the bit.
         """
         # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
         image = self.picture(index)

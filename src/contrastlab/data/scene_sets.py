@@ -56,8 +56,6 @@ class SceneSet(PixelItems):
         return replace(super().subset(indices), origin=self.origin and f"{self.origin}, scenes {chosen}")
 
 
-# CamVid -------------------------------------------------------------------------------------------------------------
-
 CAMVID_CLASSES = (
     "sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist",
 )  # fmt: skip
@@ -72,7 +70,7 @@ def camvid(name: str, folder: Path, note: str) -> Splits:
 
 def _camvid(name: str, path: Path) -> SceneSet:
     scenes, void = [], len(CAMVID_CLASSES)
-    for picture, mask in zip(*columns(path, "image", "mask").values(), strict=True):
+    for picture, mask in zip(*columns(path, "image", "mask"), strict=True):
         rgb = np.asarray(decode(picture["bytes"], str(path)).convert("RGB"))
         with opened(mask["bytes"], str(path)) as image:  # of a palette, the numbers are the classes
             classes = np.asarray(image).astype(np.int16)
@@ -86,8 +84,6 @@ def _camvid(name: str, path: Path) -> SceneSet:
     labels = torch.zeros(len(scenes), dtype=torch.int64)
     return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), CAMVID_CLASSES)
 
-
-# NYU-Depth-V2 -------------------------------------------------------------------------------------------------------
 
 NYU_FILE = "nyu_depth_v2_labeled.mat"
 NYU_INTRINSICS = (518.85790117450188, 519.46961112127485, 325.58244941119034, 253.73616633400465)
@@ -160,12 +156,11 @@ def nyu(name: str, folder: Path, note: str) -> Splits:
         table, pixel_classes = tuple(forty["mapClass"].tolist()), tuple(map(str, forty["className"]))
     classes = tuple(sorted(set(kinds)))
     labels, numbers = torch.tensor([classes.index(kind) for kind in kinds]), loadmat(folder / "splits.mat")
-    parts = []
-    for part in ("train", "test"):
-        chosen = torch.from_numpy(numbers[f"{part}Ndxs"].ravel().astype(np.int64) - 1)
-        own = StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, table)
-        parts.append(own)
-    train, test = parts
+    train, test = (
+        StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, table)
+        for part in ("train", "test")
+        for chosen in [torch.from_numpy(numbers[f"{part}Ndxs"].ravel().astype(np.int64) - 1)]
+    )
     return Splits.of(name, train, test, note.format(train=len(train), test=len(test), classes=len(pixel_classes)))
 
 
