@@ -72,15 +72,12 @@ class AnnotatedImages(ItemSet):
     def __getitem__(self, index: int) -> Tensor:
         """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels."""
         about = self.annotations.images[self.ids[index]]
-        if self.folder is None:
-            pixels = self.pictures[index]
-        else:
-            pixels = torch.from_numpy(chw(decode(self.folder / about["file_name"]), 3))
+        file = self.folder and self.folder / about["file_name"]
+        pixels = torch.from_numpy(chw(decode(file), 3)) if file else self.pictures[index]
         if pixels.shape[1:] != (about["height"], about["width"]):
-            raise CorruptFileError(
-                f"{self.name}: {about['file_name']} has {pixels.shape[2]}x{pixels.shape[1]} pixels; its annotations say"
-                f" {about['width']}x{about['height']}"
-            )
+            said = f"its annotations say {about['width']}x{about['height']}"
+            size = f"{pixels.shape[2]}x{pixels.shape[1]}"
+            raise CorruptFileError(f"{self.name}: {about['file_name']} has {size} pixels; {said}")
         return pixels
 
     def target(self, index: int, *, masks: bool = False, keypoints: bool = False) -> dict[str, Tensor]:

@@ -16,23 +16,12 @@ from typing import NoReturn
 
 from contrastlab.errors import TooLargeError, reject
 
-MAX_PIXELS = 2**26
-"""Of a picture: 8192×8192, 200 MB as RGB. Below Pillow's own limit, up to twice of which Pillow only warns."""
-
-MAX_SAMPLES = 2**26
-"""Of a sound, all channels together, as it is stored and as it is resampled: 70 minutes at 16,000 a second."""
-
-RATES = (1_000, 768_000)
-"""Samples a second that a sound may have: what is resampled from others takes any amount of memory."""
-
-MAX_FRAMES = 10_000
-"""Of a video: six minutes; decoded, 2.6 GB."""
-
-MAX_BYTES = 2**28
-"""Of a file in an archive, unpacked, and of a sound file."""
-
-MAX_CLASSES = 100_000
-"""Of a data set: five times those of the largest published one."""
+MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
+MAX_SAMPLES = 2**26  #: Of a sound, all channels, as stored and as resampled: 70 minutes at 16,000 a second.
+RATES = (1_000, 768_000)  #: Samples a second of a sound: what is resampled from others takes any amount of memory.
+MAX_FRAMES = 10_000  #: Of a video: six minutes; decoded, 2.6 GB.
+MAX_BYTES = 2**28  #: Of a file in an archive, unpacked, and of a sound file.
+MAX_CLASSES = 100_000  #: Of a data set: five times those of the largest published one.
 
 _OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name == "nt" else ""))
 NO_UTF8 = re.compile("[\ud800-\udfff]")  # how Python shows the bytes of a name that are no UTF-8

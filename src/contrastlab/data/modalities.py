@@ -66,7 +66,7 @@ def _scene_views(settings: Settings) -> Augmentation:
     return SceneAugmentation(settings.augmentation, settings.image_size)
 
 
-_ROWS = (
+MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in (
     Modality("image", _image_views, _encoders, _build),
     Modality("annotated image", _image_views, _encoders, _build),
     Modality("waveform", speech.views_of, _wave_encoders, _build),
@@ -77,9 +77,7 @@ _ROWS = (
     ),
     Modality("clip", clip_augmentation, _clip_encoders, _build),
     Modality("scene", _scene_views, _encoders, _build),
-)  # fmt: skip
-
-MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in _ROWS})
+)})  # fmt: skip
 """Name to modality."""
 
 

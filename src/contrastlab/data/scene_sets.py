@@ -96,11 +96,9 @@ class StreamedScenes(ItemSet):
 
     Attributes:
         path: of the authors' file.
-        indices: int64 ``[N]`` numbers of the frames in the file.
-        labels: int64 ``[N]``, class of the whole scene.
-        classes: of whole scenes.
+        indices: int64 ``[N]`` numbers of the frames in the file; labels and ``classes`` are those of whole scenes.
         pixel_classes: of pixels.
-        table: number of the file's class of a pixel, from 1, to that of the set's, or none.
+        table: the file's class of a pixel, from 1, to that of ``pixel_classes``, from 1; empty if they are the same.
     """
 
     resident: ClassVar[bool] = False
@@ -139,8 +137,7 @@ def nyu(name: str, folder: Path, note: str) -> Splits:
     """NYU-Depth-V2's 1,449 labelled frames, 640x480, streamed from the authors' file.
 
     Depth is what they filled in (``depths``), normals are computed from it. Train and test are those of their
-    ``splits.mat``; pre-training sees the training part only. With ``classMapping40.mat`` (Gupta et al.) beside it there
-    are 40 classes of pixels, without it the file's own, 894.
+    ``splits.mat``. With ``classMapping40.mat`` (Gupta et al.) beside it there are 40 classes of pixels, otherwise 894.
     """
     h5py, path, mapping = import_extra("h5py", "scenes"), folder / NYU_FILE, folder / "classMapping40.mat"
     from scipy.io import loadmat
