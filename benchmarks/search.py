@@ -27,7 +27,6 @@ from search_spaces import SEARCHES, Search
 from contrastbook.evidence import searches
 from contrastlab import data, files, methods, papers, tasks
 from contrastlab.data import Splits
-from contrastlab.data.annotated import AnnotatedSplits
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NonFiniteLossError
 from contrastlab.pretrain import cpu_fabric, pretrain
@@ -121,7 +120,7 @@ def on_stored_encoder(search: Search, row: str, settings: Settings, seed: int) -
     own, on = data.load(search.data), data.load(cell.column.on)
     numbers = torch.arange(len(on.train))
     kept, held = (on.train.subset(part) for part in (numbers[: -search.held_out], numbers[-search.held_out :]))
-    shown = AnnotatedSplits.of(on.name, kept, held, "held-out training pictures")
+    shown = Splits.of(on.name, kept, held, "held-out training pictures")
     run = Run(cell.recipe, cell.settings, own, cell.seed, FOLDER.parent)
     encoders = run.train(execution.fabric(cell.settings.precision), log=print).encoders
     began = time.process_time()

@@ -157,7 +157,7 @@ def test_keypoints_of_the_wrong_count() -> None:
     made["annotations"][0]["keypoints"] = [1, 2, 2, 3, 4, 0]
     found = coco.parse(made, "made")
     assert found.keypoints is not None
-    assert (found.keypoints.flip, found.objects[0]["num_keypoints"]) == (((0, 1),), 1)
+    assert (found.keypoints.mirrored, found.objects[0]["num_keypoints"]) == ((1, 0), 1)
 
 
 def test_a_picture_of_another_size_than_its_annotations_say_is_named(tmp_path) -> None:

@@ -20,7 +20,7 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from contrastlab import checkpoint, data, encoders, errors, files, methods, papers, reproduce, tasks
 from contrastlab.checkpoint import Artefact
 from contrastlab.data import Splits, coco
-from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
+from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
 from contrastlab.reproduce import Run
@@ -53,12 +53,12 @@ def networks(part: Augmented | Split = Augmented(1), seed: int = 0, **options) -
 
 
 @pytest.fixture(scope="module")
-def scenes() -> AnnotatedSplits:
+def scenes() -> Splits:
     return data.load("silhouettes", n_train=12, n_test=6)
 
 
 @pytest.fixture(scope="module")
-def corners() -> AnnotatedSplits:
+def corners() -> Splits:
     return data.load("silhouettes_keypoints", n_train=12, n_test=6)
 
 
@@ -117,7 +117,7 @@ def test_batch_norm_becomes_constants_that_are_the_checkpoint_s() -> None:
         assert torch.allclose(frozen.train()(x), network(x), atol=1e-4)
 
 
-def trained(scenes: AnnotatedSplits, kind: str, **options) -> tuple[nn.Module, list[str], list[str]]:
+def trained(scenes: Splits, kind: str, **options) -> tuple[nn.Module, list[str], list[str]]:
     """A detector after a few steps that leave the encoders as they are, and what changed in its body and its rpn."""
     nets, settings = networks(), SMALL.model_copy(update=options)
     model = detectors.build(kind, nets, Augmented(1), VIEW, settings, classes=10)
@@ -235,8 +235,8 @@ def test_data_without_what_is_looked_for_get_a_reason(scenes) -> None:
     def score(task: type[tasks.Task], part: Splits, **options) -> None:
         task(SMALL.model_copy(update=options)).score(nets, setting(part))
 
-    def of(part: AnnotatedImages) -> AnnotatedSplits:
-        return AnnotatedSplits.of("x", part, part, "")
+    def of(part: AnnotatedImages) -> Splits:
+        return Splits.of("x", part, part, "")
 
     none, c4 = "silhouettes/train has no keypoints", "Detectron2 has no keypoint detector on the third stage"
     refused(
@@ -457,7 +457,7 @@ def test_the_ids_of_annotations_do_not_change_average_precision(scenes, ids, wha
 
 def test_keypoints_are_compared_by_their_own_sigmas() -> None:
     """Every point off by d pixels: a similarity of exp(−d²/(2·area·(2σ)²))."""
-    kind = coco.KeypointKind(("a", "b"), (), (0.05, 0.05))
+    kind = coco.KeypointKind(("a", "b"), (0.05, 0.05))
     known = truth()
     objects = tuple(
         {**o, "category_id": 1, "keypoints": [o["bbox"][0], o["bbox"][1], 2, o["bbox"][0] + 20, o["bbox"][1], 1],

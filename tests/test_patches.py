@@ -260,7 +260,7 @@ def test_div2k_is_read_as_it_is_unpacked(tmp_path) -> None:
         data.load("div2k", tmp_path)
     folder = tmp_path / "DIV2K" / "DIV2K_train_HR"
     folder.mkdir(parents=True)
-    with pytest.raises(errors.MissingDataError, match="holds no picture"):
+    with pytest.raises(errors.MissingDataError, match="div2k: there is no item in it"):
         data.load("div2k", tmp_path)
     ramp = torch.arange(600)[None].expand(300, 600)
     for k in range(3):

@@ -184,7 +184,7 @@ def test_nyu_that_is_not_there_or_another_file_is_named(tmp_path, monkeypatch) -
     with pytest.raises(CorruptFileError, match=r"depths has the shape \(2, 20, 10\)"):
         data.load("nyu_depth_v2", tmp_path)
     (folder / scene_sets.NYU_FILE).write_bytes(b"MATLAB 5.0")
-    with pytest.raises(CorruptFileError, match="not the authors' layout"):
+    with pytest.raises(CorruptFileError, match="nyu_depth_v2 cannot be read"):
         data.load("nyu_depth_v2", tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtraError, match=r"contrastlab\[scenes\]"):

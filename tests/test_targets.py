@@ -19,7 +19,7 @@ from scipy.io import savemat
 from contrastlab import data
 from contrastlab.data import StreamedImages
 from contrastlab.data.image_readers import scale_box
-from contrastlab.data.items import hold_out_groups
+from contrastlab.data.items import hold_out
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_files import encoded, write_parquet
 
@@ -219,7 +219,7 @@ def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
     pairs = [(label, g) for label, count in enumerate(groups) for g in range(count) for _ in range(frames)]
     random.shuffle(pairs)
     labels, of = (torch.tensor(column) for column in zip(*pairs, strict=True))
-    kept, held = hold_out_groups(labels, of)
+    kept, held = hold_out(labels, of)
     assert sorted(kept.tolist() + held.tolist()) == list(range(len(pairs)))
     assert not {pairs[k] for k in kept.tolist()} & {pairs[k] for k in held.tolist()}
     for rows in (kept, held):
@@ -229,7 +229,7 @@ def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
 def test_a_class_of_one_track_cannot_be_split_by_track() -> None:
     labels, tracks = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 0])
     with pytest.raises(NotApplicableError, match="signs: class 'stop' has one track: a split"):
-        hold_out_groups(labels, tracks, name="signs", classes=("yield", "stop"))
+        hold_out(labels, tracks, name="signs", classes=("yield", "stop"))
 
 
 # The small copies, and the stand-in

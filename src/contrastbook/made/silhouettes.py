@@ -24,7 +24,7 @@ from torch import Tensor
 from contrastbook.made import shapes
 from contrastlab import files
 from contrastlab.data import Request, Splits, coco
-from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
+from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.seeds import generator
 
 SIDE = 96
@@ -281,7 +281,7 @@ def _splits(name: str) -> Splits:
         AnnotatedImages(f"{name}/{part}", annotations, None, tuple(pictures))
         for part, (pictures, annotations) in make(SETS[name]).items()
     )
-    return AnnotatedSplits.of(name, train, test, "generated silhouettes, painted one over the other")
+    return Splits.of(name, train, test, "generated silhouettes, painted one over the other")
 
 
 def load(request: Request) -> Splits:

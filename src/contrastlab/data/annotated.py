@@ -39,21 +39,17 @@ class AnnotatedImages(ItemSet):
     pictures: tuple[Tensor, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.folder is None:
-            if len(self.pictures) != len(self):
-                raise reject("pictures", len(self.pictures), f"{len(self)}, one for each annotated")
-            return
-        limits.check_inside(f"{self.name}: file_name", self._files)
-        absent = [name for name in self._files if not (self.folder / name).exists()]
+        if self.folder is None and len(self.pictures) != len(self):
+            raise reject("pictures", len(self.pictures), f"{len(self)}, one for each annotated")
+        limits.check_inside(f"{self.name}: file_name", (str(i["file_name"]) for i in self.annotations.images.values()))
+        absent = [path for path in self._files() if not path.exists()]
         if absent:
-            first = self.folder / absent[0]
-            raise MissingDataError(
-                f"{self.name}: {len(absent)} of {len(self)} annotated pictures are not there, first {first}"
-            )
+            some = f"{len(absent)} of {len(self)} annotated pictures"
+            raise MissingDataError(f"{self.name}: {some} are not there, first {absent[0]}")
 
-    @property
-    def _files(self) -> list[str]:
-        return [str(image["file_name"]) for image in self.annotations.images.values()]
+    def _files(self) -> list[Path]:
+        folder = self.folder
+        return [folder / str(image["file_name"]) for image in self.annotations.images.values()] if folder else []
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
@@ -65,21 +61,23 @@ class AnnotatedImages(ItemSet):
         """Names of the categories."""
         return self.annotations.classes
 
+    @property
+    def labelled(self) -> bool:
+        """True: what is known of a picture are its objects."""
+        return True
+
     def __len__(self) -> int:
         return len(self.annotations.images)
 
     def __getitem__(self, index: int) -> Tensor:
         """Pixels of a picture, uint8 ``[3, H, W]``; a grey one has three equal channels."""
         about = self.annotations.images[self.ids[index]]
-        if self.folder is None:
-            pixels = self.pictures[index]
-        else:
-            pixels = torch.from_numpy(chw(decode(self.folder / about["file_name"]), 3))
+        file = self.folder and self.folder / about["file_name"]
+        pixels = torch.from_numpy(chw(decode(file), 3)) if file else self.pictures[index]
         if pixels.shape[1:] != (about["height"], about["width"]):
-            raise CorruptFileError(
-                f"{self.name}: {about['file_name']} has {pixels.shape[2]}x{pixels.shape[1]} pixels; its annotations say"
-                f" {about['width']}x{about['height']}"
-            )
+            said = f"its annotations say {about['width']}x{about['height']}"
+            size = f"{pixels.shape[2]}x{pixels.shape[1]}"
+            raise CorruptFileError(f"{self.name}: {about['file_name']} has {size} pixels; {said}")
         return pixels
 
     def target(self, index: int, *, masks: bool = False, keypoints: bool = False) -> dict[str, Tensor]:
@@ -88,37 +86,34 @@ class AnnotatedImages(ItemSet):
         Returns:
             ``boxes`` float32 ``[n, 4]`` (left, top, right, bottom) in pixels; ``labels`` int64 ``[n]`` from 1; on
             request ``masks`` uint8 ``[n, H, W]``, and ``keypoints`` ``[n, K, 3]`` of x, y and visibility, without
-            objects that show none.
-
-        Raises:
-            NotApplicableError: the set has no masks or keypoints.
+            objects that show none. A set without masks or keypoints refuses them by a ``NotApplicableError``.
         """
-        known, image = self.annotations, self.ids[index]
-        objects = [each for each in known.of_image[image] if not each["iscrowd"]]
+        known, about = self.annotations, self.annotations.images[self.ids[index]]
+        kind = known.keypoints
+        if masks and not known.masks:
+            raise NotApplicableError(f"{self.name} has no masks")
+        if keypoints and kind is None:
+            raise NotApplicableError(f"{self.name} has no keypoints")
+        objects = [each for each in known.of_image[self.ids[index]] if not each["iscrowd"]]
         if keypoints:
-            if known.keypoints is None:
-                raise NotApplicableError(f"{self.name} has no keypoints")
             objects = [each for each in objects if each.get("num_keypoints", 0) > 0]
         boxes = torch.tensor([each["bbox"] for each in objects], dtype=torch.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         labels = [known.number[each["category_id"]] + 1 for each in objects]
         target = {"boxes": boxes, "labels": torch.tensor(labels, dtype=torch.int64)}
         if masks:
-            if not known.masks:
-                raise NotApplicableError(f"{self.name} has no masks")
-            size = known.images[image]["height"], known.images[image]["width"]
+            size = about["height"], about["width"]
             drawn = [draw(each["segmentation"], *size, f"{self.name}, annotation {each['id']}") for each in objects]
             target["masks"] = torch.stack(drawn) if drawn else torch.zeros((0, *size), dtype=torch.uint8)
-        if keypoints and known.keypoints:
+        if keypoints and kind:
             points = torch.tensor([each["keypoints"] for each in objects], dtype=torch.float32)
-            target["keypoints"] = points.reshape(-1, len(known.keypoints.names), 3)
+            target["keypoints"] = points.reshape(-1, len(kind.names), 3)
         return target
 
     def _hashed(self) -> Iterator[str | Tensor]:
         yield self.annotations.fingerprint
         yield from self.pictures
-        if self.folder is not None:
-            yield from (str((self.folder / name).stat().st_size) for name in self._files)
+        yield from (str(path.stat().st_size) for path in self._files())
 
     def subset(self, indices: Sequence[int] | Tensor) -> AnnotatedImages:
         """The pictures of some indices, in that order."""
@@ -133,28 +128,8 @@ class AnnotatedImages(ItemSet):
         return self.subset(torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:n].sort().values)
 
 
-class AnnotatedSplits(Splits):
-    """The two parts of a set of annotated pictures; what is pre-trained on is the training part."""
-
-    def __post_init__(self) -> None:
-        for argument, part in (("train", self.train), ("test", self.test)):
-            if not len(part):
-                raise reject(argument, part, "at least one picture")
-        if self.train.classes != self.test.classes:
-            raise reject("test.classes", self.test.classes, f"those of the training part, {self.train.classes}")
-
-    def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:
-        """At most so many pictures in each part; all with ``None``."""
-        return self.of(self.name, self.train.take(n_train, seed), self.test.take(n_test, seed), self.note)
-
-
-def draw(
-    mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask"
-) -> Tensor:  # fmt: skip
-    """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons.
-
-    ``where`` is what errors call it. It takes the extra ``dense``.
-    """
+def draw(mask: Mapping[str, Any] | Sequence[Sequence[float]], height: int, width: int, where: str = "a mask") -> Tensor:
+    """Pixels of a mask, uint8 ``[height, width]``, one inside, from run lengths (packed or as a list) or polygons."""
     functions = import_extra("faster_coco_eval", "dense").mask
     try:
         if isinstance(mask, Mapping):
@@ -165,21 +140,21 @@ def draw(
             if not all(abs(value) <= reach for polygon in mask for value in polygon):
                 raise ValueError(f"a corner is more than {reach} pixels away")
             packed = functions.merge(functions.frPyObjects([list(polygon) for polygon in mask], height, width))
-        pixels = np.asarray(functions.decode(packed)).reshape(height, width)
+        return torch.tensor(functions.decode(packed), dtype=torch.uint8).reshape(height, width)
     except (ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise CorruptFileError(f"{where}: the segmentation is no mask of {width}x{height} pixels: {reason}") from error
-    return torch.from_numpy(np.array(pixels, dtype=np.uint8))
 
 
 # Readers of published sets, rows of published.toml --------------------------------------------------------------------
 
 
-def _splits(name: str, note: str, *parts: tuple[coco.Annotations, Path]) -> Splits:
-    left_out = sum(annotations.left_out for annotations, _ in parts)
-    note += f"; {left_out} boxes without area left out" if left_out else ""
-    train, test = (AnnotatedImages(f"{name}/{p}", *part) for p, part in zip(("train", "test"), parts, strict=True))
-    return AnnotatedSplits.of(name, train, test, note)
+def _splits(name: str, note: str, *read: tuple[coco.Annotations, Path]) -> Splits:
+    train, test = (AnnotatedImages(f"{name}/{part}", *each) for part, each in zip(("train", "test"), read, strict=True))
+    if train.classes != test.classes:
+        raise reject("test.classes", test.classes, f"those of the training part, {train.classes}")
+    left_out = train.annotations.left_out + test.annotations.left_out
+    return Splits.of(name, train, test, f"{note}; {left_out} boxes without area left out" if left_out else note)
 
 
 def _first_file(annotations: coco.Annotations) -> str:
@@ -207,22 +182,11 @@ def voc_form(
     name: str, folder: Path, note: str, *, train: Sequence[str], test: str, classes: Sequence[str] | None = None
 ) -> Splits:
     """A set in PASCAL VOC's form, of one or several lists; see :func:`contrastlab.data.coco.read_voc`."""
-    place, listed = folder / Path(test).parent, Path(test).name
-    parts = [
-        (coco.read_voc(base, *lists, classes=classes), base) for base, lists in ((folder, train), (place, [listed]))
-    ]
-    return _splits(name, note, *parts)
+    place = folder / Path(test).parent
+    trained = coco.read_voc(folder, *train, classes=classes)
+    tested = coco.read_voc(place, Path(test).name, classes=classes)
+    return _splits(name, note, (trained, folder), (tested, place))
 
-
-JOINTS = coco.KeypointKind(
-    (
-        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "right_wrist", "right_elbow",
-        "right_shoulder", "left_shoulder", "left_elbow", "left_wrist", "neck", "head_top",
-    ),
-    ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9)),
-    (.089, .087, .107, .107, .087, .089, .062, .072, .079, .079, .072, .062, .079, .079),
-)  # fmt: skip
-"""Leeds Sports Pose's 14 joints; COCO's sigmas, and for neck and head the shoulders'."""
 
 _PERSON_AREA = 0.53  # of a person's box, as pycocotools' relatives have it where no area is annotated
 
@@ -231,11 +195,7 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
     """Leeds Sports Pose, one person a picture, as ``joints.mat`` and ``images``; every fifth picture is the test."""
     from scipy.io import loadmat
 
-    path, shape = folder / "joints.mat", (len(JOINTS.names), 3)
-    with coco.reading(path, "the form of Leeds Sports Pose"):
-        joints = loadmat(str(path))["joints"]
-        if joints.ndim != 3 or joints.shape[:2] != shape:
-            raise ValueError(f"joints have the shape {joints.shape}, not {(*shape, 'pictures')}")
+    joints = loadmat(str(folder / "joints.mat"))["joints"]
     images, people = [], []
     for picture in sorted((folder / "images").glob("im*.jpg")):
         number = int(picture.stem[2:])
@@ -255,35 +215,35 @@ def leeds_sports_pose(name: str, folder: Path, note: str) -> Splits:
             "id": number, "image_id": number, "category_id": 1, "bbox": [float(v) for v in (left, top, wide, tall)],
             "area": float(_PERSON_AREA * wide * tall), "keypoints": [float(v) for v in points.ravel()],
         })  # fmt: skip
-    categories = [{"id": 1, "name": "person", "keypoints": list(JOINTS.names)}]
-    everything = {"images": images, "annotations": people, "categories": categories}
-    known = replace(coco.parse(everything, name), keypoints=JOINTS)
-    test = {image["id"] for image in images[::5]}
-    parts = (known.subset(i for i in known.images if (i in test) == held) for held in (False, True))
-    return _splits(name, note, *((part, folder) for part in parts))
+    categories = [{"id": 1, "name": "person", "keypoints": list(coco.JOINTS.names)}]
+    known = coco.parse({"images": images, "annotations": people, "categories": categories}, name)
+    test = list(known.images)[::5]
+    train = [image for image in known.images if image not in set(test)]
+    return _splits(name, note, (known.subset(train), folder), (known.subset(test), folder))
 
 
 # A user's own ---------------------------------------------------------------------------------------------------------
 
 
-def load_own(name: str, folder: Path) -> Splits:
-    """A user's own folder, in COCO's, LVIS's or VOC's form; what lies there decides.
+def load_own(name: str, location: str) -> Splits:
+    """Splits of ``annotated:<path>``, a folder in COCO's, LVIS's or VOC's form; what lies there decides.
 
     COCO's and LVIS's form: ``train.json`` and ``test.json`` (or ``val.json``), there or in ``annotations``; pictures in
     a folder called like the part, in ``images``, or beside the JSON. VOC's form: ``Annotations``, ``JPEGImages``, and
     in ``ImageSets/Main`` the lists ``trainval.txt`` or ``train.txt``, and ``test.txt`` or ``val.txt``.
     """
+    folder = limits.own_path(name, location)
     lists, parts = folder / "ImageSets" / "Main", []
     if lists.is_dir():
-        for names in (("trainval", "train"), ("test", "val")):
-            part = next((stem for stem in names if (lists / f"{stem}.txt").exists()), names[0])
+        for stems in (("trainval", "train"), ("test", "val")):
+            part = next((stem for stem in stems if (lists / f"{stem}.txt").exists()), stems[0])
             parts.append((coco.read_voc(folder, part, rule="voc12"), folder))
         return _splits(name, "the user's own, in PASCAL VOC's form", *parts)
     for files in (["train.json"], ["test.json", "val.json"]):
         places = [base / file for file in files for base in (folder, folder / "annotations")]
         path = next((place for place in places if place.exists()), None)
         if path is None:
-            wanted = " or ".join(str(place) for place in places)
+            wanted = " or ".join(map(str, places))
             raise MissingDataError(f"{folder} is no set of annotated pictures: neither {wanted} nor {lists} exists")
         known = coco.read_coco(path)
         inner = [base for base in (folder / path.stem, folder / "images", folder) if base.is_dir()]

@@ -9,20 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
 from contrastlab.data import limits
-from contrastlab.errors import ContrastLabError, CorruptFileError, MissingDataError, reject
+from contrastlab.errors import ContrastLabError, CorruptFileError, is_integer, is_number, reject
 
 Rule = Literal["coco", "voc07", "voc12", "lvis"]
 _COCO, _VOC = "COCO's form", "PASCAL VOC's form"
-_LISTS = ("images", "annotations", "categories")
 _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
 
 
@@ -31,31 +32,35 @@ class KeypointKind:
     """The named points of an object.
 
     Args:
-        names: of the points.
-        flip: pairs of numbers that change places in a mirrored picture.
+        names: of the points; in a mirrored picture those called left and right change places.
         sigmas: per point, how far apart people's clicks are, relative to the root of the object's area (COCO's OKS).
     """
 
     names: tuple[str, ...]
-    flip: tuple[tuple[int, int], ...]
     sigmas: tuple[float, ...]
 
     @property
     def mirrored(self) -> tuple[int, ...]:
         """Which point stands at each place in a mirrored picture."""
-        order = list(range(len(self.names)))
-        for a, b in self.flip:
-            order[a], order[b] = b, a
-        return tuple(order)
+        other = [re.sub("left|right", lambda side: "right" if side[0] == "left" else "left", n) for n in self.names]
+        return tuple(self.names.index(name) if name in self.names else k for k, name in enumerate(other))
 
 
 _COCO_SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 PERSON = KeypointKind(
     ("nose", *(f"{side}_{part}" for part in _COCO_SIDES for side in ("left", "right"))),
-    tuple((k, k + 1) for k in range(1, 17, 2)),
     (.026, .025, .025, .035, .035, .079, .079, .072, .072, .062, .062, .107, .107, .087, .087, .089, .089),
 )  # fmt: skip
 """COCO's 17 points of a person."""
+
+JOINTS = KeypointKind(
+    (
+        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "right_wrist", "right_elbow",
+        "right_shoulder", "left_shoulder", "left_elbow", "left_wrist", "neck", "head_top",
+    ),
+    (.089, .087, .107, .107, .087, .089, .062, .072, .079, .079, .072, .062, .079, .079),
+)  # fmt: skip
+"""Leeds Sports Pose's 14 joints; COCO's sigmas, and for neck and head the shoulders'."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +101,7 @@ class Annotations:
         objects: dict[int, list[Mapping[str, Any]]] = {image: [] for image in self.images}
         for each in self.objects:
             objects[each["image_id"]].append(each)
-        return {image: tuple(own) for image, own in objects.items()}
+        return {image: tuple(shown) for image, shown in objects.items()}
 
     @cached_property
     def masks(self) -> bool:
@@ -119,10 +124,9 @@ class Annotations:
 
     def plain(self, *, renumbered: bool = False) -> dict[str, Any]:
         """COCO's JSON; ``renumbered`` for evaluators, which ask for ids of objects from 1 that occur once."""
-        objects = [dict(each) for each in self.objects]
         return {
             "images": [dict(image) for image in self.images.values()],
-            "annotations": [{**each, "id": k} for k, each in enumerate(objects, 1)] if renumbered else objects,
+            "annotations": [{**each, "id": k} if renumbered else dict(each) for k, each in enumerate(self.objects, 1)],
             "categories": [dict(category) for category in self.categories],
         }
 
@@ -134,40 +138,27 @@ class Annotations:
 
 
 @contextmanager
-def reading(where: object, form: str) -> Iterator[None]:
-    """Errors of reading a file, ``where``, as a CorruptFileError or MissingDataError that says so."""
+def _reading(where: object, form: str) -> Iterator[None]:
     try:
         yield
-    except ContrastLabError:
+    except (ContrastLabError, OSError):
         raise
-    except FileNotFoundError as error:
-        raise MissingDataError(f"{error.filename} does not exist: {where} is read in {form}") from error
-    except ValueError as error:
-        raise CorruptFileError(f"{where} is not in {form}: {error}") from error
-    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError, SyntaxError) as error:
-        raise CorruptFileError(f"{where} is not in {form}: {error!r}") from error
+    except Exception as error:
+        raise CorruptFileError(f"{where} is not in {form}: {type(error).__name__}: {error}") from error
 
 
 # COCO's and LVIS's JSON -----------------------------------------------------------------------------------------------
 
 
-def _load(path: Path) -> dict[str, Any]:
-    with reading(path, _COCO):
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(raw, dict) or not all(isinstance(raw.get(key), list) for key in _LISTS):
-            raise ValueError(f"accepted is an object with the lists {', '.join(_LISTS)}")
-    return raw
-
-
 def lists(path: Path) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
     """Pictures by id, categories by ascending id, and annotations of a file in COCO's form, not looked into."""
-    with reading(path, _COCO):
-        return _lists(_load(path))
+    with _reading(path, _COCO):
+        return _lists(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _lists(raw: Mapping[str, Any]) -> tuple[dict[int, Any], tuple[Any, ...], list[Any]]:
     images = {image["id"]: {**image, "file_name": _file_name(image)} for image in raw["images"]}
-    return images, tuple(sorted(raw["categories"], key=lambda category: category["id"])), raw["annotations"]
+    return images, tuple(sorted(raw["categories"], key=lambda category: category["id"])), list(raw["annotations"])
 
 
 def _file_name(image: Mapping[str, Any]) -> str:
@@ -180,59 +171,46 @@ def _file_name(image: Mapping[str, Any]) -> str:
 
 def read_coco(path: Path, *, strict: bool = True) -> Annotations:
     """Annotations from a file of COCO's or LVIS's JSON; see :func:`parse`."""
-    return parse(_load(path), str(path), strict=strict)
+    with _reading(path, _COCO):
+        return parse(json.loads(path.read_text(encoding="utf-8")), str(path), strict=strict)
 
 
 def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotations:
     """Annotations from the content of a file in COCO's form, or in LVIS's, which has ``neg_category_ids``.
 
-    The kind of keypoints is what the categories say, with COCO's sigmas for its 17 points and 0.05 for others.
-
-    Args:
-        raw: the content.
-        name: what to call it in errors.
-        strict: refuse a box without area or a mask that leaves its picture. A published set has a few: there they are
-            left out, or cut by whoever draws the mask.
-
-    Raises:
-        CorruptFileError: it is not in COCO's form.
-        ArgumentError: an object that cannot be; the message names its file and id.
+    The kind of keypoints is what the categories say, with sigmas of 0.05 where they are not known. What is not in
+    COCO's form is a ``CorruptFileError``; an object that cannot be is an ``ArgumentError`` with ``name`` and its id.
+    ``strict`` refuses a box without area and a mask that leaves its picture. A published set has a few: without it
+    they are left out, or cut by whoever draws the mask.
     """
-    with reading(name, _COCO):
+    with _reading(name, _COCO):
         images, categories, marked = _lists(raw)
         for image in images.values():
             width, height = image["width"], image["height"]
-            if not all(isinstance(side, int) and side > 0 for side in (width, height)):
+            if not (is_integer(width) and is_integer(height)):
                 raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
             limits.check_pixels(width, height, f"{name}, image {image['id']}")
         ids = {category["id"] for category in categories}
         kind = _keypoint_kind(categories)
-        objects, left_out = [], 0
+        objects = []
         for each in marked:
             where = f"{name}, annotation {each['id']}"
-            if each["image_id"] not in images:
-                raise reject(f"{where}: image_id", each["image_id"], "the id of one of the file's images")
-            if each["category_id"] not in ids:
-                raise reject(f"{where}: category_id", each["category_id"], "the id of one of the file's categories")
-            box = _box(each["bbox"], where)
+            for field, known in (("image_id", images), ("category_id", ids)):
+                if each[field] not in known:
+                    raise reject(f"{where}: {field}", each[field], "an id that the file lists")
+            box = [float(value) for value in each["bbox"] if is_number(value)]
+            if len(box) != 4 or min(box[2:]) < 0:
+                raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
             if min(box[2:]) > 0:
                 _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
                 area = {"iscrowd": 0, "area": box[2] * box[3]}
                 objects.append({**area, **each, **_visible(each, kind, where), "bbox": box})
             elif strict:
                 raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
-            else:
-                left_out += 1
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
         has_points = any("keypoints" in each for each in objects)
+    left_out = len(marked) - len(objects)
     return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
-
-
-def _box(given: Sequence[float], where: str) -> list[float]:
-    box = [float(value) for value in given if isinstance(value, int | float)]
-    if len(box) != 4 or not all(map(math.isfinite, box)) or min(box[2:]) < 0:
-        raise reject(f"{where}: bbox", given, "four finite numbers: left, top, width, height")
-    return box
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
@@ -247,27 +225,20 @@ def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> 
 
 def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -> None:
     width, height = image["width"], image["height"]
-    if isinstance(mask, dict):
-        if list(mask["size"]) != [height, width]:
-            raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
-    elif isinstance(mask, list) and strict:
-        for polygon in mask:
-            if len(polygon) < 6 or len(polygon) % 2:
-                raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
-            sides = (width, height) * (len(polygon) // 2)
-            if not all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, sides, strict=True)):
-                raise reject(f"{where}: segmentation", "a polygon", f"corners inside its {width}x{height} picture")
+    if isinstance(mask, dict) and list(mask["size"]) != [height, width]:
+        raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
+    for polygon in mask if strict and isinstance(mask, list) else ():
+        if len(polygon) < 6 or len(polygon) % 2:
+            raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
+        if not all(-_BEYOND <= value <= side + _BEYOND for value, side in zip(polygon, cycle((width, height)))):
+            raise reject(f"{where}: segmentation", "a polygon", f"corners inside its {width}x{height} picture")
 
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
-    names = next((tuple(c["keypoints"]) for c in categories if c.get("keypoints")), None)
-    if names is None:
-        return None
-    if names == PERSON.names:
-        return PERSON
-    number = {point: k for k, point in enumerate(names)}
-    mirror = {k: number.get(name.replace("left", "right")) for name, k in number.items() if "left" in name}
-    return KeypointKind(names, tuple((k, m) for k, m in mirror.items() if m is not None), (0.05,) * len(names))
+    for names in (tuple(category["keypoints"]) for category in categories if category.get("keypoints")):
+        known = {PERSON.names: PERSON, JOINTS.names: JOINTS}
+        return known.get(names) or KeypointKind(names, (0.05,) * len(names))
+    return None
 
 
 # PASCAL VOC's XML -----------------------------------------------------------------------------------------------------
@@ -282,56 +253,48 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
     Args:
         folder: with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``, or with folders that have them.
         lists: such as ``"trainval"``, or ``"VOC2012/trainval"`` in a folder below ``folder``.
-        classes: their names; by default those that occur in all annotations of the folder, by alphabet.
+        classes: by default those that occur in all annotations of the folder, by alphabet.
         rule: how detections are scored: eleven points for 2007, the whole area for 2012.
     """
     if classes is None:
         everything = [_voc_file(path) for path in sorted((folder / "Annotations").glob("*.xml"))]
-        classes = sorted({each["name"] for _, objects in everything for each in objects})
+        classes = sorted({name for _, objects in everything for name, *_ in objects})
     number = {name: k for k, name in enumerate(classes, 1)}
-    images: dict[int, Any] = {}
-    objects: list[Mapping[str, Any]] = []
-    left_out = 0
+    images: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for listed in lists:
         base, _, part = f"./{listed}".rpartition("/")
         path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
-        with reading(path, _VOC):
+        with _reading(path, _VOC):
             stems = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         limits.check_inside(f"{path}: picture", stems)
         for image, stem in enumerate(stems, len(images) + 1):
-            annotation = folder / base / "Annotations" / f"{stem}.xml"
-            size, own = _voc_file(annotation)
-            name = (Path(base) / "JPEGImages" / f"{stem}.jpg").as_posix()
-            images[image] = {"id": image, "file_name": name, **size}
-            for each in own:
-                left, top = max(each["xmin"] - 1, 0), max(each["ymin"] - 1, 0)
-                wide, tall = min(each["xmax"], size["width"]) - left, min(each["ymax"], size["height"]) - top
-                if min(wide, tall) <= 0:
-                    left_out += 1
-                    continue
-                if each["name"] not in number:
-                    raise CorruptFileError(f"{annotation}: unknown class {each['name']!r}; known: {', '.join(number)}")
+            size, shown = _voc_file(folder / base / "Annotations" / f"{stem}.xml")
+            images.append({"id": image, "file_name": (Path(base) / "JPEGImages" / f"{stem}.jpg").as_posix(), **size})
+            for name, difficult, xmin, ymin, xmax, ymax in shown:
+                left, top = max(xmin - 1, 0), max(ymin - 1, 0)
+                wide, tall = min(xmax, size["width"]) - left, min(ymax, size["height"]) - top
                 objects.append({
-                    "id": len(objects) + 1, "image_id": image, "category_id": number[each["name"]],
-                    "bbox": [left, top, wide, tall], "area": wide * tall, "iscrowd": 0, "difficult": each["difficult"],
+                    "id": len(objects) + 1, "image_id": image, "category_id": number[name],
+                    "bbox": [left, top, max(wide, 0), max(tall, 0)], "difficult": difficult,
                 })  # fmt: skip
-    categories = tuple({"id": k, "name": name} for name, k in number.items())
-    return Annotations(images, tuple(objects), categories, rule, None, left_out)
+    categories = [{"id": k, "name": name} for name, k in number.items()]
+    known = parse({"images": images, "annotations": objects, "categories": categories}, str(folder), strict=False)
+    return replace(known, rule=rule)
 
 
-def _voc_file(path: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Width and height of a picture; name, corners and difficulty of its objects."""
-    with reading(path, _VOC):
+def _voc_file(path: Path) -> tuple[dict[str, int], list[tuple[str, int, float, float, float, float]]]:
+    """Width and height of a picture; name, difficulty and corners of its objects."""
+    with _reading(path, _VOC):
         root = ElementTree.parse(path, ElementTree.XMLParser(target=_NoEntities())).getroot()  # noqa: S314
         size = {side: int(_text(root, f"size/{side}")) for side in ("width", "height")}
-        objects: list[dict[str, Any]] = []
+        objects = []
         for each in root.iter("object"):
-            corners = {name: float(_text(each, f"bndbox/{name}")) for name in ("xmin", "ymin", "xmax", "ymax")}
-            if not all(map(math.isfinite, corners.values())):
-                raise ValueError(f"a box has the corners {corners}: accepted are finite numbers")
-            difficult = int(each.findtext("difficult", "0"))
-            objects.append({"name": _text(each, "name"), "difficult": difficult, **corners})
-    return size, objects
+            xmin, ymin, xmax, ymax = (float(_text(each, f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax"))
+            if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
+                raise ValueError(f"a box has the corners {(xmin, ymin, xmax, ymax)}: accepted are finite numbers")
+            objects.append((_text(each, "name"), int(each.findtext("difficult", "0")), xmin, ymin, xmax, ymax))
+        return size, objects
 
 
 class _NoEntities(ElementTree.TreeBuilder):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,8 +20,8 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import coco, limits
-from contrastlab.data.items import Splits, UnlabelledSplits, hold_out, hold_out_groups
-from contrastlab.data.parquet import align, assemble, parquet_files, read_parquet, renamed, whole_numbers
+from contrastlab.data.items import Splits, UnlabelledSplits, split_own
+from contrastlab.data.parquet import aligned, parquet_files, read_parquet, whole_numbers
 from contrastlab.data.pictures import ImageSet, StreamedImages, chw, decode, opened, stack, threaded
 from contrastlab.errors import MissingDataError
 
@@ -33,56 +32,35 @@ _RESIDENT_BYTES = 2**30  # folders of equal-sized images up to this size are dec
 
 
 def _streamed(
-    name: str, folder: Path, paths: Sequence[str], labels: Sequence[int], classes: Sequence[str],
+    name: str, folder: Path, paths: Iterable[str], labels: Iterable[int], classes: Iterable[str],
     boxes: Sequence[Sequence[int]] | None = None,
 ) -> StreamedImages:  # fmt: skip
     marked = None if boxes is None else torch.tensor(boxes, dtype=torch.int64).reshape(-1, 4)
-    numbers = torch.tensor(labels, dtype=torch.int64)
+    numbers = torch.tensor(list(labels), dtype=torch.int64)
     made = StreamedImages(name, folder, tuple(paths), numbers, tuple(classes), boxes=marked)
-    for path in dict.fromkeys(paths):
+    for path in dict.fromkeys(made.paths):
         if not (folder / path).exists():
             raise FileNotFoundError(2, "no such file", str(folder / path))
     return made
 
 
-def _halves(name: str, pool: ImageSet | StreamedImages, rows: Sequence[Tensor], note: str) -> Splits:
-    train, test = (renamed(pool.subset(r), f"{name}/{split}") for r, split in zip(rows, ("train", "test"), strict=True))
-    return Splits.of(name, train, test, note)
-
-
-def _held_out(name: str, pool: ImageSet | StreamedImages, note: str) -> Splits:
-    return _halves(name, pool, hold_out(pool.labels, name=name, classes=pool.classes), note)
-
-
-# Folders ------------------------------------------------------------------------------------------------------------
-
-
-def _subfolders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-
-
 def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> StreamedImages:
     """Images of the class subfolders (all, or ``only`` those), and loose ones, labelled −1."""
-    paths: list[str] = []
-    labels: list[int] = []
-    classes: list[str] = []
-    for subfolder in _subfolders(folder) if only is None else sorted(only):
-        inside = [path.relative_to(folder).as_posix() for path in limits.files_below(folder / subfolder, SUFFIXES)]
-        if inside:
-            labels += [len(classes)] * len(inside)
-            classes.append(subfolder)
-            paths += inside
+    entries = sorted((e for e in os.scandir(folder) if not e.name.startswith(".")), key=lambda entry: entry.name)
+    subfolders = [entry.name for entry in entries if entry.is_dir()] if only is None else sorted(only)
+    inside = {each: limits.files_below(folder / each, SUFFIXES) for each in subfolders}
+    classes = [each for each in subfolders if inside[each]]
+    listed = [(path, label) for label, each in enumerate(classes) for path in inside[each]]
     if only is None:
-        loose = sorted(e.name for e in os.scandir(folder) if e.is_file() and not e.name.startswith("."))
-        loose = [file for file in loose if os.path.splitext(file)[1].lower() in SUFFIXES]
-        paths += loose
-        labels += [-1] * len(loose)
-    limits.check_inside(name, paths)
-    return StreamedImages(name, folder, tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
+        loose = [Path(entry.path) for entry in entries if entry.is_file()]
+        listed += [(path, -1) for path in loose if path.suffix.lower() in SUFFIXES]
+    paths = tuple(path.relative_to(folder).as_posix() for path, _ in listed)
+    labels = torch.tensor([label for _, label in listed], dtype=torch.int64)
+    return StreamedImages(name, folder, paths, labels, tuple(classes))
 
 
 def _decoded(part: StreamedImages) -> ImageSet:
-    """The pictures in memory, as they are stored; see :func:`contrastlab.data.pictures.stack`."""
+    """The pictures in memory, as they are stored."""
     paths = [part.path(k) for k in range(len(part))]
     return ImageSet(part.name, stack(threaded(decode, paths)), part.labels, part.classes)
 
@@ -103,8 +81,7 @@ def load_folder(name: str, location: str) -> Splits:
 
     The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``) are the classes;
     without a test folder, one image in five of each class is held out, always the same ones. Without ``train``
-    the subfolders of ``<path>`` itself are the classes. Images beside the class folders are unlabelled and are seen in
-    pre-training only; if there is no class folder at all, asking the result for ``train`` or ``test`` is refused.
+    the subfolders of ``<path>`` itself are the classes. Images beside them are unlabelled, for pre-training only.
 
     Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB: training
     crops whole pictures, evaluation sees the middle square with the shorter side at 256.
@@ -113,25 +90,18 @@ def load_folder(name: str, location: str) -> Splits:
     if not path.is_dir():
         raise MissingDataError(f"{name}: {path} is not a folder. Give the path of a folder of images.")
     held = next((path / s for s in ("test", "val", "valid", "validation") if (path / s).is_dir()), None)
-    if (path / "train").is_dir():
-        folders = [path / "train", *([held] if held else [])]
-    elif held is None:
-        folders = [path]
-    else:
+    training = (path / "train").is_dir()
+    if held and not training:
         raise MissingDataError(f"{name}: {held} exists, but {path / 'train'} does not.")
-    parts: list[Any] = [_listed(f"{name}/{s}", folder) for s, folder in zip(("train", "test"), folders, strict=False)]
+    folders = [path / "train" if training else path, *([held] if held else [])]
+    parts: list[Any] = [_listed(name, folder) for folder in folders]
     for part in parts:
         if not part.paths:
-            endings = " ".join(sorted(SUFFIXES))
-            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {endings}).")
+            raise MissingDataError(f"{name}: no image under {part.folder} (looked for {' '.join(sorted(SUFFIXES))}).")
     resident = _fits([part.path(k) for part in parts for k in range(len(part))])
-    if len(parts) > 1:
-        test, classes = parts[1], parts[0].classes
-        labels = align(test.labels, test.classes, classes, f"{name}: {test.folder}")
-        parts[1] = replace(test, labels=labels, classes=classes)
-    if resident:
-        parts = [_decoded(part) for part in parts]
-    return assemble(name, parts[0], parts[1] if len(parts) > 1 else None, f"image files of {path.name}")
+    parts[1:] = [aligned(part, parts[0].classes, f"{name}: {part.folder}") for part in parts[1:]]
+    train, *test = map(_decoded, parts) if resident else parts
+    return split_own(name, train, test[0] if test else None, f"image files of {path.name}")
 
 
 def imagenet100_synsets() -> tuple[str, ...]:
@@ -141,17 +111,12 @@ def imagenet100_synsets() -> tuple[str, ...]:
 
 def imagenet(name: str, folder: Path, note: str, *, synsets: int) -> Splits:
     """``{train,val}/<synset>/*``, streamed: all 1,000 synsets, or the 100 of :func:`imagenet100_synsets`."""
-    only = imagenet100_synsets() if synsets == 100 else None
     parts = []
-    for split in ("train", "val"):
-        present = _subfolders(folder / split)
-        part = f"{name}/{'train' if split == 'train' else 'test'}"
-        listed = _listed(part, folder / split, set(only) & set(present) if only else present)
+    for part, split in (("train", "train"), ("test", "val")):
+        listed = _listed(f"{name}/{part}", folder / split, imagenet100_synsets() if synsets == 100 else None)
         if len(listed.classes) != synsets:
-            raise MissingDataError(
-                f"{name}: {folder / split} has {len(listed.classes)} of the {synsets} synset folders with pictures;"
-                f" another selection loads as 'folder:{folder}'."
-            )
+            there = f"{folder / split} has {len(listed.classes)} of the {synsets} synset folders with pictures"
+            raise MissingDataError(f"{name}: {there}; another selection loads as 'folder:{folder}'.")
         parts.append(listed)
     return Splits.of(name, parts[0], parts[1], note)
 
@@ -162,25 +127,18 @@ def tinyimagenet(name: str, folder: Path, note: str) -> Splits:
     lines = (folder / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
     synset_of = dict(line.split("\t")[:2] for line in lines if "\t" in line)
     held = [path for path in limits.files_below(images, SUFFIXES) if path.name in synset_of]
-    if not train.paths or not held:
-        raise MissingDataError(f"{name}: no labelled image under {folder}.")
-    strange = sorted({synset_of[path.name] for path in held} - set(train.classes))
+    synsets = [synset_of[path.name] for path in held]
+    strange = sorted(set(synsets) - set(train.classes))
     if strange:
         raise MissingDataError(f"{name}: {folder / 'train'} lacks the synset {strange[0]} of val_annotations.txt.")
-    labels = [train.classes.index(synset_of[path.name]) for path in held]
-    test = _streamed(f"{name}/test", images, [str(path.relative_to(images)) for path in held], labels, train.classes)
+    paths = (path.relative_to(images).as_posix() for path in held)
+    test = _streamed(f"{name}/test", images, paths, map(train.classes.index, synsets), train.classes)
     return Splits.of(name, _decoded(train).coloured(), _decoded(test).coloured(), note)
 
 
 def unlabelled(name: str, folder: Path, note: str) -> Splits:
     """A folder of pictures without labels, streamed."""
-    pictures = _listed(f"{name}/train", folder)
-    if not pictures.paths:
-        raise MissingDataError(f"{name}: {folder} holds no picture.")
-    return UnlabelledSplits(name, pictures, note)
-
-
-# Sets in memory -----------------------------------------------------------------------------------------------------
+    return UnlabelledSplits(name, _listed(f"{name}/train", folder), note)
 
 
 TORCHVISION: Mapping[str, tuple[str, str, str]] = MappingProxyType({
@@ -198,56 +156,30 @@ def load_published(name: str, root: Path, download: bool) -> Splits:
     by_split = parquet_files(root / name) if (root / name).is_dir() else {}
     if "train" not in by_split or "test" not in by_split:
         return _load_torchvision(name, root, download)
-    table, test_table = read_parquet(by_split["train"]), read_parquet(by_split["test"])
+    train, test = read_parquet(by_split["train"]), read_parquet(by_split["test"])
     # The originals are stored without loss, so JPEG here is a second, lossy coding that results must mention.
-    lossy = ", JPEG-compressed once more" if table.encoding == "JPEG" else ""
-    train = pretrain = ImageSet(f"{name}/train", table.images, table.labels, table.classes)
-    test = ImageSet(f"{name}/test", test_table.images, test_table.labels, table.classes)
+    lossy = ", JPEG-compressed once more" if train.encoding == "JPEG" else ""
+    pool = train
     if "unlabel" in by_split:
         more = read_parquet(by_split["unlabel"]).images
-        pixels, labels = torch.cat([train.items, more]), torch.cat([train.labels, torch.full((len(more),), -1)])
-        pretrain = ImageSet(f"{name}/train+unlabelled", pixels, labels, train.classes)
-    return Splits(name, pretrain, train, test, f"{TORCHVISION[name][0]}, parquet{lossy}")
+        labels = torch.cat([train.labels, torch.full((len(more),), -1)])
+        pool = replace(train, items=torch.cat([train.images, more]), labels=labels)
+    return Splits.of(name, pool, replace(test, classes=train.classes), f"{TORCHVISION[name][0]}, parquet{lossy}")
 
 
 def _load_torchvision(name: str, root: Path, download: bool) -> Splits:
     import torchvision.datasets
 
     title, kind, layout = TORCHVISION[name]
-    factory, folder = getattr(torchvision.datasets, kind), root / layout
-    splits = [{"split": part} for part in ("train+unlabeled", "test")] if name == "stl10" else [
-        {"train": part} for part in (True, False)
-    ]  # fmt: skip
-    looked = f"{title} is neither at {root / name}/*train*.parquet (with *test*.parquet) nor at {folder}"
+    splits = ("train+unlabeled", "test") if name == "stl10" else (True, False)  # the second argument of the class
     try:
-        read = [factory(root, **split) for split in splits]
-    except (RuntimeError, OSError) as absent:
-        if not download:
-            raise MissingDataError(
-                f"{looked}. Set CONTRASTLAB_DATA (or root=) to the folder that has it; or let it be downloaded:"
-                f" contrastlab run downloads it, and so does contrastlab.data.load({name!r}, download=True)."
-            ) from absent
-        absent_before = [path for path in (folder, *folder.parents) if not path.exists()]
-        try:
-            read = [factory(root, **split, download=True) for split in splits]
-        except (RuntimeError, OSError) as error:
-            for path in absent_before:  # the deepest first; only what the failed download made and left empty
-                with suppress(OSError):
-                    path.rmdir()
-            raise MissingDataError(
-                f"{looked}, and the download failed: {error}. "
-                "Put it there by hand, or set CONTRASTLAB_DATA (or root=) to the folder that has it."
-            ) from error
-    classes = tuple(read[0].classes)
-    whole, test = (
-        ImageSet(f"{name}/{s}", *_tensors(part), classes) for s, part in zip(("train", "test"), read, strict=True)
-    )
-    note = f"{title}, the distributed files read by torchvision"
-    known = whole.labels >= 0
-    if bool(known.all()):
-        return Splits.of(name, whole, test, note)
-    train = whole.subset(known.nonzero().flatten())
-    return Splits(name, renamed(whole, f"{name}/train+unlabelled"), train, test, note)
+        read = [getattr(torchvision.datasets, kind)(root, split, download=download) for split in splits]
+    except (RuntimeError, OSError) as error:
+        places = f"at {root / name}/*train*.parquet (with *test*.parquet) nor at {root / layout}"
+        failed = f", and the download failed: {error}" if download else ""
+        raise MissingDataError(f"{title} is neither {places}{failed}.") from error
+    train, test = (ImageSet(name, *_tensors(part), tuple(read[0].classes)) for part in read)
+    return Splits.of(name, train, test, f"{title}, the distributed files read by torchvision")
 
 
 def _tensors(part: Any) -> tuple[Tensor, Tensor]:
@@ -267,29 +199,27 @@ def load_digits() -> Splits:
 
     data = bundled()
     pixels = torch.from_numpy(np.rint(data.images * (255 / 16)).astype(np.uint8))[:, None].contiguous()
-    classes = tuple(str(name) for name in data.target_names)
-    pool = ImageSet("digits/train", pixels, torch.from_numpy(data.target.astype(np.int64)), classes)
-    return assemble("digits", pool, None, "UCI optical digits, 8x8, as bundled with scikit-learn")
+    labels = torch.from_numpy(data.target.astype(np.int64))
+    pool = ImageSet("digits", pixels, labels, tuple(map(str, data.target_names)))
+    return Splits.held_out(
+        "digits", pool, "UCI optical digits, 8x8, as bundled with scikit-learn; stratified 80/20 split"
+    )
 
 
 def mnist_t10k(name: str, folder: Path, note: str) -> Splits:
     """The test digits of MNIST, from the two files that its author distributes."""
-    pixels, labels = (
-        np.frombuffer(limits.gunzipped(folder / f"t10k-{kind}-ubyte.gz"), np.uint8, offset=offset)
-        for kind, offset in (("images-idx3", 16), ("labels-idx1", 8))
-    )
-    images = torch.from_numpy(pixels.copy()).reshape(-1, 1, 28, 28)
-    return _held_out(
-        name, ImageSet(name, images, torch.from_numpy(labels.astype(np.int64)), tuple(map(str, range(10)))), note
-    )
+    pixels = bytearray(limits.gunzipped(folder / "t10k-images-idx3-ubyte.gz"))[16:]
+    labels = torch.tensor(list(limits.gunzipped(folder / "t10k-labels-idx1-ubyte.gz")[8:]))
+    images = torch.frombuffer(pixels, dtype=torch.uint8).reshape(-1, 1, 28, 28)
+    return Splits.held_out(name, ImageSet(name, images, labels, tuple("0123456789")), note)
 
 
 def omniglot(name: str, folder: Path, note: str) -> Splits:
     """Omniglot's zip archives; drawers 1 to 16 train, the others test."""
-    drawings: dict[tuple[str, str, int], bytes] = {}
     archives = sorted(folder.glob("*.zip"))
     if not archives:
         raise FileNotFoundError(2, "no archive", str(folder / "*.zip"))
+    drawings: dict[tuple[str, str, int], bytes] = {}
     for archive in archives:  # the same alphabet may be in several
         with zipfile.ZipFile(archive) as packed:
             for file in packed.namelist():
@@ -298,15 +228,11 @@ def omniglot(name: str, folder: Path, note: str) -> Splits:
                     drawings[parts[1], parts[2], int(Path(file).stem.split("_")[1])] = limits.unpacked(packed, file)
     keys = sorted(drawings)
     kinds = [f"{alphabet}/{character}" for alphabet, character, _ in keys]
-    classes = tuple(dict.fromkeys(kinds))
-    number = {kind: k for k, kind in enumerate(classes)}
+    classes, labels = np.unique(kinds, return_inverse=True)
     pixels = torch.from_numpy(np.stack([chw(decode(drawings[key]), 1) for key in keys]))
     drawer = torch.tensor([drawer for *_, drawer in keys])
-    pool = ImageSet(name, pixels, torch.tensor([number[kind] for kind in kinds]), classes, {"drawer": drawer})
-    return _halves(name, pool, [part.nonzero().flatten() for part in (drawer <= 16, drawer > 16)], note)
-
-
-# Streamed sets with lists of their own ------------------------------------------------------------------------------
+    pool = ImageSet(name, pixels, torch.from_numpy(labels), tuple(classes.tolist()), {"drawer": drawer})
+    return Splits.divided(name, pool, torch.where(drawer > 16)[0], note)
 
 
 def torchvision_files(
@@ -321,8 +247,9 @@ def torchvision_files(
 
     corners = {}
     for line in (folder / boxes).read_text(encoding="utf-8").splitlines() if boxes else ():
-        image, left, top, right, bottom = line.split()
-        corners[image] = (int(top) - 1, int(left) - 1, int(bottom) - int(top) + 1, int(right) - int(left) + 1)
+        image, *numbers = line.split()
+        left, top, right, bottom = map(int, numbers)
+        corners[image] = (top - 1, left - 1, bottom - top + 1, right - left + 1)
     parts = []
     for part, splits in (("train", train), ("test", test)):
         sources = [getattr(torchvision.datasets, kind)(folder.parents[up - 1], split) for split in splits]
@@ -342,22 +269,18 @@ def birds(name: str, folder: Path, note: str) -> Splits:
 
     labels = [int(label) - 1 for label in column("image_class_labels.txt")]
     pool = _streamed(name, folder / "images", column("images.txt"), labels, column("classes.txt"))
-    training = torch.tensor([flag == "1" for flag in column("train_test_split.txt")])
-    return _halves(name, pool, [part.nonzero().flatten() for part in (training, ~training)], note)
+    tested = torch.tensor([flag != "1" for flag in column("train_test_split.txt")])
+    return Splits.divided(name, pool, torch.where(tested)[0], note)
 
 
 def flowers(name: str, folder: Path, note: str) -> Splits:
     """VGG Flower 102: ``jpg/image_<number>.jpg``, labels in ``imagelabels.mat``; all its parts pooled."""
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
-    try:
-        labels = loadmat(str(folder / "imagelabels.mat"), squeeze_me=True)["labels"].astype(np.int64) - 1
-    except MatReadError as error:
-        raise ValueError(str(error)) from error
+    labels = (loadmat(str(folder / "imagelabels.mat"))["labels"].ravel().astype(np.int64) - 1).tolist()
     paths = [f"jpg/image_{k:05d}.jpg" for k in range(1, len(labels) + 1)]
-    classes = [str(k + 1) for k in range(int(labels.max()) + 1)]
-    return _held_out(name, _streamed(name, folder, paths, labels.tolist(), classes), note)
+    classes = [str(k + 1) for k in range(max(labels) + 1)]
+    return Splits.held_out(name, _streamed(name, folder, paths, labels, classes), note)
 
 
 def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) -> Splits:
@@ -371,14 +294,14 @@ def coco_labels(name: str, folder: Path, note: str, *, train: str, test: str) ->
     return Splits.of(name, parts[0], parts[1], note)
 
 
-def scale_box(box: Sequence[float], width: int, height: int, scale: float = 1.2) -> tuple[int, int, int, int]:
-    """A box of COCO, grown by ``scale`` about its middle (Meta-Dataset's is 1.2) and cut at the picture's border.
+def scale_box(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
+    """A box of COCO, grown by 1.2 about its middle, as Meta-Dataset has it, and cut at the picture's border.
 
     (left, top, width, height) in pixels become (top, left, height, width) in whole pixels, at least one each.
     """
     edges = []
     for start, length, limit in ((box[1], box[3], height), (box[0], box[2], width)):
-        middle, reach = start + length / 2, scale * length / 2
+        middle, reach = start + length / 2, 1.2 * length / 2
         low = min(max(round(middle - reach), 0), limit - 1)
         edges.append((low, max(min(round(middle + reach), limit) - low, 1)))
     (top, tall), (left, wide) = edges
@@ -394,14 +317,13 @@ def coco_objects(name: str, folder: Path, note: str, *, annotations: str = "", s
     for part, year in (("train", "train2017"), ("test", "val2017")):
         known = coco.read_coco(folder / annotations / f"instances_{year}.json", strict=False)
         marked = [each for each in known.objects if not each["iscrowd"]]
-        sizes = [known.images[each["image_id"]] for each in marked]
-        boxes = [scale_box(each["bbox"], i["width"], i["height"]) for each, i in zip(marked, sizes, strict=True)]
+        pictures = [known.images[each["image_id"]] for each in marked]
+        boxes = [scale_box(each["bbox"], i["width"], i["height"]) for each, i in zip(marked, pictures, strict=True)]
         labels = [known.number[each["category_id"]] for each in marked]
-        paths = [image["file_name"] for image in sizes]
+        paths = [picture["file_name"] for picture in pictures]
         crops = _streamed(f"{name}/{part}", folder / year, paths, labels, known.classes, boxes)
         if side:
-            small = replace(crops, resize=side)
-            pixels = torch.stack(list(threaded(small.__getitem__, range(len(small)))))
+            pixels = torch.stack(list(threaded(replace(crops, resize=side).__getitem__, range(len(crops)))))
             parts.append(ImageSet(crops.name, pixels, crops.labels, crops.classes))
         else:
             parts.append(crops)
@@ -420,11 +342,7 @@ def traffic_signs(name: str, root: Path, note: str, *, by_track: bool) -> Splits
         tracks = torch.tensor([int(Path(path).stem.split("_")[0]) for path in pool.paths])
         origin = "GTSRB, Final_Training"
     else:
-        table = read_parquet([copy])
-        tracks = whole_numbers(copy, "track")[0]
-        pool = ImageSet("gtsrb32", table.images, table.labels, table.classes, {"track": tracks})
+        pool, (tracks,) = read_parquet([copy]), whole_numbers(copy, "track")
+        pool = replace(pool, factors={"track": tracks})
         origin = "GTSRB, training frames, 32 px JPEG copy"
-    if not by_track:
-        return _held_out(name, pool, f"{origin}; {note}")
-    rows = hold_out_groups(pool.labels, tracks, name=name, classes=pool.classes)
-    return _halves(name, pool, rows, f"{origin}; {note}")
+    return Splits.held_out(name, pool, f"{origin}; {note}", tracks if by_track else None)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import MissingDataError, NotApplicableError, is_integer, reject
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "fine_labels", "target", "class")
 """Names of a table's column of labels, the first one there is."""
@@ -29,14 +29,6 @@ def check_labels(labels: Tensor, classes: tuple[str, ...], count: int) -> None:
     if count and not (int(labels.min()) >= -1 and int(labels.max()) < len(classes)):
         span = (int(labels.min()), int(labels.max()))
         raise reject("labels", span, f"-1 for unlabelled, else 0 to {len(classes) - 1}, the index into classes")
-
-
-def _chosen(column: Any, rows: Tensor) -> Any:
-    if isinstance(column, Tensor):
-        return column[rows.to(column.device)]
-    if isinstance(column, tuple):
-        return tuple(column[k] for k in rows.tolist())
-    return None if column is None else column.index_select(0, rows)
 
 
 class ItemSet:
@@ -75,6 +67,11 @@ class ItemSet:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self)} items, {len(self.classes)} classes)"
 
+    @property
+    def labelled(self) -> bool:
+        """Whether every item has a label."""
+        return bool((self.labels >= 0).all())
+
     @cached_property
     def fingerprint(self) -> str:
         """First 16 hexadecimal digits of a SHA-256 of the items and labels, not of the name; the same on every device.
@@ -92,15 +89,22 @@ class ItemSet:
 
     def subset(self, indices: Tensor) -> Self:
         """The items at ``indices`` (int64 ``[n]``), in that order."""
-        return self._changed(lambda column: _chosen(column, indices))
+
+        def chosen(column: Any) -> Any:
+            if isinstance(column, Tensor):
+                return column[indices.to(column.device)]
+            if isinstance(column, tuple):
+                return tuple(column[k] for k in indices.tolist())
+            return None if column is None else column.index_select(0, indices)
+
+        return self._changed(chosen)
 
     def _changed(self, change: Callable[[Any], Any]) -> Self:
-        columns = {field: getattr(self, field) for field in self.by_item}
-        fields = {
-            field: {name: change(values) for name, values in column.items()}
-            if isinstance(column, Mapping) else change(column)
-            for field, column in columns.items()
-        }  # fmt: skip
+        fields = {}
+        for field in self.by_item:
+            column = getattr(self, field)
+            by_name = isinstance(column, Mapping)
+            fields[field] = {name: change(values) for name, values in column.items()} if by_name else change(column)
         return replace(self, **fields)  # type: ignore[type-var]
 
     def take(self, n: int | None, seed: int = 0) -> Self:
@@ -195,16 +199,13 @@ class Files(ItemSet):
         return self.folder / self.paths[index]
 
 
-# Subsets ------------------------------------------------------------------------------------------------------------
-
-
 def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
     """Indices of ``n`` items (1 to N), ascending, drawn at random, with class counts as equal as the labels allow.
 
     The draw for a smaller ``n`` is contained in the draw for a larger one. Where some labels are −1 the classes are
     not known and the draw is uniform over all items.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(labels):
+    if not is_integer(n) or n > len(labels):
         raise reject("n", n, f"an integer from 1 to the {len(labels)} items of the set, or None for all")
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     known = labels.cpu()[shuffled]
@@ -219,46 +220,32 @@ def balanced_subset(labels: Tensor, n: int, seed: int) -> Tensor:
 
 
 def hold_out(
-    labels: Tensor, fraction: float = 0.2, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
+    labels: Tensor, groups: Tensor | None = None, *, name: str = "", classes: Sequence[str] = (), item: str = "image"
 ) -> tuple[Tensor, Tensor]:
-    """Indices kept and held out of a stratified split, ascending, always the same for the same labels.
+    """Indices kept and held out of a stratified 80/20 split, ascending, always the same for the same labels.
 
-    Of each class the ``fraction`` is held out, rounded, but at least one item and never all; a class of one item is
-    refused by a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1
-    enter neither part.
+    Of each class a fifth is held out, rounded, but at least one item and never all; a class of one item is refused by
+    a ``NotApplicableError``, in whose words ``name``, ``classes`` and ``item`` occur. Items with label −1 enter
+    neither part. The items of a group (int64 ``[N]``), such as the frames of one track, stay together, and groups are
+    what is counted; the same number in another class is another group.
     """
+    if groups is not None:
+        of_group, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
+        split = hold_out(of_group[0], name=name, classes=classes, item="track")
+        first, second = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
+        return first, second
     generator = torch.Generator().manual_seed(0)
     kept, held = [], []
     for label in sorted(set(labels[labels >= 0].tolist())):
         rows = (labels == label).nonzero().flatten()
         if len(rows) < 2:
-            which = f"class {classes[label]!r}" if classes else f"class {label}"
-            raise NotApplicableError(
-                f"{f'{name}: ' if name else ''}{which} has one {item}: a split into train and test needs at least two"
-                " of each class"
-            )
+            which = f"{f'{name}: ' if name else ''}class {classes[label] if classes else label!r} has one {item}"
+            raise NotApplicableError(f"{which}: a split into train and test needs at least two of each class")
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+        count = min(max(round(0.2 * len(rows)), 1), len(rows) - 1)
         held.append(rows[:count])
         kept.append(rows[count:])
     return torch.cat(kept).sort().values, torch.cat(held).sort().values
-
-
-def hold_out_groups(
-    labels: Tensor, groups: Tensor, *, name: str = "", classes: Sequence[str] = ()
-) -> tuple[Tensor, Tensor]:
-    """As :func:`hold_out`, but the items of a group (such as the frames of one track) stay together.
-
-    ``groups`` is int64 ``[N]``; of different labels, the same number is another group.
-    """
-    _, of_item = torch.unique(torch.stack([labels, groups]), dim=1, return_inverse=True)
-    of_group = torch.empty(int(of_item.max()) + 1, dtype=torch.int64).index_copy_(0, of_item, labels)
-    split = hold_out(of_group, name=name, classes=classes, item="track")
-    kept, held = (torch.isin(of_item, chosen).nonzero().flatten() for chosen in split)
-    return kept, held
-
-
-# Parts of a data set --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,6 +253,7 @@ class Splits:
     """The parts of a data set: sets of items of one modality.
 
     Attributes:
+        labelled: whether ``train`` and ``test`` exist: false for items without any label.
         name: the name it was loaded by.
         pretrain: what self-supervision sees; its labels may be −1 and are not to be trained on.
         train: labelled items for probes.
@@ -275,7 +263,6 @@ class Splits:
     """
 
     labelled: ClassVar[bool] = True
-    """Whether ``train`` and ``test`` exist: false for items without any label."""
 
     name: str
     pretrain: Any
@@ -286,7 +273,7 @@ class Splits:
 
     def __post_init__(self) -> None:
         for argument, part in (("train", self.train), ("test", self.test)):
-            if not len(part) or int(part.labels.min()) < 0:
+            if not len(part) or not part.labelled:
                 raise reject(argument, part, "at least one item, and a label for every item")
 
     def __repr__(self) -> str:
@@ -294,14 +281,21 @@ class Splits:
 
     @classmethod
     def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
-        """A data set that is pre-trained on its training part."""
-        return cls(name, train, train, test, note)
+        """A data set that is pre-trained on its training part, and probed on what has a label."""
+        return cls(name, train, _labelled(train), _labelled(test), note)
 
     @classmethod
-    def held_out(cls, name: str, pool: Any, note: str) -> Splits:
-        """A stratified 80/20 split of ``pool``."""
-        kept, held = hold_out(pool.labels, name=name, classes=pool.classes)
-        return cls.of(name, pool.subset(kept), pool.subset(held), note)
+    def divided(cls, name: str, pool: Any, held: Tensor, note: str) -> Splits:
+        """A data set whose test are the items of ``pool`` at the indices ``held``."""
+        kept = torch.ones(len(pool), dtype=torch.bool).index_fill(0, held, False).nonzero().flatten()
+        train, test = (pool.subset(rows) for rows in (kept, held))
+        return cls.of(name, replace(train, name=f"{name}/train"), replace(test, name=f"{name}/test"), note)
+
+    @classmethod
+    def held_out(cls, name: str, pool: Any, note: str, groups: Tensor | None = None) -> Splits:
+        """A stratified 80/20 split of ``pool``, see :func:`hold_out`."""
+        _, held = hold_out(pool.labels, groups, name=name, classes=pool.classes)
+        return cls.divided(name, pool, held, note)
 
     def folds(self) -> tuple[tuple[Any, Any], ...]:
         """(train, test) of every official split."""
@@ -327,6 +321,10 @@ class Splits:
         return splits
 
 
+def _labelled(part: Any) -> Any:
+    return part if part.labelled else part.subset((part.labels >= 0).nonzero().flatten())
+
+
 def _cut(argument: str, count: int, part: Any, seed: int) -> Any:
     if count > len(part):
         raise reject(argument, count, f"at most the {len(part)} items of {part.name}")
@@ -343,6 +341,8 @@ class UnlabelledSplits(Splits):
     )
 
     def __init__(self, name: str, pretrain: Any, note: str) -> None:
+        if not len(pretrain):
+            raise MissingDataError(f"{name}: there is no item in it.")
         vars(self).update(name=name, pretrain=pretrain, note=note)
 
     def __getattr__(self, part: str) -> Any:
@@ -357,3 +357,12 @@ class UnlabelledSplits(Splits):
         if n_train is not None:
             return type(self)(self.name, _cut("n_train", n_train, self.pretrain, seed), self.note)
         return self if n_test is None else self.test
+
+
+def split_own(name: str, pool: Any, test: Any, note: str) -> Splits:
+    """Splits of a user's own set that may lack labels, or a test part; then a fifth of the set is the test."""
+    if bool((pool.labels < 0).all()):
+        return UnlabelledSplits(name, pool, note)
+    if test is None:
+        return Splits.held_out(name, pool, f"{note}; stratified 80/20 split")
+    return Splits.of(name, pool, test, note)

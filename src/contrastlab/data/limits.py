@@ -16,36 +16,21 @@ from typing import NoReturn
 
 from contrastlab.errors import TooLargeError, reject
 
-MAX_PIXELS = 2**26
-"""Of a picture: 8192×8192, 200 MB as RGB. Below Pillow's own limit, up to twice of which Pillow only warns."""
-
-MAX_SAMPLES = 2**26
-"""Of a sound, all channels together, as it is stored and as it is resampled: 70 minutes at 16,000 a second."""
-
-RATES = (1_000, 768_000)
-"""Samples a second that a sound may have: what is resampled from others takes any amount of memory."""
-
-MAX_FRAMES = 10_000
-"""Of a video: six minutes; decoded, 2.6 GB."""
-
-MAX_BYTES = 2**28
-"""Of a file in an archive, unpacked, and of a sound file."""
-
-MAX_CLASSES = 100_000
-"""Of a data set: five times those of the largest published one."""
+MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
+MAX_SAMPLES = 2**26  #: Of a sound, all channels, as stored and as resampled: 70 minutes at 16,000 a second.
+RATES = (1_000, 768_000)  #: Samples a second of a sound: what is resampled from others takes any amount of memory.
+MAX_FRAMES = 10_000  #: Of a video: six minutes; decoded, 2.6 GB.
+MAX_BYTES = 2**28  #: Of a file in an archive, unpacked, and of a sound file.
+MAX_CLASSES = 100_000  #: Of a data set: five times those of the largest published one.
 
 _OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\0" + (r"|\\|^[A-Za-z]:" if os.name == "nt" else ""))
-
-NO_UTF8 = re.compile("[\ud800-\udfff]")
-"""How Python shows the bytes of a name that are no UTF-8."""
+NO_UTF8 = re.compile("[\ud800-\udfff]")  # how Python shows the bytes of a name that are no UTF-8
 
 
 def check_pixels(width: int, height: int, where: object) -> None:
     """Refuse a picture, or a frame of a video, of more than :data:`MAX_PIXELS`, by a ``TooLargeError``."""
     if width * height > MAX_PIXELS:
-        raise TooLargeError(
-            f"{where} has {width}x{height} pixels: accepted are at most {MAX_PIXELS}, as 8192x8192 has; make it smaller"
-        )
+        raise TooLargeError(f"{where} has {width}x{height} pixels: accepted are at most {MAX_PIXELS}; make it smaller")
 
 
 def check_count(count: int, most: int, what: str, where: object) -> None:
@@ -55,13 +40,13 @@ def check_count(count: int, most: int, what: str, where: object) -> None:
 
 
 def unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A file of a zip archive, of at most :data:`MAX_BYTES`; a larger one is refused by a ``TooLargeError``."""
+    """A file of a zip archive, of at most :data:`MAX_BYTES`."""
     check_count(archive.getinfo(name).file_size, MAX_BYTES, "bytes", f"{name} in {archive.filename}")
     return archive.read(name)
 
 
 def gunzipped(path: Path) -> bytes:
-    """The content of a gzip file; no more than :data:`MAX_BYTES` is unpacked, more is a ``TooLargeError``."""
+    """The content of a gzip file; no more than :data:`MAX_BYTES` are unpacked, more are refused."""
     with gzip.open(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -84,9 +69,13 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     Names that begin with a dot are left out, and a folder that a link leads back to. A folder that may not be listed
     is an ``OSError``: all files of a folder are read, never those that happen to be readable.
     """
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error  # os.walk would leave out a folder that it cannot list
+
     paths: list[Path] = []
     seen = set()
-    for parent, subfolders, names in os.walk(folder, onerror=_raise, followlinks=True):
+    for parent, subfolders, names in os.walk(folder, onerror=refuse, followlinks=True):
         place = os.path.realpath(parent)
         if place in seen:
             subfolders.clear()
@@ -96,10 +85,6 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
         chosen = (n for n in names if os.path.splitext(n)[1].lower() in suffixes and not n.startswith("."))
         paths += [Path(parent, name) for name in sorted(chosen)]
     return paths
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error  # os.walk would leave out a folder that it cannot list
 
 
 def own_path(argument: str, path: str | Path) -> Path:

@@ -38,17 +38,16 @@ class Modality:
     build: Callable[[Settings], Mapping[str, Any]]
 
 
-def _image_build(settings: Settings) -> Mapping[str, Any]:
+def _build(settings: Settings) -> Mapping[str, Any]:
     return {name: getattr(settings, name) for name in ("arch", "stem", "head", "dim", "width")}
 
 
-def _image_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
-    return encoders.build_for(views, source.channels, **_image_build(settings))
+def _encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
+    return encoders.build_for(views, source.channels, **_build(settings))
 
 
 def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
-    built = _image_encoders(views, source, settings)
-    same = views.same_encoder
+    built, same = _encoders(views, source, settings), views.same_encoder
     return nn.ModuleList(
         encoders.Shared(built[same[k]]) if k in same else encoder for k, encoder in enumerate(built)  # type: ignore[arg-type]
     )  # fmt: skip
@@ -56,30 +55,29 @@ def _clip_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleLi
 
 def _wave_encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:
     speech.check_rate(source, settings.speech)
-    return _image_encoders(views, source, settings)
+    return _encoders(views, source, settings)
 
 
 def _image_views(settings: Settings) -> Augmentation:
     return augmentation(settings.augmentation, settings.image_size)
 
 
-_ROWS = (
-    Modality("image", _image_views, _image_encoders, _image_build),
-    Modality("annotated image", _image_views, _image_encoders, _image_build),
-    Modality("waveform", speech.views_of, _wave_encoders, _image_build),
+def _scene_views(settings: Settings) -> Augmentation:
+    return SceneAugmentation(settings.augmentation, settings.image_size)
+
+
+MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in (
+    Modality("image", _image_views, _encoders, _build),
+    Modality("annotated image", _image_views, _encoders, _build),
+    Modality("waveform", speech.views_of, _wave_encoders, _build),
     Modality(
         "sentence", lambda settings: text.tokens(settings, data_root()),
         lambda views, source, settings: text.encoders(views, source, settings, data_root()),
         lambda settings: text.build_arguments(settings, data_root()),
     ),
-    Modality("clip", clip_augmentation, _clip_encoders, _image_build),
-    Modality(
-        "scene", lambda settings: SceneAugmentation(settings.augmentation, settings.image_size),
-        _image_encoders, _image_build,
-    ),
-)  # fmt: skip
-
-MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in _ROWS})
+    Modality("clip", clip_augmentation, _clip_encoders, _build),
+    Modality("scene", _scene_views, _encoders, _build),
+)})  # fmt: skip
 """Name to modality."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,35 +14,29 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from contrastlab.data import limits
 from contrastlab.data.items import Files, PixelItems
-from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, reject, unreadable
+from contrastlab.errors import ContrastLabError, CorruptFileError, TooLargeError, is_integer, reject, unreadable
 
 STREAMED_SIDE = 256  # what ImageNet protocols resize the shorter side to before a 224-pixel crop
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Of Pillow, decided by a file's content: an EPS file called ``.jpg`` would be handed to another program."""
 
-# what Pillow's readers raise on damaged files
-_UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)
+_SMALLEST = torch.tensor([0, 0, 1, 1])  # top, left, height and width of a box
+
+_UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error)  # of Pillow's readers
 
 
 @contextmanager
 def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
-    """A picture whose header has been read and whose pixels have not.
+    """A picture, from a file or its content, whose header has been read and whose pixels have not.
 
-    Args:
-        source: a file, or its content.
-        where: what to call it in errors; by default the file, or "an image".
-
-    Raises:
-        CorruptFileError: it is not a picture of one of :data:`FORMATS`, here or where its pixels are read inside.
-        TooLargeError: it has more pixels than :data:`contrastlab.data.limits.MAX_PIXELS`.
-        StorageError: it may not be read.
-        FileNotFoundError: it does not exist.
+    What is no picture of one of :data:`FORMATS`, here or where its pixels are read inside, is a ``CorruptFileError``
+    that calls it ``where``; more pixels than :data:`contrastlab.data.limits.MAX_PIXELS` are a ``TooLargeError``.
     """
     where = where or ("an image" if isinstance(source, bytes) else str(source))
     try:
@@ -55,10 +48,7 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
     except PermissionError as error:
         raise unreadable(where, error) from error
     except Image.DecompressionBombError as error:
-        count = re.search(r"[0-9]+ pixels", str(error))
-        raise TooLargeError(
-            f"{where} has {count[0] if count else 'too many pixels'}: accepted are at most {limits.MAX_PIXELS}"
-        ) from error
+        raise TooLargeError(f"{where}: {error} Accepted are at most {limits.MAX_PIXELS} pixels") from error
     except _UNREADABLE as error:
         raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
 
@@ -84,10 +74,7 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def square(image: Image.Image, side: int, where: object = "a picture") -> Image.Image:
-    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out.
-
-    A picture so long that the resized one has too many pixels is refused by a ``TooLargeError``, as ``where``.
-    """
+    """``image`` with its shorter side resized to ``side`` (bilinear, anti-aliased) and its middle square cut out."""
     width, height = image.size
     if min(width, height) != side:
         scale = side / min(width, height)
@@ -96,16 +83,6 @@ def square(image: Image.Image, side: int, where: object = "a picture") -> Image.
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side))
-
-
-def cropped(image: Image.Image, box: Sequence[int], side: int) -> Image.Image:
-    """The part ``box`` (top, left, height, width) of ``image``, resized to a square (bilinear, anti-aliased).
-
-    Cut out first, so that no pixel outside the box is seen: what torchvision's ``resized_crop`` does.
-    """
-    top, left, height, width = box
-    part = image.crop((left, top, left + width, top + height))
-    return part.resize((side, side), Image.Resampling.BILINEAR)
 
 
 def chw(image: Image.Image, channels: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -167,15 +144,14 @@ class StreamedImages(Files):
         super().__post_init__()
         if self.channels not in (1, 3):
             raise reject("channels", self.channels, "1 or 3")
-        if self.resize < 1:
+        if not is_integer(self.resize):
             raise reject("resize", self.resize, "a side of at least 1 pixel")
-        if self.boxes is not None:
-            if self.boxes.dtype != torch.int64 or self.boxes.shape != (len(self), 4):
-                given = f"{self.boxes.dtype} of shape {tuple(self.boxes.shape)}"
-                raise reject("boxes", given, f"int64 of shape ({len(self)}, 4), a box for each path")
-            wrong = ((self.boxes[:, :2] < 0) | (self.boxes[:, 2:] < 1)).any(1).nonzero().flatten()
-            if len(wrong):
-                raise reject("boxes", self.boxes[wrong[0]].tolist(), "top and left >= 0, height and width >= 1")
+        boxes = self.boxes
+        if boxes is not None and (
+            boxes.dtype != torch.int64 or boxes.shape != (len(self), 4) or bool((boxes < _SMALLEST).any())
+        ):
+            accepted = f"int64 of shape ({len(self)}, 4): top and left >= 0, height and width >= 1, for each path"
+            raise reject("boxes", f"{boxes.dtype} of shape {tuple(boxes.shape)}", accepted)
 
     def _decoding(self) -> str:
         return f"{self.channels} {self.resize}, crops of whole pictures"
@@ -186,11 +162,7 @@ class StreamedImages(Files):
             yield self.boxes
 
     def picture(self, index: int) -> Image.Image:
-        """The picture at its full size.
-
-        Raises:
-            CorruptFileError: the file cannot be decoded, or its box reaches beyond it.
-        """
+        """The picture at its full size; a ``CorruptFileError`` if it cannot be decoded or its box reaches beyond it."""
         image = decode(self.path(index))
         if self.boxes is None:
             return image
@@ -206,20 +178,18 @@ class StreamedImages(Files):
         return torch.from_numpy(chw(square(self.picture(index), self.resize, self.path(index)), self.channels))
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """Resized crops of one picture, which is decoded once, at its full size.
+        """Resized crops of one picture, uint8 ``[V, channels, size, size]``; it is decoded once, at its full size.
 
-        Args:
-            index: of the picture.
-            boxes: its height and width in pixels to ``[V, 4]`` of (top, left, height, width), inside it.
-            size: side of a crop in pixels.
-
-        Returns:
-            uint8 ``[V, channels, size, size]``: torchvision's ``resized_crop`` of Pillow images, to the bit.
+        ``boxes`` takes its height and width in pixels and gives ``[V, 4]`` of (top, left, height, width), inside it.
+        The crops are those of torchvision's ``resized_crop`` of Pillow images, to the bit.
         """
         # JPEG's own reduced decoding would give other pixels, and helps only where a crop shrinks to a half or less.
         image = self.picture(index)
-        parts = (cropped(image, box, size) for box in boxes(image.height, image.width).tolist())
-        return torch.from_numpy(np.stack([chw(part, self.channels) for part in parts]))
+        crops = []
+        for top, left, height, width in boxes(image.height, image.width).tolist():
+            part = image.crop((left, top, left + width, top + height))  # first, so that no pixel outside is seen
+            crops.append(chw(part.resize((size, size), Image.Resampling.BILINEAR), self.channels))
+        return torch.from_numpy(np.stack(crops))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -247,7 +217,7 @@ def stack(decoded: Iterable[Image.Image]) -> Tensor:
     channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
     sizes = {picture.size for picture in pictures}
     if len(sizes) > 1:
-        side = min(STREAMED_SIDE, min(min(size) for size in sizes))
+        side = min(STREAMED_SIDE, *map(min, sizes))
         pictures = list(threaded(lambda picture: square(picture, side), pictures))
     width, height = pictures[0].size if pictures else (1, 1)
     pixels = np.empty((len(pictures), channels, height, width), np.uint8)

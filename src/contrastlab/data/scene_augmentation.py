@@ -32,16 +32,14 @@ class SceneAugmentation:
     def __post_init__(self) -> None:
         if self.name not in FLIPS:
             raise unknown("augmentation of scenes", self.name, FLIPS)
-        if self.size < 1:
-            raise reject("size", self.size, "an integer >= 1")
 
     def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """One random patch, float32 ``[B, C, size, size]``, of each of the packed scenes ``[B, C, H, W]``."""
         if self.name == "none":
             return self.plain(batch)
         count, _, height, width = batch.shape
-        if min(height, width) < self.size:
-            raise reject("size", self.size, f"at most the scenes' shorter side, {min(height, width)}")
+        if not 1 <= self.size <= min(height, width):
+            raise reject("size", self.size, f"1 to the scenes' shorter side, {min(height, width)}")
         draws = torch.rand(3, count, generator=rng, device=batch.device)
         offsets = torch.arange(self.size, device=batch.device)
         top, left = ((draws[i] * (side - self.size + 1)).long() for i, side in ((0, height), (1, width)))
@@ -49,25 +47,18 @@ class SceneAugmentation:
         columns = torch.where(flipped[:, None], self.size - 1 - offsets, offsets) + left[:, None]
         rows = top[:, None] + offsets
         b = torch.arange(count, device=batch.device)[:, None, None]
-        patch = batch.movedim(1, 3)[b, rows[:, :, None], columns[:, None]].movedim(3, 1)
-        return _unpacked(patch, flipped)
+        patch = self.plain(batch.movedim(1, 3)[b, rows[:, :, None], columns[:, None]].movedim(3, 1))
+        for name, where in slices(patch.shape[1]).items():
+            if name in ("normal", "flow"):
+                patch[:, where.start] *= 1 - 2 * flipped.float()[:, None, None]
+        return patch
 
     def plain(self, batch: Tensor) -> Tensor:
         """Whole scenes, float32 ``[B, C, H, W]``."""
-        return _unpacked(batch, None)
+        out = batch.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        out[:, slices(out.shape[1])["rgb"]] /= 255
+        return out
 
     def normalise(self, view: Tensor) -> Tensor:
         """The view as it is: each channel has its own range, which :class:`contrastlab.views.Channels` knows."""
         return view
-
-
-def _unpacked(patch: Tensor, flipped: Tensor | None) -> Tensor:
-    where = slices(patch.shape[1])
-    out = patch.float().contiguous()
-    out[:, where["rgb"]] /= 255
-    if flipped is not None:
-        sign = 1 - 2 * flipped.float()[:, None, None]
-        for name in ("normal", "flow"):
-            if name in where:
-                out[:, where[name].start] *= sign
-    return out

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data.items import ItemSet, PixelItems, Splits, check_labels
+from contrastlab.data.parquet import columns
 from contrastlab.data.pictures import decode, opened
 from contrastlab.errors import CorruptFileError, import_extra
 from contrastlab.views.channels import slices
@@ -56,46 +56,6 @@ class SceneSet(PixelItems):
         return replace(super().subset(indices), origin=self.origin and f"{self.origin}, scenes {chosen}")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class StreamedScenes(ItemSet):
-    """Scenes that are read from one file; holds its path only, so ``DataLoader`` workers can have it.
-
-    Attributes:
-        path: of the file.
-        indices: int64 ``[N]`` numbers of the scenes in the file.
-        labels: int64 ``[N]``, class of the whole scene.
-        classes: of whole scenes.
-        pixel_classes: of pixels.
-        channels: numbers of a pixel.
-        read: file and number to float16 ``[C, H, W]``.
-    """
-
-    resident: ClassVar[bool] = False
-    modality: ClassVar[str] = "scene"
-    by_item: ClassVar[tuple[str, ...]] = ("indices", "labels")
-
-    name: str
-    path: Path
-    indices: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
-    pixel_classes: tuple[str, ...]
-    channels: int
-    read: Callable[[Path, int], Tensor]
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels, self.classes, len(self.indices))
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.read(self.path, int(self.indices[index]))
-
-    def _hashed(self) -> Iterator[str | Tensor]:
-        yield f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
-        yield from (self.indices, self.labels)
-
-
-# CamVid -------------------------------------------------------------------------------------------------------------
-
 CAMVID_CLASSES = (
     "sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist",
 )  # fmt: skip
@@ -109,70 +69,96 @@ def camvid(name: str, folder: Path, note: str) -> Splits:
 
 
 def _camvid(name: str, path: Path) -> SceneSet:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path, columns=["image", "mask"])
-        rows = [(row["image"]["bytes"], row["mask"]["bytes"]) for row in table.to_pylist()]
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError) as error:
-        raise CorruptFileError(f"{path} cannot be read as images and masks: {error}") from error
-    scenes = []
-    for picture, mask in rows:
-        rgb = np.asarray(decode(picture, str(path)).convert("RGB"))
-        with opened(mask, str(path)) as image:  # of a palette, the numbers are the classes
+    scenes, void = [], len(CAMVID_CLASSES)
+    for picture, mask in zip(*columns(path, "image", "mask"), strict=True):
+        rgb = np.asarray(decode(picture["bytes"], str(path)).convert("RGB"))
+        with opened(mask["bytes"], str(path)) as image:  # of a palette, the numbers are the classes
             classes = np.asarray(image).astype(np.int16)
-        if classes.shape != rgb.shape[:2] or int(classes.max()) > len(CAMVID_CLASSES):
+        if classes.shape != rgb.shape[:2] or int(classes.max()) > void:
             raise CorruptFileError(
                 f"{path}: a mask of shape {classes.shape} with values to {int(classes.max())} beside a picture of"
-                f" {rgb.shape[:2]}; accepted are masks of the same size with 0 to {len(CAMVID_CLASSES)}"
+                f" {rgb.shape[:2]}; accepted are masks of the same size with 0 to {void}"
             )
-        classes[classes == len(CAMVID_CLASSES)] = -1
+        classes[classes == void] = -1
         scenes.append(np.concatenate([rgb.transpose(2, 0, 1), classes[None]]).astype(np.float16))
     labels = torch.zeros(len(scenes), dtype=torch.int64)
     return SceneSet(name, torch.from_numpy(np.stack(scenes)), labels, ("street",), CAMVID_CLASSES)
 
-
-# NYU-Depth-V2 -------------------------------------------------------------------------------------------------------
 
 NYU_FILE = "nyu_depth_v2_labeled.mat"
 NYU_INTRINSICS = (518.85790117450188, 519.46961112127485, 325.58244941119034, 253.73616633400465)
 """Focal lengths and centre of the colour camera in pixels, to which depth is registered (the authors' toolbox)."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedScenes(ItemSet):
+    """Frames of NYU-Depth-V2, read when they are used; holds a path only, so ``DataLoader`` workers can have it.
+
+    Attributes:
+        path: of the authors' file.
+        indices: int64 ``[N]`` numbers of the frames in the file; labels and ``classes`` are those of whole scenes.
+        pixel_classes: of pixels.
+        table: the file's class of a pixel, from 1, to that of ``pixel_classes``, from 1; empty if they are the same.
+    """
+
+    resident: ClassVar[bool] = False
+    modality: ClassVar[str] = "scene"
+    by_item: ClassVar[tuple[str, ...]] = ("indices", "labels")
+    channels: ClassVar[int] = 8
+
+    name: str
+    path: Path
+    indices: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    pixel_classes: tuple[str, ...]
+    table: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels, self.classes, len(self.indices))
+
+    def __getitem__(self, index: int) -> Tensor:
+        number, parts = int(self.indices[index]), ("images", "depths", "labels")
+        with import_extra("h5py", "scenes").File(self.path, "r") as file:  # MATLAB's order is column by column
+            rgb, depth, label = (np.asarray(file[part][number]).swapaxes(-1, -2) for part in parts)
+        classes = label.astype(np.int64)
+        if self.table:
+            classes = np.array([0, *self.table])[classes]
+        depth = np.where(depth > 0, depth, np.nan).astype(np.float32)
+        packed = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
+        return torch.from_numpy(np.concatenate(packed).astype(np.float16))
+
+    def _hashed(self) -> Iterator[str | Tensor]:
+        yield f"{self.path.name} {self.path.stat().st_size} {self.pixel_classes}"
+        yield from (self.indices, self.labels)
+
+
 def nyu(name: str, folder: Path, note: str) -> Splits:
     """NYU-Depth-V2's 1,449 labelled frames, 640x480, streamed from the authors' file.
 
     Depth is what they filled in (``depths``), normals are computed from it. Train and test are those of their
-    ``splits.mat``; pre-training sees the training part only. With ``classMapping40.mat`` (Gupta et al.) beside it there
-    are 40 classes of pixels, without it the file's own, 894.
+    ``splits.mat``. With ``classMapping40.mat`` (Gupta et al.) beside it there are 40 classes of pixels, otherwise 894.
     """
-    h5py, path = import_extra("h5py", "scenes"), folder / NYU_FILE
+    h5py, path, mapping = import_extra("h5py", "scenes"), folder / NYU_FILE, folder / "classMapping40.mat"
     from scipy.io import loadmat
 
-    try:
-        with h5py.File(path, "r") as file:
-            kinds, pixel_classes = _strings(file, "sceneTypes"), _strings(file, "names")
-            count = file["images"].shape[0]
-            for field, last in (("depths", (640, 480)), ("labels", (640, 480)), ("images", (3, 640, 480))):
-                if file[field].shape[1:] != last or len(file[field]) != count:
-                    raise CorruptFileError(f"{path}: {field} has the shape {file[field].shape}, not {(count, *last)}")
-        split = loadmat(folder / "splits.mat")
-        train, test = (torch.from_numpy(split[f"{p}Ndxs"].ravel().astype(np.int64) - 1) for p in ("train", "test"))
-    except (OSError, KeyError, ValueError) as error:
-        raise CorruptFileError(f"{folder}: not the authors' layout: {error}") from error
-    table = None
-    if (folder / "classMapping40.mat").exists():
-        mapping = loadmat(folder / "classMapping40.mat", squeeze_me=True)
-        table, pixel_classes = tuple(mapping["mapClass"].tolist()), tuple(str(n) for n in mapping["className"])
+    with h5py.File(path, "r") as file:
+        kinds, pixel_classes = _strings(file, "sceneTypes"), _strings(file, "names")
+        for field, last in (("depths", (640, 480)), ("labels", (640, 480)), ("images", (3, 640, 480))):
+            if file[field].shape != (len(kinds), *last):
+                raise CorruptFileError(f"{path}: {field} has the shape {file[field].shape}, not {(len(kinds), *last)}")
+    table: tuple[int, ...] = ()
+    if mapping.exists():
+        forty = loadmat(mapping, squeeze_me=True)
+        table, pixel_classes = tuple(forty["mapClass"].tolist()), tuple(map(str, forty["className"]))
     classes = tuple(sorted(set(kinds)))
-    labels, read = torch.tensor([classes.index(kind) for kind in kinds]), partial(_nyu_scene, table=table)
-    train_part, test_part = (
-        StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, 8, read)
-        for part, chosen in (("train", train), ("test", test))
+    labels, numbers = torch.tensor([classes.index(kind) for kind in kinds]), loadmat(folder / "splits.mat")
+    train, test = (
+        StreamedScenes(f"{name}/{part}", path, chosen, labels[chosen], classes, pixel_classes, table)
+        for part in ("train", "test")
+        for chosen in [torch.from_numpy(numbers[f"{part}Ndxs"].ravel().astype(np.int64) - 1)]
     )
-    counted = note.format(train=len(train), test=len(test), classes=len(pixel_classes))
-    return Splits.of(name, train_part, test_part, counted)
+    return Splits.of(name, train, test, note.format(train=len(train), test=len(test), classes=len(pixel_classes)))
 
 
 def _strings(file: Any, name: str) -> tuple[str, ...]:
@@ -180,31 +166,13 @@ def _strings(file: Any, name: str) -> tuple[str, ...]:
     return tuple("".join(chr(c) for c in np.asarray(file[ref]).ravel()) for ref in np.asarray(file[name]).ravel())
 
 
-def _nyu_scene(path: Path, number: int, table: tuple[int, ...] | None) -> Tensor:
-    with import_extra("h5py", "scenes").File(path, "r") as file:  # MATLAB's order is column by column
-        rgb, depth, label = (np.asarray(file[name][number]).swapaxes(-1, -2) for name in ("images", "depths", "labels"))
-    classes = label.astype(np.int64)
-    if table is not None:
-        classes = np.array([0, *table])[classes]
-    depth = np.where(depth > 0, depth, np.nan).astype(np.float32)
-    parts = [rgb, (classes - 1)[None], depth[None], normals(depth, *NYU_INTRINSICS)]
-    return torch.from_numpy(np.concatenate(parts).astype(np.float16))
-
-
 def normals(depth: NDArray[Any], fx: float, fy: float, cx: float, cy: float) -> NDArray[np.float32]:
     """Unit normals of the surface that a depth map shows, towards the camera.
 
-    The cross product of the differences between a pixel's neighbours, two to each side, back-projected.
-
-    Args:
-        depth: ``[H, W]`` metres, NaN where missing.
-        fx: focal length in pixels, to the right.
-        fy: and down.
-        cx: centre in pixels, counted from the first pixel's centre.
-        cy: and down.
-
-    Returns:
-        ``[3, H, W]`` in the camera's axes (right, down, forward); NaN where the pixel or a neighbour is missing.
+    The cross product of the differences between a pixel's neighbours, two to each side, back-projected. Of depth
+    ``[H, W]`` in metres, NaN where missing, focal lengths (right, down) and centre in pixels, counted from the first
+    pixel's centre, they are ``[3, H, W]`` in the camera's axes (right, down, forward); NaN where the pixel or a
+    neighbour is missing.
     """
     height, width = depth.shape
     x, y = np.meshgrid((np.arange(width) - cx) / fx, (np.arange(height) - cy) / fy)
