@@ -22,12 +22,9 @@ class SentenceEncoder(nn.Module):
     Args:
         backbone: of ``transformers``: token numbers and mask to ``last_hidden_state``.
         feature_dim: F, its hidden size.
-        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE). Probes read what is before it.
+        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE).
         dim: dimension of the embedding.
         pooling: ``"cls"`` takes the first token, ``"mean"`` averages over tokens that are no padding.
-
-    Attributes:
-        in_channels: 1; sentences have no channels.
     """
 
     in_channels = 1
@@ -69,11 +66,11 @@ def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
         made: nn.Module = transformers.AutoModel.from_pretrained(
             weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
+        return made
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
     finally:
         logging.set_verbosity(verbosity)
-    return made
 
 
 def build(
@@ -82,8 +79,8 @@ def build(
 ) -> SentenceEncoder:  # fmt: skip
     """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
-    ``config`` is what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, …. The weights of the
-    layers that it names are read from the folder ``weights``; ``None`` draws them from torch's default generator.
+    ``config`` is the ``config.json`` of a model folder. The weights of the layers that it names are read from the
+    folder ``weights``; ``None`` draws them from torch's default generator.
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
