@@ -1,7 +1,7 @@
 """Operations on batches of images, one set of parameters per image; all equal torchvision's on float images in [0, 1].
 
-Nothing loops over images (RandAugment alone does) and nothing waits for a GPU. Grey images (one channel) have no
-saturation and no hue. Matrix products run in float32, under autocast, too; PyTorch's TF32 would round them to 1/2000.
+Nothing but RandAugment loops over images and nothing waits for a GPU. Grey images have no saturation and no hue.
+Matrix products run in float32 under autocast, too; PyTorch's TF32 would round them to 1/2000.
 """
 
 from __future__ import annotations
@@ -79,10 +79,8 @@ def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
     """
     height, width = images.shape[2:]
     short = min(height, width)
-    if resize is None:
-        new_height, new_width = height, width
-    else:  # the longer side is truncated, as torchvision does
-        new_height, new_width = (resize * side // short if side > short else resize for side in (height, width))
+    # the longer side is truncated, as torchvision does
+    new_height, new_width = (side if resize is None else resize * side // short for side in (height, width))
     if not 1 <= size <= min(new_height, new_width):
         raise errors.reject("size", size, f"1 to the shorter side after resizing, {min(new_height, new_width)}")
     top, left = round((new_height - size) / 2), round((new_width - size) / 2)
@@ -145,27 +143,20 @@ def _rotate_hue(images: Tensor, shift: Tensor) -> None:
 
 
 def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
-    """Brightness, contrast, saturation and hue, in an order of its own for each image; in place.
+    """Brightness, contrast, saturation and hue, in an order of its own for each image ``[B, C, H, W]``; in place.
 
-    Exact for every order without grouping images: three passes of :func:`_blend`, one hue rotation and three more
-    passes contain every order. Passes that an image does not need get coefficients that change nothing.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factors: ``[B, 4]`` of (brightness, contrast, saturation, hue).
-        order: ``[B, 4]``, a permutation of 0..3 per row: ``order[b, k]`` is applied ``k``-th.
-        hue: False skips the hue rotation (all ``factors[:, 3]`` must be 0).
+    Three passes of :func:`_blend`, one hue rotation and three more passes contain every order; passes that an image
+    does not need get coefficients that change nothing. For ``factors`` and ``order`` see
+    :class:`contrastlab.data.augmentations.ViewDraws`; without ``hue`` the rotation, whose factors are 0, is left out.
     """
     colour = images.shape[1] == 3
     keep = factors.gather(1, order)
-    rest = 1 - keep
-    idle = torch.zeros_like(rest)
-    grey = torch.where(order == SATURATION, rest, idle)
-    mean = torch.where(order == CONTRAST, rest, idle)
+    grey = (1 - keep).where(order == SATURATION, 0.0)
+    mean = (1 - keep).where(order == CONTRAST, 0.0)
     unused = order == HUE
     if not colour:
         unused = unused | (order == SATURATION)
-        grey = idle
+        grey = torch.zeros_like(grey)
     keep = keep.masked_fill(unused, 1.0)
 
     if not (hue and colour):
@@ -193,27 +184,18 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
-    """Separable Gaussian blur with reflected borders, one standard deviation per image.
+    """Separable Gaussian blur of ``[B, C, H, W]`` with reflected borders, one standard deviation per image.
 
     Both directions are products with a banded matrix that has the reflection folded in, so the cost does not depend
-    on the kernel.
-
-    Args:
-        images: ``[B, C, H, W]``.
-        sigma: ``[B]`` in pixels; 0 leaves the image as it is.
-        kernel: odd number of taps, ``kernel // 2 < min(H, W)``.
+    on the kernel, an odd number of taps with ``kernel // 2 < min(H, W)``. A ``sigma`` of 0 leaves an image as it is.
     """
-    count, channels, height, width = images.shape
+    height, width = images.shape[2:]
     taps = torch.arange(kernel // 2 + 1, device=images.device, dtype=torch.float32)
     weights = torch.exp(-0.5 * (taps / sigma.to(torch.float32).clamp(min=1e-3)[:, None]) ** 2)
     weights = weights / (2 * weights.sum(1, keepdim=True) - weights[:, :1])
     with torch.autocast(images.device.type, enabled=False):
-        columns = (weights @ _bands(width, kernel // 2, images.device)).view(count, width, width)
-        rows = columns
-        if height != width:
-            rows = (weights @ _bands(height, kernel // 2, images.device)).view(count, height, height)
-        half = torch.bmm(images.reshape(count, channels * height, width), columns.transpose(1, 2)).view_as(images)
-        return torch.stack([torch.bmm(rows, half[:, channel]) for channel in range(channels)], dim=1)
+        bands = {s: (weights @ _bands(s, kernel // 2, images.device)).view(-1, s, s) for s in {height, width}}
+    return _resample(images, bands[height], bands[width])
 
 
 def _bands(size: int, radius: int, device: torch.device) -> Tensor:
@@ -229,10 +211,10 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 
 
 # RandAugment ----------------------------------------------------------------------------------------------------------
-# As the authors of CMC use it in their later code (Cubuk et al. 2019; names and ranges are timm's). Each of n
-# operations is drawn with replacement and applied with probability 1/2, at a level from a normal distribution around
-# the full strength, 10, with deviation 0.5, cut off there. Operations on colours are left out: they would change what
-# one view of a colour split says of the other. The operations are torchvision's, image by image.
+# As in the later code of CMC's authors (Cubuk et al. 2019; names and ranges are timm's). Each of n operations is drawn
+# with replacement and applied with probability 1/2, at a level from a normal distribution around the full strength, 10,
+# with deviation 0.5, cut off there. Operations on colours, which would change what one view of a colour split says of
+# the other, are left out. The operations are torchvision's, image by image.
 
 Operation = Callable[[Tensor, float, float], Tensor]
 """Image ``[C, H, W]`` in [0, 1], level from 0 to 1 and sign -1 or 1 to an image."""
@@ -254,16 +236,12 @@ def _moved(
     return moved
 
 
-def _factor(level: float) -> float:
-    return 0.1 + 1.8 * level
-
-
 RANDAUGMENT: Mapping[str, Operation] = MappingProxyType(
     {
         "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
         "Identity": lambda x, level, sign: x,
         "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
-        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, _factor(level)),
+        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, 0.1 + 1.8 * level),
         "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
         "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
         "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),

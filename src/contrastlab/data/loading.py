@@ -21,7 +21,7 @@ from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Processes that decode, unless said otherwise: one for each core of this process, which a cluster may give few."""
+"""Processes that decode, unless said otherwise: one for each core that this process may use."""
 
 AHEAD = 4 << 30
 """Bytes of crops that all workers together read ahead, at most: containers have little shared memory."""
@@ -44,7 +44,7 @@ class Pictures(Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """Crops of a whole picture; see :meth:`contrastlab.data.StreamedImages.crops`."""
+        """See :meth:`contrastlab.data.StreamedImages.crops`."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class Videos(Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """Some successive frames; see :meth:`contrastlab.data.videos.VideoFiles.window`."""
+        """See :meth:`contrastlab.data.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ class Crops:
         seed: of the run.
         before: pictures that the run has seen before the first one of the order.
         further: areas, as fractions, of further crops behind these.
-        window: side in pixels of squares that are cut as they are, not resized, in place of all that; ``None`` for
-            random resized crops.
+        window: side in pixels of squares that are cut as they are, not resized, in place of all that.
     """
 
     augmentation: Any
@@ -85,11 +84,11 @@ class Crops:
         return self.augmentation.size if self.window is None else self.window
 
     def draws(self, number: int) -> torch.Generator:
-        """The draws of the item that comes as the ``number``-th of the order."""
+        """Of the item that comes as the ``number``-th of the order."""
         return generator(self.seed, "crops", self.before + number)
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
-        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
+        """``[V, 4]`` of (top, left, height, width) for the ``number``-th item of the order."""
         a, draws = self.augmentation, self.draws(number)
         if self.window is not None:
             room = torch.tensor((height, width)) - self.window + 1
@@ -97,14 +96,13 @@ class Crops:
                 raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
             corner = (torch.rand(self.count, 2, generator=draws) * room).long()
             return torch.cat([corner, torch.full_like(corner, self.window)], 1)
-        counted = ((self.count, a.scale), *((1, scale) for scale in self.further))
-        return torch.cat(
-            [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in counted]
-        )
+        kinds = ((self.count, a.scale), *((1, scale) for scale in self.further))
+        drawn = (sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in kinds)
+        return torch.cat(tuple(drawn))
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
-    """Indices of at most ``count`` images chosen at random by ``seed``; of all, in order, for ``None``."""
+    """Indices of at most ``count`` random images; of all, in order, for ``None``."""
     if count is None or count >= len(labels):
         return torch.arange(len(labels))
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
@@ -120,7 +118,7 @@ def batches(
     drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
     crop: Crops | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
-    """``(indices, images)`` of each batch, in ``order``.
+    """Indices ``[B]`` int64 and images ``[B, C, H, W]`` uint8 of each batch, on ``device``.
 
     The only host–GPU synchronisation is copying each epoch's order.
 
@@ -135,14 +133,11 @@ def batches(
         world: number of processes.
         start: number of batches to skip (a resumed epoch).
         workers: processes of the streaming path; 0 decodes in this one, ``None`` is what :func:`decoders` says.
-        crop: of the streaming path: crops of whole :class:`Pictures`, or windows of whole :class:`Videos`, take the
-            place of ``source[index]``.
-
-    Returns:
-        ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
+        crop: of the streaming path: crops ``[B, V, C, size, size]`` of whole :class:`Pictures`, or windows of whole
+            :class:`Videos`, take the place of ``source[index]``.
 
     Raises:
-        CorruptFileError: a file cannot be decoded; whoever decodes, the message is one line.
+        CorruptFileError: a file cannot be decoded, by whatever process.
     """
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
@@ -169,7 +164,7 @@ def batches(
 def _slices(
     epochs: Iterable[Tensor], batch_size: int, drop_last: bool, rank: int, world: int, start: int
 ) -> Iterator[tuple[int, Tensor]]:
-    # this process's part of each global batch, after the number that its first image has over all epochs
+    """This process's part of each global batch, after the number that its first image has over all epochs."""
     size, before = batch_size * world, 0
     for order in epochs:
         stop = len(order) - len(order) % size if drop_last else len(order)
@@ -195,10 +190,7 @@ def _collate(items: list[tuple[int, Tensor] | Exception]) -> Any:
 
 
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
-    """Items, or the error that reading one gives: an error that a worker raises arrives with the text of a traceback.
-
-    What nobody foresaw is raised, so that its traceback is seen.
-    """
+    """Items, or the expected error of reading one: what a worker raises arrives with the text of a traceback."""
 
     def __init__(self, source: ItemSet, crop: Crops | None) -> None:
         self.source, self.crop = source, crop
@@ -209,14 +201,11 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
     def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor] | Exception:
         index, number = which  # the item at index comes as the number-th of the order
         try:
-            return index, self._read(index, number)
+            if self.crop is None:
+                return index, self.source[index]
+            if isinstance(self.source, Videos):
+                return index, self.source.window(index, self.crop.draws(number))
+            boxes = partial(self.crop.boxes, number)
+            return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]
         except (ContrastLabError, OSError) as error:
             return error
-
-    def _read(self, index: int, number: int) -> Tensor:
-        if self.crop is None:
-            return self.source[index]
-        if isinstance(self.source, Videos):
-            return self.source.window(index, self.crop.draws(number))
-        boxes = partial(self.crop.boxes, number)
-        return self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined, no-any-return]

@@ -47,25 +47,22 @@ def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
     low, peak, high = (edges[k : k + bands, None] for k in range(3))
     triangles = torch.minimum((hertz - low) / (peak - low), (high - hertz) / (high - peak)).clamp(min=0)
     if not bool((triangles.sum(1) > 0).all()):
-        accepted = f"fewer bands: one has none of the {window // 2 + 1} frequencies of a window"
-        raise reject("speech.mels", bands, accepted)
+        raise reject("speech.mels", bands, f"fewer bands: one has none of the {len(hertz)} frequencies of a window")
     return (2 * triangles / (high - low)).float()
 
 
 def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> Tensor:
-    """The square of the power in mel bands over time, in decibels: twice the decibels of the power.
+    """The square of the power in mel bands over time, in decibels: float32 ``[B, 1, bands, 1 + T // hop]``.
 
     So reads the code of ring's authors (alextamkin/viewmaker, d9a7d4b), whose constants of normalisation are for it.
+    Nothing is below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band.
 
     Args:
         waves: ``[B, T]``, int16 or floating in [−1, 1].
-        bands: mel bands M.
+        bands: mel bands.
         window: samples of a Hann window; frames are centred, with zeros beyond the ends.
         hop: samples between frames.
         rate: samples a second.
-
-    Returns:
-        float32 ``[B, 1, M, 1 + T // hop]``, nothing below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band.
     """
     x = waves.float() / 32768 if waves.dtype == torch.int16 else waves.float()
     shape = torch.hann_window(window, device=x.device)
@@ -77,10 +74,7 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
 
 
 def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
-    """Boolean ``[count, length]`` with one masked stretch a row, True where masked.
-
-    Its width is uniform over 0 … ``widest``, then its start uniform over where it fits.
-    """
+    """Boolean ``[count, length]``, True in one stretch a row, of a uniform width from 0 to ``widest`` and start."""
     if not 0 <= widest <= length:
         raise reject("mask", widest, f"a width from 0 to the {length} places of a spectrogram")
     draws = torch.rand(2, count, generator=rng, device=device, dtype=torch.float64)
@@ -92,12 +86,9 @@ def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None,
 
 @dataclass(frozen=True)
 class LogMel:
-    """Views of waveforms: standardised log-mel spectrograms; random ones with masks and noise (SpecAugment).
+    """Views of waveforms: log-mel spectrograms, random ones with masks and noise (SpecAugment).
 
-    Attributes:
-        speech: rate, window, bands, masks and so on.
-        mean: decibels that :meth:`normalise` subtracts.
-        std: decibels that it divides by.
+    ``mean`` and ``std`` are the decibels that :meth:`normalise` subtracts and divides by.
     """
 
     speech: Speech
@@ -131,12 +122,13 @@ class LogMel:
     def fitted(self, source: Any, indices: Tensor, device: torch.device | str = "cpu") -> LogMel:
         """The same views, standardised by mean and deviation over the spectrograms of some items."""
         check_rate(source, self.speech)
-        sums = torch.zeros(3, dtype=torch.float64, device=device)
+        count, sums = 0, torch.zeros(2, dtype=torch.float64, device=device)
         for _, waves in batches(source, indices, 256, device, drop_last=False):
             values = self.plain(waves).double()
-            sums += torch.stack([values.sum(), values.square().sum(), sums.new_tensor(float(values.numel()))])
-        mean = float(sums[0] / sums[2])
-        return replace(self, mean=mean, std=math.sqrt(max(float(sums[1] / sums[2]) - mean**2, 1e-4)))
+            count += values.numel()
+            sums += torch.stack([values.sum(), values.square().sum()])
+        mean, square = (sums / count).tolist()
+        return replace(self, mean=mean, std=math.sqrt(max(square - mean**2, 1e-4)))
 
 
 def check_rate(source: Any, speech: Speech) -> None:

@@ -99,14 +99,3 @@ def build(
         backbone.pooler = None  # its head is for another task
     hidden = cast(int, made.hidden_size)
     return SentenceEncoder(backbone.float().train(), hidden, head, dim, pooling)
-
-
-def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, dropout: float) -> dict[str, Any]:
-    """Configuration of a small BERT."""
-    if width % heads:
-        raise errors.reject("text.heads", heads, f"a divisor of text.width={width}")
-    return {
-        "model_type": "bert", "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
-        "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
-    }  # fmt: skip
