@@ -6,8 +6,10 @@ Every image of a batch has its own draws, on the batch's device; :mod:`contrastl
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -28,25 +30,15 @@ _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 sta
 
 @dataclass(frozen=True)
 class ViewDraws:
-    """The parameters of one view of each of ``B`` images.
+    """The parameters of one view of each of ``B`` images."""
 
-    Attributes:
-        boxes: int64 ``[B, 4]`` of (top, left, height, width) in pixels.
-        flip: ``[B]`` boolean.
-        factors: ``[B, 4]`` of (brightness, contrast, saturation, hue); (1, 1, 1, 0) changes nothing.
-        order: ``[B, 4]``, ``order[b, k]`` is the operation applied ``k``-th.
-        grayscale: ``[B]`` boolean.
-        sigma: ``[B]`` standard deviation of the blur, 0 for none.
-        operations: ``[B, n, 3]``, see :func:`contrastlab.data.image_operations.sample_operations`.
-    """
-
-    boxes: Tensor
-    flip: Tensor
-    factors: Tensor
-    order: Tensor
-    grayscale: Tensor
-    sigma: Tensor
-    operations: Tensor
+    boxes: Tensor  #: int64 [B, 4] of (top, left, height, width) in pixels
+    flip: Tensor  #: boolean [B]
+    factors: Tensor  #: [B, 4] of (brightness, contrast, saturation, hue); (1, 1, 1, 0) changes nothing
+    order: Tensor  #: [B, 4], a permutation of 0..3 a row: order[b, k] is the operation applied k-th
+    grayscale: Tensor  #: boolean [B]
+    sigma: Tensor  #: [B], standard deviation of the blur, 0 for none
+    operations: Tensor  #: [B, n, 3], see image_operations.sample_operations
 
     def __getitem__(self, part: slice | Tensor) -> ViewDraws:
         return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
@@ -54,48 +46,28 @@ class ViewDraws:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A distribution over views of an image, as data.
+    """A distribution over views of an image: random resized crop and flip, then colours, blur, RandAugment."""
 
-    The operations and their order: random resized crop and flip, then (grayscale and) colour jitter
-    (and grayscale), then Gaussian blur, then RandAugment.
-
-    Attributes:
-        name: how results refer to it.
-        size: side of a view in pixels.
-        scale: area of the crop as a fraction of the image's.
-        ratio: aspect ratio (width / height) of the crop, uniform in its logarithm.
-        flip: probability of a left-right flip.
-        jitter: strengths (brightness, contrast, saturation, hue); a strength s draws a factor from
-            [max(0, 1 - s), 1 + s], for hue a shift from [-s, s] of the circle (s <= 0.5).
-        jitter_p: probability that an image is jittered at all.
-        grayscale: probability of dropping the colour.
-        grayscale_first: drop the colour before the jitter (MoCo v1, instance discrimination) or after it.
-        blur: probability of a Gaussian blur.
-        blur_sigma: range of its standard deviation in pixels of the view.
-        blur_kernel: its odd number of taps. None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as Pillow's blur
-            (MoCo v2) has no kernel that cuts it; SimCLR cuts at a tenth of the image's side.
-        randaugment: operations of RandAugment on each image; 0 for none.
-        mean: that ``normalise`` subtracts, one value or one per channel.
-        std: that ``normalise`` divides by, one value or one per channel.
-        resize: at test time the shorter side is resized to this before the central ``size`` pixels are kept; None
-            keeps the image's own size.
-    """
-
-    name: str
-    size: int
-    scale: tuple[float, float] = (0.2, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
+    name: str  #: how results refer to it
+    size: int  #: side of a view in pixels
+    scale: tuple[float, float] = (0.2, 1.0)  #: area of the crop as a fraction of the image's
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  #: width / height of the crop, uniform in its logarithm
+    flip: float = 0.5  #: probability of a left-right flip
+    #: strengths (brightness, contrast, saturation, hue); a strength s draws a factor from [max(0, 1 - s), 1 + s], and
+    #: for hue a shift from [-s, s] of the circle (s <= 0.5)
     jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    jitter_p: float = 1.0
-    grayscale: float = 0.0
-    grayscale_first: bool = False
-    blur: float = 0.0
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    jitter_p: float = 1.0  #: probability that an image is jittered at all
+    grayscale: float = 0.0  #: probability of dropping the colour
+    grayscale_first: bool = False  #: drop the colour before the jitter (MoCo v1, instance discrimination) or after it
+    blur: float = 0.0  #: probability of a Gaussian blur
+    blur_sigma: tuple[float, float] = (0.1, 2.0)  #: range of its standard deviation in pixels of the view
+    #: its odd number of taps. None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as Pillow's blur (MoCo v2) has no
+    #: kernel that cuts it; SimCLR cuts at a tenth of the image's side
     blur_kernel: int | None = None
-    randaugment: int = 0
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    randaugment: int = 0  #: operations of RandAugment on each image; 0 for none
+    mean: tuple[float, ...] = IMAGENET_MEAN  #: that ``normalise`` subtracts, one value or one per channel
+    std: tuple[float, ...] = IMAGENET_STD  #: that ``normalise`` divides by, one value or one per channel
+    #: at test time the shorter side is resized to this before the central ``size`` pixels are kept; None keeps its size
     resize: int | None = None
 
     def __post_init__(self) -> None:
@@ -131,11 +103,8 @@ class Augmentation:
     def random(self, images: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """One random view of each image, drawn independently: float32 ``[B, C, size, size]`` in [0, 1].
 
-        Args:
-            images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or random resized crops made where the pictures were decoded,
-                ``[B, V, C, size, size]``, one for each view: these are flipped, coloured and blurred only.
-            rng: the only source of randomness, on the images' device; None is that device's default.
-            view: number of the view, which chooses among ready crops.
+        Images are uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or random resized crops made where the pictures were decoded,
+        ``[B, V, C, size, size]``, of which number ``view`` is flipped, coloured and blurred only.
         """
         cropped = images.dim() == 5
         pictures = images[:, view] if cropped else images
@@ -174,10 +143,7 @@ class Augmentation:
         return operations.resize_center(images, self.resize, self.size).mul_(1 / 255).clamp_(0, 1)
 
     def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
-        """The view of ``side`` pixels that a jigsaw is cut from: another crop, flipped or not, in its own colours.
-
-        With ``whole`` the images are crops already.
-        """
+        """What a jigsaw of ``side`` pixels is cut from: another crop, or the ``whole`` image if it is one already."""
         scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
         return Augmentation(self.name, side, scale, ratio, self.flip, mean=self.mean, std=self.std)
 
@@ -208,9 +174,6 @@ def sample_boxes(
     ten attempts that fits is taken, else the largest central box whose aspect ratio is allowed. All attempts are drawn
     at once, so the number of draws does not depend on luck.
     """
-    for name, value in (("height", height), ("width", width)):
-        if value < 1:
-            raise errors.reject(name, value, "an integer >= 1")
     unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=device)
     area = _uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
     aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
@@ -229,15 +192,10 @@ def sample_boxes(
 
 
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
-    """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe.
-
-    With ``cropped`` the images are crops already, ``[B, C, size, size]``: the boxes are not used.
-    """
+    """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
     if cropped and images.shape[2:] != (a.size, a.size):
         raise errors.reject("images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
-    if len(draws.boxes) != len(images):
-        raise errors.reject("draws", f"parameters of {len(draws.boxes)} images", f"one row for each of {len(images)}")
     if images.device.type != "cpu":
         return _apply(images, a, draws, cropped)
     # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
@@ -279,76 +237,39 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
 
 Fields = Mapping[str, Any]
 
-_WIDE = (0.08, 1.0)
-_SHAPES = (3 / 4, 4 / 3)
-_EVEN = (0.4, 0.4, 0.4, 0.4)
-_LITTLE_HUE = (0.4, 0.4, 0.4, 0.1)
-_UNCHANGED = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "flip": 0.0}
-
 
 def _simclr(size: int) -> Fields:
     """Full strength and blur at ImageNet sizes; half strength without blur below 64 px (SimCLR, appendix B.9)."""
-    weak = {"scale": _WIDE, "jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2}
+    weak = {"scale": (0.08, 1.0), "jitter": (0.4, 0.4, 0.4, 0.1), "jitter_p": 0.8, "grayscale": 0.2}
     if size < 64:
         return weak
     return {**weak, "jitter": (0.8, 0.8, 0.8, 0.2), "blur": 0.5, "blur_kernel": size // 10 // 2 * 2 + 1}
 
 
+def _cmc_stl10(size: int) -> Fields:
+    """A crop of 64 from 96 pixels, flipped or not; of other pictures as large a part."""
+    return {"scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": None if size == 64 else size}
+
+
+_ROWS = tomllib.loads((files("contrastlab.data") / "augmentations.toml").read_text(encoding="utf-8"))
+
 AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType(
     {
-        # instance discrimination (IR), LA and MoCo v1; the default of VINCE and Ring
-        "instdisc": {"jitter": _EVEN, "grayscale": 0.2, "grayscale_first": True},
-        # MoCo v2, MoCoRing and JCL
-        "mocov2": {"jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2, "blur": 0.5},
-        # CMC: crop and flip only, the colour split is the other view
-        "cmc": {},
-        # CMC in VINCE and Ring: instance discrimination without grayscale (VINCE, appendix C.2)
-        "cmc_jitter": {"jitter": _EVEN},
-        # CMC on STL-10: a crop of 64 from 96 pixels, flipped or not; of other pictures as large a part
-        "cmc_stl10": lambda size: {
-            "scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": None if size == 64 else size,
+        **{
+            name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
+            for name, row in _ROWS.items()
         },
-        # CMC with ResNets on ImageNet: crop and flip, as its released code has it
-        "cmc_resnet": {"scale": _WIDE},
-        # CMC with RandAugment (Table 1, "+ RA"), and its linear probes: crop, flip, and operations on the geometry
-        "cmc_randaugment": {"scale": _WIDE, "randaugment": 2},
-        # InsDis and PIRL in CMC's Table 9, as its authors' later code: a bank "likes 0.08"
-        "cmc_rgb": {"scale": _WIDE, "jitter": _EVEN, "grayscale": 0.2},
-        # MoCo in CMC's Table 9: a queue "likes 0.2"
-        "cmc_rgb_queue": {"jitter": _EVEN, "grayscale": 0.2},
-        # CMC with a bank in Table 9: jitter without grayscale
-        "cmc_split": {"scale": _WIDE, "jitter": _LITTLE_HUE},
-        # CMC with a queue in Table 9
-        "cmc_split_queue": {"jitter": _LITTLE_HUE},
-        # CMC with a queue and RandAugment in Table 9 (augmentation E of the later code)
-        "cmc_v2": {"jitter": _LITTLE_HUE, "jitter_p": 0.8, "blur": 0.5, "randaugment": 2},
         "simclr": _simclr,
-        # f-MICL: no blur; the strengths are not stated, these are SimCLR's for CIFAR
-        "fmicl": {"scale": _WIDE, "jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2},
-        # alignment and uniformity on STL-10 (its released code)
-        "align_uniform": {"scale": _WIDE, "jitter": _EVEN, "grayscale": 0.2},
-        # training of a linear probe: crop and flip
-        "linear": {"scale": _WIDE},
-        # crop only: pictures for encoders that were trained on patches of scenes
-        "crop": {"flip": 0.0},
-        # no randomness: the whole image, resized to a square
-        "none": _UNCHANGED,
-        # one kind of change and no other: view sets of VINCE's Figure 4, at levels that are not printed
-        "grey": {**_UNCHANGED, "grayscale": 1.0},
-        "flip": {**_UNCHANGED, "flip": 0.5},
-        **{f"jitter{x:g}": {**_UNCHANGED, "jitter": (x, x, x, min(x, 0.5))} for x in (0.2, 0.5, 1.0)},
-        **{f"crop{low:g}": {**_UNCHANGED, "scale": (low, 1.0), "ratio": _SHAPES} for low in (0.04, 0.2, 0.6)},
-        **{f"crop0.04to{x:g}": {**_UNCHANGED, "scale": (0.04, x), "ratio": _SHAPES} for x in (0.1, 0.3)},
+        "cmc_stl10": _cmc_stl10,
     }
-)  # fmt: skip
+)
 """Name to the fields of an :class:`Augmentation` beside name and size, or to a function of the view's side."""
 
 
 def augmentation(name: str, size: int) -> Augmentation:
-    """The published augmentation ``name``, a key of :data:`AUGMENTATIONS`, for views of ``size`` pixels.
+    """The augmentation ``name`` of :data:`AUGMENTATIONS` for views of ``size`` pixels.
 
-    At test time the shorter side becomes 256 for 224 pixels and the like (73 for 64); CIFAR's 32 and STL's 96 keep
-    their native size.
+    At test time the shorter side becomes 256 for 224 pixels, and so on; CIFAR's 32 and STL's 96 keep their size.
     """
     if name not in AUGMENTATIONS:
         raise errors.unknown("augmentation", name, AUGMENTATIONS)

@@ -20,14 +20,10 @@ from contrastlab.settings import Settings
 
 @dataclass(frozen=True)
 class ClipAugmentation:
-    """A distribution over views of a clip.
+    """A distribution over views of a clip."""
 
-    Args:
-        image: how a frame is cropped, flipped and coloured; all frames of one view of a clip alike.
-        centred: subtract each flow field's mean, most of which is the camera's (Simonyan and Zisserman 2014, §3.1).
-    """
-
-    image: Augmentation
+    image: Augmentation  #: how a frame is cropped, flipped and coloured; all frames of one view of a clip alike
+    #: subtract each flow field's mean, most of which is the camera's (Simonyan and Zisserman 2014, §3.1)
     centred: bool = True
 
     @property
@@ -43,18 +39,14 @@ class ClipAugmentation:
         return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
 
     def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
-        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 ``[B, 3, size, size]`` in [0, 1].
-
-        Without the ``draws`` of a view it is evaluation's middle square.
-        """
+        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 in [0, 1]; without draws its middle square."""
         rgb = batch[torch.arange(len(batch), device=batch.device), at, :3]
         return self.image.plain(rgb) if draws is None else apply(rgb, self.image, draws)
 
     def flow(self, batch: Tensor, at: Tensor, stack: int, draws: ViewDraws | None) -> Tensor:
         """The flow of L = ``stack`` successive frames around frame ``at``, from ``at − L // 2`` on; see :meth:`frame`.
 
-        It is float32 ``[B, 2L, size, size]``: (x, y) of the first flow, of the second, and so on, in pixels of the view
-        as fractions of the set's bound.
+        Float32 ``[B, 2L, size, size]``: (x, y) of each flow, in pixels of the view as fractions of the set's bound.
         """
         count, _, _, height, width = batch.shape
         numbers = at[:, None] + torch.arange(stack, device=batch.device) - stack // 2

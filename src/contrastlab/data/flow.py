@@ -19,9 +19,7 @@ from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
 _KEEP_EVERY = 100  # clips between writes of an estimate that is being made
-
-ATTACHMENT = 0.15 * 255
-"""Weight of the data against that of smoothness in :func:`tvl1`."""
+_ATTACHMENT = 0.15 * 255  # weight of the data against that of smoothness
 
 
 def quantise(flow: Tensor, bound: float) -> Tensor:
@@ -40,16 +38,10 @@ def restore(levels: Tensor, bound: float = 1.0) -> Tensor:
 
 
 def tvl1(frames: Tensor) -> Tensor:
-    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next, by scikit-image.
+    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next: float32 ``[T − 1, 2, H, W]``, (x, y).
 
-    Its parameters are scikit-image's but the weight of the data, which is OpenCV's, as two-stream networks are fed it:
-    0.15 on grey levels to 255, and so :data:`ATTACHMENT` on levels to 1.
-
-    Args:
-        frames: uint8 ``[T, C, H, W]``, C 1 or 3; colours are weighted to grey as television does (BT.601).
-
-    Returns:
-        float32 ``[T − 1, 2, H, W]``, (x, y) in pixels a frame.
+    ``frames`` are uint8 ``[T, C, H, W]``, C 1 or 3; colours are weighted to grey as television does (BT.601). The
+    parameters are scikit-image's but the weight of the data, OpenCV's 0.15 on levels to 255, as in two-stream networks.
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
@@ -60,7 +52,7 @@ def tvl1(frames: Tensor) -> Tensor:
     flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)
     for number, (first, second) in enumerate(pairwise(grey)):
         # from a pixel of the first image to where it is in the second; scikit-image gives rows before columns
-        flows[number] = optical_flow_tvl1(first, second, attachment=ATTACHMENT)[::-1]
+        flows[number] = optical_flow_tvl1(first, second, attachment=_ATTACHMENT)[::-1]
     return torch.from_numpy(flows)
 
 
@@ -69,9 +61,6 @@ def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tens
 
     It is estimated once and kept in ``folder``, by default ``flow`` in :func:`contrastlab.data.limits.cache_folder`, in
     a file named after pixels and bound. An interrupted estimate goes on where it was.
-
-    Raises:
-        CorruptFileError: the kept file is damaged, or of other clips.
     """
     digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
     digest.update(clips.contiguous().numpy().data)

@@ -25,19 +25,11 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 # input columns. Crop and resize of image b are ``rows[b] @ image @ columns[b].T``; a flip reverses the columns.
 
 
-def _weights(
-    start: Tensor, length: Tensor, source: int, size: int, window: tuple[int, int] | None = None,
-    flip: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """``[B, count, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels.
-
-    Pixels outside the interval weigh nothing, and every row sums to one. ``window=(first, count)`` keeps only these
-    output positions.
-    """
-    first, count = window or (0, size)
+def _weights(start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> Tensor:
+    """``[B, size, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels."""
     start, length = start.to(torch.float32)[:, None], length.to(torch.float32)[:, None]
     scale = length / size
-    output = torch.arange(first, first + count, device=start.device, dtype=torch.float32)[None] + 0.5
+    output = torch.arange(size, device=start.device, dtype=torch.float32)[None] + 0.5
     if flip is not None:
         output = torch.where(flip[:, None], size - output, output)
     pixel = torch.arange(source, device=start.device, dtype=torch.float32) + 0.5
@@ -68,15 +60,12 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     """
     top, left, height, width = boxes.unbind(1)
     rows = _weights(top, height, images.shape[2], size)
-    columns = _weights(left, width, images.shape[3], size, flip=flip)
+    columns = _weights(left, width, images.shape[3], size, flip)
     return _resample(images, rows, columns)
 
 
 def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
-    """The central square, float32 ``[B, C, size, size]``, after the shorter side was resized to ``resize``.
-
-    Equal to torchvision's ``Resize`` and ``CenterCrop``; None leaves the images as they are.
-    """
+    """The central square, float32 ``[B, C, size, size]``: torchvision's ``Resize``, unless None, and ``CenterCrop``."""
     height, width = images.shape[2:]
     short = min(height, width)
     # the longer side is truncated, as torchvision does
@@ -87,8 +76,8 @@ def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
     if (new_height, new_width) == (height, width):
         return images[:, :, top : top + size, left : left + size].to(torch.float32)
     zero = torch.zeros(1, device=images.device)
-    rows = _weights(zero, zero + height, height, new_height, (top, size))
-    columns = _weights(zero, zero + width, width, new_width, (left, size))
+    rows = _weights(zero, zero + height, height, new_height)[:, top : top + size]
+    columns = _weights(zero, zero + width, width, new_width)[:, left : left + size]
     return _resample(images, rows.expand(len(images), -1, -1), columns.expand(len(images), -1, -1))
 
 
@@ -216,9 +205,6 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 # with deviation 0.5, cut off there. Operations on colours, which would change what one view of a colour split says of
 # the other, are left out. The operations are torchvision's, image by image.
 
-Operation = Callable[[Tensor, float, float], Tensor]
-"""Image ``[C, H, W]`` in [0, 1], level from 0 to 1 and sign -1 or 1 to an image."""
-
 _FILL = [124 / 255, 116 / 255, 104 / 255]  # the mean colour of ImageNet in 8 bits
 _STRENGTH, _SPREAD, _APPLIED = 10.0, 0.5, 0.5
 
@@ -236,7 +222,7 @@ def _moved(
     return moved
 
 
-RANDAUGMENT: Mapping[str, Operation] = MappingProxyType(
+RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType(
     {
         "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
         "Identity": lambda x, level, sign: x,
@@ -248,11 +234,11 @@ RANDAUGMENT: Mapping[str, Operation] = MappingProxyType(
         "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
     }
 )
-"""Name to operation: those that views of a colour split may have."""
+"""Name to a function of an image ``[C, H, W]`` in [0, 1], a level from 0 to 1 and a sign, -1 or 1."""
 
 
 def sample_operations(
-    count: int, number: int, *, generator: torch.Generator | None, device: torch.device | str
+    count: int, number: int, *, generator: torch.Generator | None, device: torch.device | str | None
 ) -> Tensor:
     """``[count, number, 3]`` of (operation or -1 for none, level from 0 to 1, sign), applied one after the other."""
     unit = torch.rand(3, count, number, generator=generator, device=device)

@@ -1,4 +1,4 @@
-"""Batches of images on the device, from a set that lives there or from one that streams."""
+"""Batches of items on the device, from a set that lives there or from one that streams."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from contrastlab.data.items import ItemSet
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
+#: processes that decode, unless said otherwise: one for each core that this process may use
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Processes that decode, unless said otherwise: one for each core that this process may use."""
-
-AHEAD = 4 << 30
-"""Bytes of crops that all workers together read ahead, at most: containers have little shared memory."""
+AHEAD = 4 << 30  #: bytes of crops that all workers together read ahead, at most: containers have little shared memory
 
 _DECODERS: ContextVar[int] = ContextVar("decoders", default=WORKERS)
 
 
 @contextmanager
 def decoders(workers: int) -> Iterator[None]:
-    """Within, :func:`batches` has so many processes decode a streaming set, unless it is told otherwise."""
+    """Within, so many processes decode a streaming set, unless :func:`batches` is told otherwise."""
     token = _DECODERS.set(workers)
     try:
         yield
@@ -61,22 +59,14 @@ class Crops:
 
     The boxes of a picture come from a generator of its own, so that they do not depend on processes, workers,
     the batch or where a run was resumed.
-
-    Attributes:
-        augmentation: its ``size``, ``scale`` and ``ratio`` are read.
-        count: crops of each picture.
-        seed: of the run.
-        before: pictures that the run has seen before the first one of the order.
-        further: areas, as fractions, of further crops behind these.
-        window: side in pixels of squares that are cut as they are, not resized, in place of all that.
     """
 
-    augmentation: Any
-    count: int
-    seed: int
-    before: int = 0
-    further: tuple[tuple[float, float], ...] = ()
-    window: int | None = None
+    augmentation: Any  #: its ``size``, ``scale`` and ``ratio`` are read
+    count: int  #: crops of each picture
+    seed: int  #: of the run
+    before: int = 0  #: pictures that the run has seen before the first one of the order
+    further: tuple[tuple[float, float], ...] = ()  #: areas, as fractions, of further crops behind these
+    window: int | None = None  #: side in pixels of squares that are cut as they are, not resized, in place of all that
 
     @property
     def size(self) -> int:
@@ -120,24 +110,13 @@ def batches(
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
     """Indices ``[B]`` int64 and images ``[B, C, H, W]`` uint8 of each batch, on ``device``.
 
-    The only host–GPU synchronisation is copying each epoch's order.
+    ``order`` is the same on every process: ``[N]`` indices, or those of several epochs, through which the workers live
+    on and read ahead. Process ``rank`` takes its slice of each global batch of ``world × batch_size``; ``drop_last``
+    leaves out an incomplete one, and a resumed epoch skips ``start`` of them.
 
-    Args:
-        source: resident (indexed where it lies, best on ``device``) or streaming (decoded by worker processes).
-        order: ``[N]`` indices, the same on every process; or those of several epochs, one after the other, through
-            which the workers live on and read ahead.
-        batch_size: of this process.
-        device: where both tensors go.
-        drop_last: leave out an incomplete global batch.
-        rank: of this process; it takes its slice of each global batch of ``world × batch_size``.
-        world: number of processes.
-        start: number of batches to skip (a resumed epoch).
-        workers: processes of the streaming path; 0 decodes in this one, ``None`` is what :func:`decoders` says.
-        crop: of the streaming path: crops ``[B, V, C, size, size]`` of whole :class:`Pictures`, or windows of whole
-            :class:`Videos`, take the place of ``source[index]``.
-
-    Raises:
-        CorruptFileError: a file cannot be decoded, by whatever process.
+    A resident source is indexed where it lies; the only host–GPU synchronisation is copying each epoch's order. A
+    streaming one is decoded by ``workers`` processes (0: by this one; ``None``: as :func:`decoders` says), which with
+    ``crop`` give crops ``[B, V, C, size, size]`` of whole :class:`Pictures`, or windows of whole :class:`Videos`.
     """
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
@@ -147,8 +126,8 @@ def batches(
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
     workers = _DECODERS.get() if workers is None else workers
-    made = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
-    ahead = max(1, min(4, AHEAD // max(1, made * workers)))
+    crops = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
+    ahead = max(1, min(4, AHEAD // max(1, crops * workers)))
     loader = DataLoader(
         _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals, collate_fn=_collate,
         batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
@@ -183,10 +162,7 @@ def _leave_signals(worker: int) -> None:
 
 def _collate(items: list[tuple[int, Tensor] | Exception]) -> Any:
     """A batch of items, or the first error among them."""
-    for item in items:
-        if isinstance(item, Exception):
-            return item
-    return default_collate(items)
+    return next((item for item in items if isinstance(item, Exception)), None) or default_collate(items)
 
 
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
@@ -194,9 +170,6 @@ class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
 
     def __init__(self, source: ItemSet, crop: Crops | None) -> None:
         self.source, self.crop = source, crop
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor] | Exception:
         index, number = which  # the item at index comes as the number-th of the order

@@ -17,16 +17,13 @@ from contrastlab.errors import CorruptFileError, MissingDataError, reject
 
 
 class Texts(Sequence[str]):
-    """Texts that are indexed as a tensor is, and that say on which device their token numbers belong."""
+    """Texts that are indexed as a tensor is; ``device`` is where their token numbers belong."""
 
     def __init__(self, texts: Sequence[str], device: torch.device | str = "cpu") -> None:
         self._texts, self.device = tuple(texts), torch.device(device)
 
     def __len__(self) -> int:
         return len(self._texts)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
 
     def __getitem__(self, index: Any) -> Any:
         return Texts(self._texts[index], self.device) if isinstance(index, slice) else self._texts[index]
@@ -62,16 +59,7 @@ class SentenceSet(Items):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairSet(ItemSet):
-    """Pairs of sentences with people's (or a grammar's) scores of similarity.
-
-    Attributes:
-        first: N sentences.
-        second: N sentences.
-        scores: float64 ``[N]``, larger is more alike; comparable within a benchmark.
-        labels: int64 ``[N]``, the benchmark of each pair: index into ``classes``.
-        classes: benchmarks, such as ``"STS12"``.
-        parts: int64 ``[N]``, which part of its benchmark a pair is from.
-    """
+    """N pairs of sentences with people's (or a grammar's) scores of similarity."""
 
     modality: ClassVar[str] = "sentence"
     resident: ClassVar[bool] = True
@@ -81,15 +69,12 @@ class PairSet(ItemSet):
     name: str
     first: Texts
     second: Texts
-    scores: Tensor
-    labels: Tensor
+    scores: Tensor  #: float64 ``[N]``, larger is more alike; comparable within a benchmark
+    labels: Tensor  #: int64 ``[N]``, the benchmark of each pair: index into ``classes``, such as ``"STS12"``
     classes: tuple[str, ...]
-    parts: Tensor
+    parts: Tensor  #: int64 ``[N]``, which part of its benchmark a pair is from
 
     def __post_init__(self) -> None:
-        lengths = [len(getattr(self, column)) for column in self.by_item]
-        if len(set(lengths)) != 1:
-            raise reject("pairs", lengths, "two sentences, a score and a benchmark for each")
         if not bool(self.scores.isfinite().all()):
             raise reject("scores", float(self.scores[~self.scores.isfinite()][0]), "finite numbers")
 
@@ -117,15 +102,12 @@ class SentenceSplits(UnlabelledSplits):
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file that are not blank, without space at their ends; refused if there are none."""
-    lines = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise CorruptFileError(f"{path}, line {number}, is not UTF-8 ({error.reason}); convert it") from error
-            if text:
-                lines.append(text)
+    content = path.read_bytes()
+    try:
+        lines = [line for each in content.decode("utf-8-sig").split("\n") if (line := each.strip())]
+    except UnicodeDecodeError as error:
+        number = 1 + error.object.count(b"\n", 0, error.start)
+        raise CorruptFileError(f"{path}, line {number}, is not UTF-8 ({error.reason}); convert it") from error
     if not lines:
         raise MissingDataError(f"{path} has no sentence in it.")
     return lines
@@ -163,14 +145,12 @@ def wikisplit(name: str, folder: Path, note: str) -> Splits:
 
 # Readers of pairs -----------------------------------------------------------------------------------------------------
 
-Pair = tuple[str, str, float]
-"""Two sentences and their score."""
-
+Pair = tuple[str, str, float]  #: two sentences and their score
+#: the seven of fmicl and SimCSE, in the order of their tables
 BENCHMARKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
-"""The seven of fmicl and SimCSE, in the order of their tables."""
-
 _YEARS = range(12, 17)
 
+#: benchmark to its tables, what separates columns, and the numbers of those of both sentences and the score
 _LAYOUTS: tuple[dict[str, tuple[Any, ...]], ...] = (
     {
         **{f"STS{year}": (f"sts/semeval-sts/20{year}/*.test.tsv", "\t", 1, 2, 0) for year in _YEARS},
@@ -185,15 +165,13 @@ _LAYOUTS: tuple[dict[str, tuple[Any, ...]], ...] = (
         "dev": ("STS/STSBenchmark/sts-dev.csv", "\t", 5, 6, 4),
     },
 )
-"""Benchmark to its tables, what separates columns, and the numbers of those of both sentences and the score."""
 
 
 def _read_pairs(path: Path, separator: str, first: int, second: int, score: int) -> list[Pair]:
     scores = path.read_text(encoding="utf-8").splitlines() if path.name.startswith("STS.gs.") else None
     path = path.with_name(path.name.replace("STS.gs.", "STS.input."))
-    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8", newline="") as file:
-        table = csv.reader(file, delimiter=separator, quoting=quoting)
+        table = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE)
         rows = [row for row in table if any(map(str.strip, row)) and row[0] != "pair_ID"]
     if scores is not None:
         rows = [[*row[:2], value] for row, value in zip(rows, scores, strict=True)]

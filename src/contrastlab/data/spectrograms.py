@@ -14,12 +14,8 @@ from contrastlab.data.loading import batches
 from contrastlab.errors import reject
 from contrastlab.settings import Settings, Speech
 
-FLOOR = 1e-10
-"""Smallest squared power whose logarithm is taken: silence is −100 dB."""
-
-RANGE = 80.0
-"""Decibels below the loudest band of a spectrogram that are kept; what is fainter is raised to there."""
-
+FLOOR = 1e-10  #: smallest squared power whose logarithm is taken: silence is −100 dB
+RANGE = 80.0  #: decibels below the loudest band of a spectrogram that are kept; what is fainter is raised to there
 _LINEAR, _KNEE, _STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
@@ -37,10 +33,7 @@ def mel_to_hertz(mel: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
-    """Float32 ``[bands, window // 2 + 1]``: the weight of each frequency of a Fourier window in each band.
-
-    Triangular bands of area 1, evenly spaced in mel from 0 to half the rate.
-    """
+    """Float32 ``[bands, window // 2 + 1]``: triangles of area 1, evenly spaced in mel from 0 to half the rate."""
     top = float(hertz_to_mel(torch.tensor(rate / 2, dtype=torch.float64)))
     edges = mel_to_hertz(torch.linspace(0, top, bands + 2, dtype=torch.float64))
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
@@ -55,14 +48,8 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
     """The square of the power in mel bands over time, in decibels: float32 ``[B, 1, bands, 1 + T // hop]``.
 
     So reads the code of ring's authors (alextamkin/viewmaker, d9a7d4b), whose constants of normalisation are for it.
-    Nothing is below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band.
-
-    Args:
-        waves: ``[B, T]``, int16 or floating in [−1, 1].
-        bands: mel bands.
-        window: samples of a Hann window; frames are centred, with zeros beyond the ends.
-        hop: samples between frames.
-        rate: samples a second.
+    Nothing is below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band. ``waves`` are ``[B, T]``, int16 or
+    floating in [−1, 1]; every ``hop`` samples is a Hann window of ``window`` samples, with zeros beyond the ends.
     """
     x = waves.float() / 32768 if waves.dtype == torch.int16 else waves.float()
     shape = torch.hann_window(window, device=x.device)
@@ -86,14 +73,11 @@ def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None,
 
 @dataclass(frozen=True)
 class LogMel:
-    """Views of waveforms: log-mel spectrograms, random ones with masks and noise (SpecAugment).
-
-    ``mean`` and ``std`` are the decibels that :meth:`normalise` subtracts and divides by.
-    """
+    """Views of waveforms: log-mel spectrograms, random ones with masks and noise (SpecAugment)."""
 
     speech: Speech
-    mean: float
-    std: float
+    mean: float  #: decibels that :meth:`normalise` subtracts
+    std: float  #: decibels that it divides by
 
     @property
     def size(self) -> int:

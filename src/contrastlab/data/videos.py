@@ -25,8 +25,10 @@ from contrastlab.data.parquet import read_parquet, whole_numbers
 from contrastlab.data.pictures import opened
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
-PLANES = 5
-"""Red, green, blue, and flow to the right and down."""
+PLANES = 5  #: red, green, blue, and flow to the right and down
+#: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
+HEIGHT, WIDTH = 256, 340
+_QUALITY = 90  # of the kept JPEG pictures
 
 
 def spread(length: int, count: int) -> Tensor:
@@ -38,27 +40,15 @@ def spread(length: int, count: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClipSet(PixelItems):
-    """Clips in memory, uint8 ``[N, T, 5, H, W]``: red, green, blue, and flow to the right and down.
-
-    The flow leads from each frame to the next; that of the last frame is never read.
-
-    Attributes:
-        bound: of the flow in eight bits, see :func:`contrastlab.data.flow.quantise`.
-        factors: what else is known of each clip, ``[N]`` by name.
-    """
+    """Clips in memory, uint8 ``[N, T, 5, H, W]``: RGB, and flow to the next frame; that of the last is never read."""
 
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
     channels: ClassVar[int] = 3
 
-    bound: float
-    factors: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.bound > 0:
-            raise reject("bound", self.bound, "a number of pixels > 0")
+    bound: float  #: of the flow in eight bits, see :func:`contrastlab.data.flow.quantise`
+    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: what else is known of each clip, ``[N]`` by name
 
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
@@ -76,12 +66,6 @@ class ClipSet(PixelItems):
         return replace(self, items=self.items[:, spread(self.items.shape[1], count).to(self.items.device)])
 
 
-HEIGHT, WIDTH = 256, 340
-"""Pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)."""
-
-_QUALITY = 90  # of the kept JPEG pictures
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class VideoFiles(Files):
     """Video files, each decoded once: its frames and their TV-L1 flow are kept as JPEG pictures in one zip file.
@@ -92,27 +76,15 @@ class VideoFiles(Files):
     Zisserman 2014, §5: eight bits and JPEG bring the flow of UCF101 from 1.5 TB to 27 GB).
 
     ``videos[index]`` is the window of ``length`` frames in the middle; training draws its windows, :meth:`window`.
-
-    Attributes:
-        length: frames of a window.
-        count: ``None``, or how many frames, equally spaced over the video and without flow, stand for a window.
-        flow: whether items have flow; without it those planes are at rest, and none is estimated.
-        cache: folder of the zip files; by default ``videos`` in :func:`contrastlab.data.limits.cache_folder`.
     """
 
     modality: ClassVar[str] = "clip"
     channels: ClassVar[int] = 3
     bound: ClassVar[float] = 20.0
 
-    length: int = 12
-    count: int | None = None
-    flow: bool = True
-    cache: Path | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length < 1:
-            raise reject("length", self.length, "an integer >= 1")
+    length: int = 12  #: frames of a window
+    count: int | None = None  #: how many frames, equally spaced over the video and without flow, stand for a window
+    flow: bool = True  #: whether items have flow; without it those planes are at rest, and none is estimated
 
     def __getitem__(self, index: int) -> Tensor:
         if self.count is None:
@@ -130,8 +102,6 @@ class VideoFiles(Files):
 
     def spread(self, count: int) -> VideoFiles:
         """The same videos as ``count`` frames each, equally spaced and without flow."""
-        if count < 1:
-            raise reject("frames", count, "an integer >= 1")
         return replace(self, count=count, flow=False)
 
     @property
@@ -169,7 +139,7 @@ class VideoFiles(Files):
         except OSError as error:
             raise MissingDataError(f"{self.name}: {path} does not exist") from error
         made = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{HEIGHT}x{WIDTH}\0{self.bound}\0{_QUALITY}"
-        root = (self.cache or limits.cache_folder() / "videos") / hashlib.sha256(made.encode()).hexdigest()[:24]
+        root = limits.cache_folder() / "videos" / hashlib.sha256(made.encode()).hexdigest()[:24]
         # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
         kept = root.with_suffix(".flow.zip")
         if not self.flow and not kept.exists():
@@ -184,10 +154,7 @@ class VideoFiles(Files):
 
 
 def decode(path: Path) -> Tensor:
-    """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one.
-
-    Frames that are too large or too many (:mod:`contrastlab.data.limits`) are a ``TooLargeError``.
-    """
+    """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one."""
     av = import_extra("av", "video")
     frames: list[Tensor] = []
     reason = "it has no video stream, or one without frames"
@@ -235,9 +202,7 @@ def _count(packed: zipfile.ZipFile, kind: str) -> int:
 
 # Readers: rows of published.toml name them ----------------------------------------------------------------------------
 
-TRACK = 15
-"""Frames of a traffic sign's clip: every second one of the thirty that were taken of it."""
-
+TRACK = 15  #: frames of a traffic sign's clip: every second one of the thirty that were taken of it
 _TRACK_BOUND = 4.0
 
 

@@ -27,9 +27,8 @@ Head = Literal["linear", "mlp", "moco_v3"]
 
 
 def _initialise(module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
@@ -184,9 +183,9 @@ def build(
             raise errors.reject(name, size, "a number > 0")
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
     if not getattr(backbone, "initialises_itself", False):
-        _initialise(backbone)
+        backbone.apply(_initialise)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
-    _initialise(encoder.head)
+    encoder.head.apply(_initialise)
     return encoder.to(memory_format=torch.channels_last)
 
 
@@ -215,13 +214,13 @@ def _pairs(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> Iterator[tuple
 
 
 def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
-    """The layers of an encoder that can be probed, in order.
+    """The layers of an encoder that can be probed, in order; of a transformer there are none.
 
     A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
     and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
-    A backbone of another make, such as a transformer, is refused.
     """
     backbone = encoder.backbone
+    blocks: tuple[nn.Module, ...]
     if isinstance(backbone, ResNet):
         blocks = (backbone.maxpool, backbone.layer1, backbone.layer2, backbone.layer3, backbone.layer4)
     elif isinstance(backbone, nn.Sequential):

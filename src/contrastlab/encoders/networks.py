@@ -108,7 +108,7 @@ def _resnet(block: Any, layers: Sequence[int]) -> Network:
     return build
 
 
-# CMC's networks, printed as tables of layers -------------------------------------------------------------------------
+# CMC's networks, published as tables of layers ------------------------------------------------------------------------
 
 
 class Block(NamedTuple):
@@ -190,10 +190,7 @@ class FullyConnected(nn.Sequential):
 
 
 class HalfAlexNet(Stages):
-    """One of the two networks into which CMC cuts an AlexNet: five blocks, then :meth:`fully_connected` layers.
-
-    Views of ``pixels`` give a map of ``side`` behind conv5.
-    """
+    """One of the two halves into which CMC cuts an AlexNet; views of ``pixels`` give a map of ``side`` behind conv5."""
 
     def __init__(self, in_channels: int, blocks: Sequence[Block], width: float, side: int, pixels: int) -> None:
         super().__init__(in_channels, {f"conv{k}": block for k, block in enumerate(blocks, 1)}, width)

@@ -1,4 +1,4 @@
-"""Transformers that embed sentences: BERT and its kin from a model folder, or a small one from scratch."""
+"""Transformers that embed sentences: BERT and its kin, with the weights of a model folder or new ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab import errors
-
-EXTRA = "text"
-"""Extra of the package that installs ``transformers`` and ``tokenizers``."""
 
 
 class SentenceEncoder(nn.Module):
@@ -84,7 +81,7 @@ def build(
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
-    transformers = errors.import_extra("transformers", EXTRA)
+    transformers = errors.import_extra("transformers", "text")
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:
         made = transformers.AutoConfig.for_model(config.get("model_type"), **given)

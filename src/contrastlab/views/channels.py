@@ -169,13 +169,11 @@ class Channels(Views):
         What is missing is 0 in a view and NaN in a target.
         """
         self.channels(packed.shape[1])
-        where, made = slices(packed.shape[1]), []
-        for k, name in enumerate((*self.names, *self.targets)):
-            source, _, read = CHANNELS[name]
-            target = k >= len(self.names)
-            values = (_code if target and name == "label" else read)(packed[:, where[source]])
-            made.append((values if target else values.nan_to_num(0.0)).contiguous())
-        return tuple(made)
+        where = slices(packed.shape[1])
+        parts = {name: packed[:, where[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
+        views = [CHANNELS[name][2](parts[name]).nan_to_num(0.0) for name in self.names]
+        targets = [(_code if name == "label" else CHANNELS[name][2])(parts[name]) for name in self.targets]
+        return tuple(each.contiguous() for each in (*views, *targets))
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -102,6 +102,10 @@ class Split(Views):
         return self._space.first, self._space.others
 
     pairs = ((0, 1), (1, 0))
+
+    def single(self) -> Split:
+        """The parts of one view, as probes see them."""
+        return replace(self, count=1)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """``(1, 2)``; grey images are refused."""
