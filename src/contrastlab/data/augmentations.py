@@ -1,14 +1,15 @@
 """Distributions over views of images, as data; the published ones by name; and their application to whole batches.
 
-Every image of a batch gets draws of its own, on the device the batch is on. What is done with the draws is in
-:mod:`contrastlab.data.image_operations`.
+Every image of a batch has its own draws, on the batch's device; :mod:`contrastlab.data.image_operations` applies them.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -29,25 +30,15 @@ _CHUNK = 1 << 18  # output values processed together on a CPU: their float32 sta
 
 @dataclass(frozen=True)
 class ViewDraws:
-    """The parameters of one view of each of ``B`` images.
+    """The parameters of one view of each of ``B`` images."""
 
-    Attributes:
-        boxes: int64 ``[B, 4]`` of (top, left, height, width) in pixels.
-        flip: ``[B]`` boolean.
-        factors: ``[B, 4]`` of (brightness, contrast, saturation, hue); (1, 1, 1, 0) changes nothing.
-        order: ``[B, 4]``, ``order[b, k]`` is the operation applied ``k``-th.
-        grayscale: ``[B]`` boolean.
-        sigma: ``[B]`` standard deviation of the blur, 0 for none.
-        operations: ``[B, n, 3]``, see :func:`contrastlab.data.image_operations.sample_operations`.
-    """
-
-    boxes: Tensor
-    flip: Tensor
-    factors: Tensor
-    order: Tensor
-    grayscale: Tensor
-    sigma: Tensor
-    operations: Tensor
+    boxes: Tensor  #: int64 [B, 4] of (top, left, height, width) in pixels
+    flip: Tensor  #: boolean [B]
+    factors: Tensor  #: [B, 4] of (brightness, contrast, saturation, hue); (1, 1, 1, 0) changes nothing
+    order: Tensor  #: [B, 4], a permutation of 0..3 a row: order[b, k] is the operation applied k-th
+    grayscale: Tensor  #: boolean [B]
+    sigma: Tensor  #: [B], standard deviation of the blur, 0 for none
+    operations: Tensor  #: [B, n, 3], see image_operations.sample_operations
 
     def __getitem__(self, part: slice | Tensor) -> ViewDraws:
         return ViewDraws(*(getattr(self, field)[part] for field in self.__dataclass_fields__))
@@ -55,48 +46,28 @@ class ViewDraws:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A distribution over views of an image, as data.
+    """A distribution over views of an image: random resized crop and flip, then colours, blur, RandAugment."""
 
-    The operations and their order: random resized crop and flip, then (grayscale and) colour jitter
-    (and grayscale), then Gaussian blur, then RandAugment.
-
-    Attributes:
-        name: how results refer to it.
-        size: side of a view in pixels.
-        scale: area of the crop as a fraction of the image's.
-        ratio: aspect ratio (width / height) of the crop, uniform in its logarithm.
-        flip: probability of a left-right flip.
-        jitter: strengths (brightness, contrast, saturation, hue); a strength s draws a factor from
-            [max(0, 1 - s), 1 + s], for hue a shift from [-s, s] of the circle (s <= 0.5).
-        jitter_p: probability that an image is jittered at all.
-        grayscale: probability of dropping the colour.
-        grayscale_first: drop the colour before the jitter (MoCo v1, instance discrimination) or after it.
-        blur: probability of a Gaussian blur.
-        blur_sigma: range of its standard deviation in pixels of the view.
-        blur_kernel: its odd number of taps; None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as
-            Pillow's blur (MoCo v2) has no kernel to cut it. SimCLR cuts at a tenth of the image's side.
-        randaugment: operations of RandAugment on each image; 0 for none.
-        mean: per-channel mean that ``normalise`` subtracts (one value or three).
-        std: per-channel standard deviation that ``normalise`` divides by (one value or three).
-        resize: at test time the shorter side is resized to this before the central ``size`` pixels are
-            kept; None keeps the image's own size.
-    """
-
-    name: str
-    size: int
-    scale: tuple[float, float] = (0.2, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
+    name: str  #: how results refer to it
+    size: int  #: side of a view in pixels
+    scale: tuple[float, float] = (0.2, 1.0)  #: area of the crop as a fraction of the image's
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  #: width / height of the crop, uniform in its logarithm
+    flip: float = 0.5  #: probability of a left-right flip
+    #: strengths (brightness, contrast, saturation, hue); a strength s draws a factor from [max(0, 1 - s), 1 + s], and
+    #: for hue a shift from [-s, s] of the circle (s <= 0.5)
     jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    jitter_p: float = 1.0
-    grayscale: float = 0.0
-    grayscale_first: bool = False
-    blur: float = 0.0
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    jitter_p: float = 1.0  #: probability that an image is jittered at all
+    grayscale: float = 0.0  #: probability of dropping the colour
+    grayscale_first: bool = False  #: drop the colour before the jitter (MoCo v1, instance discrimination) or after it
+    blur: float = 0.0  #: probability of a Gaussian blur
+    blur_sigma: tuple[float, float] = (0.1, 2.0)  #: range of its standard deviation in pixels of the view
+    #: its odd number of taps. None takes ``2 ceil(3 sigma_max) + 1``, the whole bell, as Pillow's blur (MoCo v2) has no
+    #: kernel that cuts it; SimCLR cuts at a tenth of the image's side
     blur_kernel: int | None = None
-    randaugment: int = 0
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    randaugment: int = 0  #: operations of RandAugment on each image; 0 for none
+    mean: tuple[float, ...] = IMAGENET_MEAN  #: that ``normalise`` subtracts, one value or one per channel
+    std: tuple[float, ...] = IMAGENET_STD  #: that ``normalise`` divides by, one value or one per channel
+    #: at test time the shorter side is resized to this before the central ``size`` pixels are kept; None keeps its size
     resize: int | None = None
 
     def __post_init__(self) -> None:
@@ -105,17 +76,16 @@ class Augmentation:
                 raise errors.reject(field, getattr(self, field), accepted)
 
     def _checks(self) -> Iterator[tuple[str, bool, str]]:
-        """Field, whether its value is accepted, and what is; each is looked at after those before it have passed."""
-        yield "size", isinstance(self.size, int) and self.size >= 1, "an integer >= 1"
-        yield "scale", _is_interval(self.scale, 1.0), "(low, high) with 0 < low <= high <= 1"
-        yield "ratio", _is_interval(self.ratio), "(low, high) with 0 < low <= high"
+        """Field, whether its value is accepted, and what is; a check may rely on those before it."""
+        yield "size", errors.is_integer(self.size), "an integer >= 1"
+        for field, high in (("scale", 1.0), ("ratio", math.inf), ("blur_sigma", math.inf)):
+            low, *rest = getattr(self, field)
+            yield field, len(rest) == 1 and 0 < low <= rest[0] <= high, f"(low, high) with 0 < low <= high <= {high:g}"
         for field in ("flip", "jitter_p", "grayscale", "blur"):
             yield field, 0 <= getattr(self, field) <= 1, "a probability in [0, 1]"
         strengths = len(self.jitter) == 4 and all(0 <= s < math.inf for s in self.jitter) and self.jitter[3] <= 0.5
         yield "jitter", strengths, "four strengths >= 0, the last (hue) <= 0.5"
-        yield "blur_sigma", _is_interval(self.blur_sigma), "(low, high) with 0 < low <= high"
-        k = self.blur_kernel
-        taps = k is None or (k >= 1 and k % 2 == 1 and k // 2 < self.size)
+        taps = self.kernel % 2 == 1 and 0 <= self.kernel // 2 < self.size
         yield "blur_kernel", taps, f"None or an odd number with blur_kernel // 2 < size={self.size}"
         yield "randaugment", self.randaugment >= 0, "a number of operations >= 0"
         yield "mean", len(self.mean) in (1, 3), "one value or three"
@@ -131,22 +101,12 @@ class Augmentation:
         return 2 * min(math.ceil(3 * self.blur_sigma[1]), self.size - 1) + 1
 
     def random(self, images: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        """One random view of each image, drawn independently, on the images' device.
+        """One random view of each image, drawn independently: float32 ``[B, C, size, size]`` in [0, 1].
 
-        Args:
-            images: uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or random resized crops made where the pictures were decoded,
-                ``[B, V, C, size, size]``, one for each view: these are flipped, coloured and blurred only.
-            rng: the only source of randomness, on the images' device; None is that device's default.
-            view: number of the view, which chooses among ready crops.
-
-        Returns:
-            float32 ``[B, C, size, size]`` in [0, 1].
+        Images are uint8 ``[B, C, H, W]``, ``C`` 1 or 3; or random resized crops made where the pictures were decoded,
+        ``[B, V, C, size, size]``, of which number ``view`` is flipped, coloured and blurred only.
         """
         cropped = images.dim() == 5
-        if cropped and view >= images.shape[1]:
-            raise errors.reject(
-                "images.shape", tuple(images.shape), f"[B, V, C, size, size] with V > {view}: a crop a view"
-            )
         pictures = images[:, view] if cropped else images
         check_images(pictures, floating=False)
         count, _, height, width = pictures.shape
@@ -159,9 +119,8 @@ class Augmentation:
         """All random parameters of one view of each of ``count`` images of ``height`` by ``width`` pixels.
 
         The same numbers are consumed whatever the augmentation, so two of them with one seed crop alike; RandAugment
-        alone draws more, and after all others. ``device`` is where to draw; None is the generator's.
+        alone draws more, and after all others. ``device`` is where to draw, by default the CPU.
         """
-        device = _draw_device(rng, device)
         boxes = sample_boxes(count, height, width, scale=self.scale, ratio=self.ratio, generator=rng, device=device)
         unit = torch.rand(count, 9, generator=rng, device=device)  # four factors, four ranks, whether at all
         idle, factors = (1.0, 1.0, 1.0, 0.0), []
@@ -179,30 +138,17 @@ class Augmentation:
         )  # fmt: skip
 
     def plain(self, images: Tensor) -> Tensor:
-        """The test-time view of uint8 ``[B, C, H, W]``: shorter side to ``resize``, central square of ``size``.
-
-        Returns:
-            float32 ``[B, C, size, size]`` in [0, 1].
-        """
+        """The test-time view of uint8 ``[B, C, H, W]``, float32 ``[B, C, size, size]`` in [0, 1], see ``resize``."""
         check_images(images, floating=False)
         return operations.resize_center(images, self.resize, self.size).mul_(1 / 255).clamp_(0, 1)
 
     def puzzle(self, side: int, *, whole: bool = False) -> Augmentation:
-        """The view of ``side`` pixels that a jigsaw is cut from: another crop, flipped or not, in its own colours.
-
-        With ``whole`` the images are crops already.
-        """
+        """What a jigsaw of ``side`` pixels is cut from: another crop, or the ``whole`` image if it is one already."""
         scale, ratio = ((1.0, 1.0), (1.0, 1.0)) if whole else (PUZZLE_SCALE, self.ratio)
-        return replace(
-            self, size=side, scale=scale, ratio=ratio, jitter=(0.0, 0.0, 0.0, 0.0), grayscale=0.0, blur=0.0,
-            blur_kernel=None, randaugment=0, resize=None,
-        )  # fmt: skip
+        return Augmentation(self.name, side, scale, ratio, self.flip, mean=self.mean, std=self.std)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Floating images ``[B, C, H, W]`` in [0, 1] less the mean, divided by the standard deviation, per channel.
-
-        Grey images with three-channel statistics use their averages.
-        """
+        """Floating images ``[B, C, H, W]`` less the mean, divided by the deviation; grey ones use averages of three."""
         check_images(images, floating=True)
         mean, std = self.mean, self.std
         if images.shape[1] == 1 and len(mean) == 3:
@@ -210,19 +156,7 @@ class Augmentation:
         return standardise(images, mean, std)
 
 
-def _is_interval(value: tuple[float, float], high: float = math.inf) -> bool:
-    return len(value) == 2 and 0 < value[0] <= value[1] <= high
-
-
 # Drawing and applying -------------------------------------------------------------------------------------------------
-
-
-def _draw_device(generator: torch.Generator | None, device: torch.device | str | None) -> torch.device:
-    """Where numbers are drawn: ``device``, or else the generator's."""
-    wanted = torch.device(device) if device is not None else (generator.device if generator else torch.device("cpu"))
-    if generator is not None and generator.device.type != wanted.type:
-        raise errors.reject("generator.device", str(generator.device), f"the device of the images, {wanted}")
-    return wanted
 
 
 def _uniform(low: float, high: float, unit: Tensor) -> Tensor:
@@ -234,58 +168,38 @@ def sample_boxes(
     count: int, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float],
     generator: torch.Generator | None = None, device: torch.device | str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Boxes of a random resized crop, as torchvision's ``RandomResizedCrop`` draws them.
+    """Boxes of a random resized crop as torchvision draws them, int64 ``[count, 4]`` of (top, left, height, width).
 
     Area uniform in ``scale`` times the image's, aspect ratio log-uniform in ``ratio``, position uniform; the first of
     ten attempts that fits is taken, else the largest central box whose aspect ratio is allowed. All attempts are drawn
     at once, so the number of draws does not depend on luck.
-
-    Returns:
-        int64 ``[count, 4]`` of (top, left, height, width) in pixels.
     """
-    for name, value in (("height", height), ("width", width)):
-        if value < 1:
-            raise errors.reject(name, value, "an integer >= 1")
-    unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=_draw_device(generator, device))
+    unit = torch.rand(count, 2 * _ATTEMPTS + 2, generator=generator, device=device)
     area = _uniform(scale[0], scale[1], unit[:, :_ATTEMPTS]) * (height * width)
     aspect = _uniform(math.log(ratio[0]), math.log(ratio[1]), unit[:, _ATTEMPTS : 2 * _ATTEMPTS]).exp_()
     heights, widths = (area / aspect).sqrt_().round_(), (area * aspect).sqrt_().round_()
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
 
-    if width / height < min(ratio):
-        central = (round(width / min(ratio)), width)
-    elif width / height > max(ratio):
-        central = (height, round(height * max(ratio)))
-    else:
-        central = (height, width)
-    first = fits.to(torch.uint8).argmax(1, keepdim=True)
-    any_fits = fits.any(1)
-    box_height = heights.gather(1, first)[:, 0].where(any_fits, float(central[0]))
-    box_width = widths.gather(1, first)[:, 0].where(any_fits, float(central[1]))
-
-    def start(unit: Tensor, room: Tensor) -> Tensor:
-        anywhere = torch.minimum((unit * (room + 1)).floor_(), room)
-        return anywhere.where(any_fits, (room / 2).floor_())
-
-    top, left = start(unit[:, -2], height - box_height), start(unit[:, -1], width - box_width)
+    central = float(min(height, round(width / ratio[0]))), float(min(width, round(height * ratio[1])))
+    first, any_fits = fits.to(torch.uint8).argmax(1, keepdim=True), fits.any(1)
+    box_height, box_width = (
+        side.gather(1, first)[:, 0].where(any_fits, middle)
+        for side, middle in ((heights, central[0]), (widths, central[1]))
+    )
+    room = torch.stack((height - box_height, width - box_width))
+    top, left = torch.minimum((unit[:, -2:].T * (room + 1)).floor_(), room).where(any_fits, (room / 2).floor_())
     return torch.stack((top, left, box_height, box_width), dim=1).long()
 
 
 def apply(images: Tensor, a: Augmentation, draws: ViewDraws, *, cropped: bool = False) -> Tensor:
-    """The view of each image ``[B, C, H, W]`` that ``draws``, which come from ``a``, describe.
-
-    It is what :meth:`Augmentation.random` gives. With ``cropped`` the images are crops already, ``[B, C, size, size]``:
-    the boxes are not used.
-    """
+    """The view of each image ``[B, C, H, W]``, or crop ``[B, C, size, size]`` if ``cropped``, for draws from ``a``."""
     check_images(images, floating=False)
     if cropped and images.shape[2:] != (a.size, a.size):
         raise errors.reject("images.shape", tuple(images.shape), f"crops of {a.size} by {a.size} pixels")
-    if len(draws.boxes) != len(images):
-        raise errors.reject("draws", f"parameters of {len(draws.boxes)} images", f"one row for each of {len(images)}")
     if images.device.type != "cpu":
         return _apply(images, a, draws, cropped)
-    # On a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their
-    # order, since a chunk skips the passes that none of its images needs.
+    # on a CPU: chunks that stay in the cache, of images whose hue rotation has the same place in their order, since a
+    # chunk skips the passes that none of its images needs
     count, channels = images.shape[:2]
     step = max(1, _CHUNK // (channels * a.size * a.size))
     rows = (draws.order == operations.HUE).to(torch.uint8).argmax(1).argsort() if count else draws.boxes[:, 0]
@@ -323,78 +237,39 @@ def _apply(images: Tensor, a: Augmentation, draws: ViewDraws, cropped: bool) -> 
 
 Fields = Mapping[str, Any]
 
-_WIDE = (0.08, 1.0)
-_SHAPES = (3 / 4, 4 / 3)
-_EVEN = (0.4, 0.4, 0.4, 0.4)
-_LITTLE_HUE = (0.4, 0.4, 0.4, 0.1)
-_UNCHANGED = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "flip": 0.0}
-
 
 def _simclr(size: int) -> Fields:
     """Full strength and blur at ImageNet sizes; half strength without blur below 64 px (SimCLR, appendix B.9)."""
+    weak = {"scale": (0.08, 1.0), "jitter": (0.4, 0.4, 0.4, 0.1), "jitter_p": 0.8, "grayscale": 0.2}
     if size < 64:
-        return {"scale": _WIDE, "jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2}
-    return {
-        "scale": _WIDE, "jitter": (0.8, 0.8, 0.8, 0.2), "jitter_p": 0.8, "grayscale": 0.2, "blur": 0.5,
-        "blur_kernel": size // 10 // 2 * 2 + 1,
-    }  # fmt: skip
+        return weak
+    return {**weak, "jitter": (0.8, 0.8, 0.8, 0.2), "blur": 0.5, "blur_kernel": size // 10 // 2 * 2 + 1}
 
+
+def _cmc_stl10(size: int) -> Fields:
+    """A crop of 64 from 96 pixels, flipped or not; of other pictures as large a part."""
+    return {"scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": None if size == 64 else size}
+
+
+_ROWS = tomllib.loads((files("contrastlab.data") / "augmentations.toml").read_text(encoding="utf-8"))
 
 AUGMENTATIONS: Mapping[str, Fields | Callable[[int], Fields]] = MappingProxyType(
     {
-        # instance discrimination (IR), LA and MoCo v1; the default of VINCE and Ring
-        "instdisc": {"jitter": _EVEN, "grayscale": 0.2, "grayscale_first": True},
-        # MoCo v2, MoCoRing and JCL
-        "mocov2": {"jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2, "blur": 0.5},
-        # CMC: crop and flip only, the colour split is the other view
-        "cmc": {},
-        # CMC in VINCE and Ring: instance discrimination without grayscale (VINCE, appendix C.2)
-        "cmc_jitter": {"jitter": _EVEN},
-        # CMC on STL-10: a crop of 64 from 96 pixels, flipped or not; of other pictures as large a part
-        "cmc_stl10": lambda size: {
-            "scale": (4 / 9, 4 / 9), "ratio": (1.0, 1.0), "resize": None if size == 64 else size,
+        **{
+            name: {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
+            for name, row in _ROWS.items()
         },
-        # CMC with ResNets on ImageNet: crop and flip, as its released code has it
-        "cmc_resnet": {"scale": _WIDE},
-        # CMC with RandAugment (Table 1, "+ RA"), and its linear probes: crop, flip, and operations on the geometry
-        "cmc_randaugment": {"scale": _WIDE, "randaugment": 2},
-        # InsDis and PIRL in CMC's Table 9, as its authors' later code: a bank "likes 0.08"
-        "cmc_rgb": {"scale": _WIDE, "jitter": _EVEN, "grayscale": 0.2},
-        # MoCo in CMC's Table 9: a queue "likes 0.2"
-        "cmc_rgb_queue": {"jitter": _EVEN, "grayscale": 0.2},
-        # CMC with a bank in Table 9: jitter without grayscale
-        "cmc_split": {"scale": _WIDE, "jitter": _LITTLE_HUE},
-        # CMC with a queue in Table 9
-        "cmc_split_queue": {"jitter": _LITTLE_HUE},
-        # CMC with a queue and RandAugment in Table 9 (augmentation E of the later code)
-        "cmc_v2": {"jitter": _LITTLE_HUE, "jitter_p": 0.8, "blur": 0.5, "randaugment": 2},
         "simclr": _simclr,
-        # f-MICL: no blur; the strengths are not stated, these are SimCLR's for CIFAR
-        "fmicl": {"scale": _WIDE, "jitter": _LITTLE_HUE, "jitter_p": 0.8, "grayscale": 0.2},
-        # alignment and uniformity on STL-10 (its released code)
-        "align_uniform": {"scale": _WIDE, "jitter": _EVEN, "grayscale": 0.2},
-        # training of a linear probe: crop and flip
-        "linear": {"scale": _WIDE},
-        # crop only: pictures for encoders that were trained on patches of scenes
-        "crop": {"flip": 0.0},
-        # no randomness: the whole image, resized to a square
-        "none": _UNCHANGED,
-        # one kind of change and no other: view sets of VINCE's Figure 4, at levels that are not printed
-        "grey": {**_UNCHANGED, "grayscale": 1.0},
-        "flip": {**_UNCHANGED, "flip": 0.5},
-        **{f"jitter{x:g}": {**_UNCHANGED, "jitter": (x, x, x, min(x, 0.5))} for x in (0.2, 0.5, 1.0)},
-        **{f"crop{low:g}": {**_UNCHANGED, "scale": (low, 1.0), "ratio": _SHAPES} for low in (0.04, 0.2, 0.6)},
-        **{f"crop0.04to{x:g}": {**_UNCHANGED, "scale": (0.04, x), "ratio": _SHAPES} for x in (0.1, 0.3)},
+        "cmc_stl10": _cmc_stl10,
     }
-)  # fmt: skip
+)
 """Name to the fields of an :class:`Augmentation` beside name and size, or to a function of the view's side."""
 
 
 def augmentation(name: str, size: int) -> Augmentation:
-    """The published augmentation ``name``, a key of :data:`AUGMENTATIONS`, for views of ``size`` pixels.
+    """The augmentation ``name`` of :data:`AUGMENTATIONS` for views of ``size`` pixels.
 
-    At test time the shorter side becomes 256 for 224 pixels and the like (73 for 64), and CIFAR's 32 and STL's 96 keep
-    their native size, unless its fields say otherwise.
+    At test time the shorter side becomes 256 for 224 pixels, and so on; CIFAR's 32 and STL's 96 keep their size.
     """
     if name not in AUGMENTATIONS:
         raise errors.unknown("augmentation", name, AUGMENTATIONS)

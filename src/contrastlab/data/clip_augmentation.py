@@ -1,7 +1,6 @@
 """Random views of clips: one crop and one flip for all frames and flows of a clip, as two-stream networks are trained.
 
-A crop is resized, so displacements are scaled with it, and a flip turns the sign of their horizontal part: the flow of
-the view is the motion of the view's own pixels.
+The flow of a view is the motion of its own pixels: scaled with the crop, its horizontal part negated by a flip.
 """
 
 from __future__ import annotations
@@ -15,21 +14,16 @@ from contrastlab.data.augmentations import Augmentation, ViewDraws, apply, augme
 from contrastlab.data.flow import restore
 from contrastlab.data.image_operations import crop_resize, resize_center
 from contrastlab.data.videos import PLANES
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError
 from contrastlab.settings import Settings
 
 
 @dataclass(frozen=True)
 class ClipAugmentation:
-    """A distribution over views of a clip.
+    """A distribution over views of a clip."""
 
-    Args:
-        image: how a frame is cropped, flipped and coloured; all frames of one view of a clip alike.
-        centred: subtract the mean displacement of each flow field, most of which is the camera's (Simonyan and
-            Zisserman 2014, §3.1).
-    """
-
-    image: Augmentation
+    image: Augmentation  #: how a frame is cropped, flipped and coloured; all frames of one view of a clip alike
+    #: subtract each flow field's mean, most of which is the camera's (Simonyan and Zisserman 2014, §3.1)
     centred: bool = True
 
     @property
@@ -38,27 +32,22 @@ class ClipAugmentation:
         return self.image.size
 
     def draw(self, batch: Tensor, rng: torch.Generator | None = None) -> ViewDraws:
-        """The parameters of one view of each clip ``[B, T, 5, H, W]``."""
-        _check(batch)
+        """The parameters of one view of each clip, uint8 ``[B, T, 5, H, W]``."""
+        if batch.ndim != 5 or batch.shape[2] != PLANES or batch.dtype != torch.uint8:
+            given = f"{batch.dtype} of shape {tuple(batch.shape[1:])}"
+            raise NotApplicableError(f"these views are of clips, uint8 [B, T, {PLANES}, H, W]; given: items {given}")
         return self.image.sample(len(batch), batch.shape[3], batch.shape[4], rng, batch.device)
 
     def frame(self, batch: Tensor, at: Tensor, draws: ViewDraws | None) -> Tensor:
-        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 ``[B, 3, size, size]`` in [0, 1].
-
-        Without the ``draws`` of a view it is evaluation's middle square.
-        """
-        _check(batch)
+        """Frame number ``at`` (int64 ``[B]``) of each clip, float32 in [0, 1]; without draws its middle square."""
         rgb = batch[torch.arange(len(batch), device=batch.device), at, :3]
         return self.image.plain(rgb) if draws is None else apply(rgb, self.image, draws)
 
     def flow(self, batch: Tensor, at: Tensor, stack: int, draws: ViewDraws | None) -> Tensor:
         """The flow of L = ``stack`` successive frames around frame ``at``, from ``at − L // 2`` on; see :meth:`frame`.
 
-        Returns:
-            float32 ``[B, 2L, size, size]``: (x, y) of the first flow, of the second, and so on, in pixels of the view
-            as fractions of the set's bound.
+        Float32 ``[B, 2L, size, size]``: (x, y) of each flow, in pixels of the view as fractions of the set's bound.
         """
-        _check(batch)
         count, _, _, height, width = batch.shape
         numbers = at[:, None] + torch.arange(stack, device=batch.device) - stack // 2
         field = restore(batch[torch.arange(count, device=batch.device)[:, None], numbers, 3:]).flatten(1, 2)
@@ -82,22 +71,11 @@ class ClipAugmentation:
 
     def plain(self, batch: Tensor) -> Tensor:
         """The middle frame of each clip as evaluation sees it, float32 ``[B, 3, size, size]`` in [0, 1]."""
-        _check(batch)
         return self.frame(batch, torch.full((len(batch),), batch.shape[1] // 2, device=batch.device), None)
 
     def normalise(self, view: Tensor) -> Tensor:
         """A frame as an encoder reads it."""
         return self.image.normalise(view)
-
-
-def _check(batch: Tensor) -> None:
-    if batch.ndim != 5 or batch.shape[2] != PLANES:
-        raise NotApplicableError(
-            f"these views are of clips, [B, T, {PLANES}, H, W] of frames and flow; given: items of shape"
-            f" {tuple(batch.shape[1:])}"
-        )
-    if batch.dtype != torch.uint8:
-        raise reject("batch.dtype", batch.dtype, "torch.uint8")
 
 
 def clip_augmentation(settings: Settings) -> ClipAugmentation:

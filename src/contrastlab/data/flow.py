@@ -19,16 +19,13 @@ from contrastlab.errors import CorruptFileError, import_extra, reject
 
 ZERO, _STEPS = 128, 127
 _KEEP_EVERY = 100  # clips between writes of an estimate that is being made
-
-ATTACHMENT = 0.15 * 255
-"""Weight of the data against that of smoothness in :func:`tvl1`."""
+_ATTACHMENT = 0.15 * 255  # weight of the data against that of smoothness
 
 
 def quantise(flow: Tensor, bound: float) -> Tensor:
     """Flow in pixels a frame as uint8, as two-stream networks are given it (Simonyan and Zisserman 2014, §5).
 
-    128 is rest, and a step is ``bound / 127`` pixels, so that the sign is exact; what is faster than ``bound`` pixels a
-    frame is cut off there.
+    128 is rest, and a step is ``bound / 127`` pixels; what is faster than ``bound`` pixels a frame is cut off there.
     """
     if not bound > 0:
         raise reject("bound", bound, "a number of pixels > 0")
@@ -36,27 +33,15 @@ def quantise(flow: Tensor, bound: float) -> Tensor:
 
 
 def restore(levels: Tensor, bound: float = 1.0) -> Tensor:
-    """Float32 flow from eight bits: what :func:`quantise` was given, within half a step.
-
-    The default gives fractions of the bound, in [-1, 1].
-    """
+    """Float32 flow from eight bits, the inverse of :func:`quantise`; by default as fractions of the bound."""
     return (levels.float() - ZERO) * (bound / _STEPS)
 
 
 def tvl1(frames: Tensor) -> Tensor:
-    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next, by scikit-image.
+    """TV-L1 flow (Zach, Pock and Bischof 2007) from each frame to the next: float32 ``[T − 1, 2, H, W]``, (x, y).
 
-    Its parameters are its own but the weight of the data, which is OpenCV's, as two-stream networks are fed it: 0.15 on
-    grey levels to 255, and so :data:`ATTACHMENT` on levels to 1.
-
-    Args:
-        frames: uint8 ``[T, C, H, W]``, C 1 or 3; colours are weighted to grey as television does (BT.601).
-
-    Returns:
-        float32 ``[T − 1, 2, H, W]``, (x, y) in pixels a frame.
-
-    Raises:
-        MissingExtraError: scikit-image is not installed.
+    ``frames`` are uint8 ``[T, C, H, W]``, C 1 or 3; colours are weighted to grey as television does (BT.601). The
+    parameters are scikit-image's but the weight of the data, OpenCV's 0.15 on levels to 255, as in two-stream networks.
     """
     optical_flow_tvl1 = import_extra("skimage.registration", "video").optical_flow_tvl1
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] not in (1, 3):
@@ -64,34 +49,23 @@ def tvl1(frames: Tensor) -> Tensor:
         raise reject("frames", given, "uint8 of shape [T, C, H, W] with C 1 or 3")
     weights = torch.tensor([0.299, 0.587, 0.114]) if frames.shape[1] == 3 else torch.ones(1)
     grey = ((frames.float() / 255) * weights[:, None, None]).sum(1).numpy()
-    # the displacement of a pixel of the first image to where it is in the second; rows come first
-    pairs = (optical_flow_tvl1(now, following, attachment=ATTACHMENT)[::-1].copy() for now, following in pairwise(grey))
-    flows = [torch.from_numpy(pair.astype(np.float32)) for pair in pairs]
-    return torch.stack(flows) if flows else torch.empty(0, 2, *frames.shape[2:])
+    flows = np.zeros((len(grey) - 1, 2, *grey.shape[1:]), dtype=np.float32)
+    for number, (first, second) in enumerate(pairwise(grey)):
+        # from a pixel of the first image to where it is in the second; scikit-image gives rows before columns
+        flows[number] = optical_flow_tvl1(first, second, attachment=_ATTACHMENT)[::-1]
+    return torch.from_numpy(flows)
 
 
 def cached_tvl1(clips: Tensor, bound: float, folder: Path | None = None) -> Tensor:
-    """Eight-bit TV-L1 flow of clips, estimated once and kept on disk.
+    """Eight-bit TV-L1 flow ``[N, T, 2, H, W]`` of uint8 clips ``[N, T, 3, H, W]``, rest for the last frame.
 
-    The file is named after pixels and bound, and is whole or absent. It is kept clip by clip, so that an interrupted
-    estimate goes on where it was.
-
-    Args:
-        clips: uint8 ``[N, T, 3, H, W]``.
-        bound: see :func:`quantise`.
-        folder: of the files; by default ``flow`` in :func:`contrastlab.data.limits.cache_folder`.
-
-    Returns:
-        uint8 ``[N, T, 2, H, W]``; of a last frame, rest.
-
-    Raises:
-        CorruptFileError: a file of the folder is damaged, or of other clips.
+    It is estimated once and kept in ``folder``, by default ``flow`` in :func:`contrastlab.data.limits.cache_folder`, in
+    a file named after pixels and bound. An interrupted estimate goes on where it was.
     """
     digest = hashlib.sha256(f"tvl1 {bound:g} {tuple(clips.shape)}".encode())
     digest.update(clips.contiguous().numpy().data)
     path = (folder or cache_folder() / "flow") / f"{digest.hexdigest()[:24]}.safetensors"
-    shape = (*clips.shape[:2], 2, *clips.shape[3:])
-    done, levels = 0, torch.full(shape, ZERO, dtype=torch.uint8)
+    done, levels = 0, torch.full((*clips.shape[:2], 2, *clips.shape[3:]), ZERO, dtype=torch.uint8)
     if path.exists():
         stored, values = files.read_tensors(path)
         if values.get("of", path.stem) != path.stem:

@@ -1,7 +1,7 @@
 """Operations on batches of images, one set of parameters per image; all equal torchvision's on float images in [0, 1].
 
-Nothing loops over images (RandAugment alone does) and nothing waits for a GPU. Grey images (one channel) have no
-saturation and no hue. Matrix products run in float32, under autocast, too; PyTorch's TF32 would round them to 1/2000.
+Nothing but RandAugment loops over images and nothing waits for a GPU. Grey images have no saturation and no hue.
+Matrix products run in float32 under autocast, too; PyTorch's TF32 would round them to 1/2000.
 """
 
 from __future__ import annotations
@@ -25,19 +25,11 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 # input columns. Crop and resize of image b are ``rows[b] @ image @ columns[b].T``; a flip reverses the columns.
 
 
-def _weights(
-    start: Tensor, length: Tensor, source: int, size: int, window: tuple[int, int] | None = None,
-    flip: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """``[B, count, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels.
-
-    Pixels outside the interval weigh nothing, and every row sums to one. ``window=(first, count)`` keeps only these
-    output positions.
-    """
-    first, count = window or (0, size)
+def _weights(start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> Tensor:
+    """``[B, size, source]``: triangle-filter weights that resample ``[start, start + length)`` to ``size`` pixels."""
     start, length = start.to(torch.float32)[:, None], length.to(torch.float32)[:, None]
     scale = length / size
-    output = torch.arange(first, first + count, device=start.device, dtype=torch.float32)[None] + 0.5
+    output = torch.arange(size, device=start.device, dtype=torch.float32)[None] + 0.5
     if flip is not None:
         output = torch.where(flip[:, None], size - output, output)
     pixel = torch.arange(source, device=start.device, dtype=torch.float32) + 0.5
@@ -68,29 +60,24 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     """
     top, left, height, width = boxes.unbind(1)
     rows = _weights(top, height, images.shape[2], size)
-    columns = _weights(left, width, images.shape[3], size, flip=flip)
+    columns = _weights(left, width, images.shape[3], size, flip)
     return _resample(images, rows, columns)
 
 
 def resize_center(images: Tensor, resize: int | None, size: int) -> Tensor:
-    """The central square, float32 ``[B, C, size, size]``, after the shorter side was resized to ``resize``.
-
-    Equal to torchvision's ``Resize`` and ``CenterCrop``; None leaves the images as they are.
-    """
+    """The central square, float32 ``[B, C, size, size]``: torchvision's ``Resize``, unless None, and ``CenterCrop``."""
     height, width = images.shape[2:]
     short = min(height, width)
-    if resize is None:
-        new_height, new_width = height, width
-    else:  # the longer side is truncated, as torchvision does
-        new_height, new_width = (resize * side // short if side > short else resize for side in (height, width))
+    # the longer side is truncated, as torchvision does
+    new_height, new_width = (side if resize is None else resize * side // short for side in (height, width))
     if not 1 <= size <= min(new_height, new_width):
         raise errors.reject("size", size, f"1 to the shorter side after resizing, {min(new_height, new_width)}")
     top, left = round((new_height - size) / 2), round((new_width - size) / 2)
     if (new_height, new_width) == (height, width):
         return images[:, :, top : top + size, left : left + size].to(torch.float32)
     zero = torch.zeros(1, device=images.device)
-    rows = _weights(zero, zero + height, height, new_height, (top, size))
-    columns = _weights(zero, zero + width, width, new_width, (left, size))
+    rows = _weights(zero, zero + height, height, new_height)[:, top : top + size]
+    columns = _weights(zero, zero + width, width, new_width)[:, left : left + size]
     return _resample(images, rows.expand(len(images), -1, -1), columns.expand(len(images), -1, -1))
 
 
@@ -145,27 +132,20 @@ def _rotate_hue(images: Tensor, shift: Tensor) -> None:
 
 
 def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True) -> Tensor:
-    """Brightness, contrast, saturation and hue, in an order of its own for each image; in place.
+    """Brightness, contrast, saturation and hue, in an order of its own for each image ``[B, C, H, W]``; in place.
 
-    Exact for every order without grouping images: three passes of :func:`_blend`, one hue rotation and three more
-    passes contain every order. Passes that an image does not need get coefficients that change nothing.
-
-    Args:
-        images: ``[B, C, H, W]`` in [0, 1], ``C`` 1 or 3.
-        factors: ``[B, 4]`` of (brightness, contrast, saturation, hue).
-        order: ``[B, 4]``, a permutation of 0..3 per row: ``order[b, k]`` is applied ``k``-th.
-        hue: False skips the hue rotation (all ``factors[:, 3]`` must be 0).
+    Three passes of :func:`_blend`, one hue rotation and three more passes contain every order; passes that an image
+    does not need get coefficients that change nothing. For ``factors`` and ``order`` see
+    :class:`contrastlab.data.augmentations.ViewDraws`; without ``hue`` the rotation, whose factors are 0, is left out.
     """
     colour = images.shape[1] == 3
     keep = factors.gather(1, order)
-    rest = 1 - keep
-    idle = torch.zeros_like(rest)
-    grey = torch.where(order == SATURATION, rest, idle)
-    mean = torch.where(order == CONTRAST, rest, idle)
+    grey = (1 - keep).where(order == SATURATION, 0.0)
+    mean = (1 - keep).where(order == CONTRAST, 0.0)
     unused = order == HUE
     if not colour:
         unused = unused | (order == SATURATION)
-        grey = idle
+        grey = torch.zeros_like(grey)
     keep = keep.masked_fill(unused, 1.0)
 
     if not (hue and colour):
@@ -193,27 +173,18 @@ def jitter_(images: Tensor, factors: Tensor, order: Tensor, *, hue: bool = True)
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
-    """Separable Gaussian blur with reflected borders, one standard deviation per image.
+    """Separable Gaussian blur of ``[B, C, H, W]`` with reflected borders, one standard deviation per image.
 
     Both directions are products with a banded matrix that has the reflection folded in, so the cost does not depend
-    on the kernel.
-
-    Args:
-        images: ``[B, C, H, W]``.
-        sigma: ``[B]`` in pixels; 0 leaves the image as it is.
-        kernel: odd number of taps, ``kernel // 2 < min(H, W)``.
+    on the kernel, an odd number of taps with ``kernel // 2 < min(H, W)``. A ``sigma`` of 0 leaves an image as it is.
     """
-    count, channels, height, width = images.shape
+    height, width = images.shape[2:]
     taps = torch.arange(kernel // 2 + 1, device=images.device, dtype=torch.float32)
     weights = torch.exp(-0.5 * (taps / sigma.to(torch.float32).clamp(min=1e-3)[:, None]) ** 2)
     weights = weights / (2 * weights.sum(1, keepdim=True) - weights[:, :1])
     with torch.autocast(images.device.type, enabled=False):
-        columns = (weights @ _bands(width, kernel // 2, images.device)).view(count, width, width)
-        rows = columns
-        if height != width:
-            rows = (weights @ _bands(height, kernel // 2, images.device)).view(count, height, height)
-        half = torch.bmm(images.reshape(count, channels * height, width), columns.transpose(1, 2)).view_as(images)
-        return torch.stack([torch.bmm(rows, half[:, channel]) for channel in range(channels)], dim=1)
+        bands = {s: (weights @ _bands(s, kernel // 2, images.device)).view(-1, s, s) for s in {height, width}}
+    return _resample(images, bands[height], bands[width])
 
 
 def _bands(size: int, radius: int, device: torch.device) -> Tensor:
@@ -229,13 +200,10 @@ def _bands(size: int, radius: int, device: torch.device) -> Tensor:
 
 
 # RandAugment ----------------------------------------------------------------------------------------------------------
-# As the authors of CMC use it in their later code (Cubuk et al. 2019; names and ranges are timm's). Each of n
-# operations is drawn with replacement and applied with probability 1/2, at a level from a normal distribution around
-# the full strength, 10, with deviation 0.5, cut off there. Operations on colours are left out: they would change what
-# one view of a colour split says of the other. The operations are torchvision's, image by image.
-
-Operation = Callable[[Tensor, float, float], Tensor]
-"""Image ``[C, H, W]`` in [0, 1], level from 0 to 1 and sign -1 or 1 to an image."""
+# As in the later code of CMC's authors (Cubuk et al. 2019; names and ranges are timm's). Each of n operations is drawn
+# with replacement and applied with probability 1/2, at a level from a normal distribution around the full strength, 10,
+# with deviation 0.5, cut off there. Operations on colours, which would change what one view of a colour split says of
+# the other, are left out. The operations are torchvision's, image by image.
 
 _FILL = [124 / 255, 116 / 255, 104 / 255]  # the mean colour of ImageNet in 8 bits
 _STRENGTH, _SPREAD, _APPLIED = 10.0, 0.5, 0.5
@@ -254,27 +222,23 @@ def _moved(
     return moved
 
 
-def _factor(level: float) -> float:
-    return 0.1 + 1.8 * level
-
-
-RANDAUGMENT: Mapping[str, Operation] = MappingProxyType(
+RANDAUGMENT: Mapping[str, Callable[[Tensor, float, float], Tensor]] = MappingProxyType(
     {
         "AutoContrast": lambda x, level, sign: v2.autocontrast(x),
         "Identity": lambda x, level, sign: x,
         "Rotate": lambda x, level, sign: _moved(x, degrees=30 * level * sign),
-        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, _factor(level)),
+        "Sharpness": lambda x, level, sign: v2.adjust_sharpness(x, 0.1 + 1.8 * level),
         "ShearX": lambda x, level, sign: _moved(x, slope=(0.3 * level * sign, 0.0)),
         "ShearY": lambda x, level, sign: _moved(x, slope=(0.0, 0.3 * level * sign)),
         "TranslateX": lambda x, level, sign: _moved(x, shift=(0.45 * level * sign, 0.0)),
         "TranslateY": lambda x, level, sign: _moved(x, shift=(0.0, 0.45 * level * sign)),
     }
 )
-"""Name to operation: those that views of a colour split may have."""
+"""Name to a function of an image ``[C, H, W]`` in [0, 1], a level from 0 to 1 and a sign, -1 or 1."""
 
 
 def sample_operations(
-    count: int, number: int, *, generator: torch.Generator | None, device: torch.device | str
+    count: int, number: int, *, generator: torch.Generator | None, device: torch.device | str | None
 ) -> Tensor:
     """``[count, number, 3]`` of (operation or -1 for none, level from 0 to 1, sign), applied one after the other."""
     unit = torch.rand(3, count, number, generator=generator, device=device)

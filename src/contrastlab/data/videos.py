@@ -6,7 +6,8 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,8 +25,10 @@ from contrastlab.data.parquet import read_parquet, whole_numbers
 from contrastlab.data.pictures import opened
 from contrastlab.errors import CorruptFileError, MissingDataError, import_extra, reject
 
-PLANES = 5
-"""Red, green, blue, and flow to the right and down."""
+PLANES = 5  #: red, green, blue, and flow to the right and down
+#: pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)
+HEIGHT, WIDTH = 256, 340
+_QUALITY = 90  # of the kept JPEG pictures
 
 
 def spread(length: int, count: int) -> Tensor:
@@ -37,28 +40,15 @@ def spread(length: int, count: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClipSet(PixelItems):
-    """Clips in memory, uint8 ``[N, T, 5, H, W]``: red, green, blue, and flow to the right and down.
-
-    The flow is that from each frame to the next in eight bits, see :func:`contrastlab.data.flow.quantise`; that
-    of the last frame is never read.
-
-    Attributes:
-        bound: pixels a frame that fill the eight bits.
-        factors: what else is known of each clip, ``[N]`` by name.
-    """
+    """Clips in memory, uint8 ``[N, T, 5, H, W]``: RGB, and flow to the next frame; that of the last is never read."""
 
     modality: ClassVar[str] = "clip"
     by_item: ClassVar[tuple[str, ...]] = (*PixelItems.by_item, "factors")
     shape: ClassVar[str] = f"uint8 of shape [N, T, {PLANES}, H, W]"
     channels: ClassVar[int] = 3
 
-    bound: float
-    factors: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.bound > 0:
-            raise reject("bound", self.bound, "a number of pixels > 0")
+    bound: float  #: of the flow in eight bits, see :func:`contrastlab.data.flow.quantise`
+    factors: Mapping[str, Tensor] = field(default_factory=dict)  #: what else is known of each clip, ``[N]`` by name
 
     def _fits(self) -> bool:
         return self.items.dtype == torch.uint8 and self.items.ndim == 5 and self.items.shape[2] == PLANES
@@ -68,18 +58,12 @@ class ClipSet(PixelItems):
         yield from (self.items, self.labels)
 
     def still(self) -> ClipSet:
-        """The set as a network of single frames is trained on it: itself, since all frames are in memory."""
+        """For a network of single frames: the set itself, since all frames are in memory."""
         return self
 
     def spread(self, count: int) -> ClipSet:
-        """The same clips with ``count`` of their frames, equally spaced; their flow is no longer that of neighbours."""
+        """The same clips with ``count`` equally spaced frames; their flow is no longer that of neighbours."""
         return replace(self, items=self.items[:, spread(self.items.shape[1], count).to(self.items.device)])
-
-
-HEIGHT, WIDTH = 256, 340
-"""Pixels that every frame of a video file is resized to, as temporal segment networks have it (Wang et al. 2016)."""
-
-_QUALITY = 90  # of the kept JPEG pictures
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,43 +76,25 @@ class VideoFiles(Files):
     Zisserman 2014, §5: eight bits and JPEG bring the flow of UCF101 from 1.5 TB to 27 GB).
 
     ``videos[index]`` is the window of ``length`` frames in the middle; training draws its windows, :meth:`window`.
-
-    Attributes:
-        length: frames of a window.
-        count: ``None``, or the number of frames, equally spaced over the whole video, that an item is in place of a
-            window; these have no flow.
-        flow: whether items have flow; without it those planes are at rest, and none is estimated.
-        cache: folder of the zip files; by default ``videos`` in :func:`contrastlab.data.limits.cache_folder`.
     """
 
     modality: ClassVar[str] = "clip"
     channels: ClassVar[int] = 3
     bound: ClassVar[float] = 20.0
 
-    length: int = 12
-    count: int | None = None
-    flow: bool = True
-    cache: Path | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length < 1:
-            raise reject("length", self.length, "an integer >= 1")
+    length: int = 12  #: frames of a window
+    count: int | None = None  #: how many frames, equally spaced over the video and without flow, stand for a window
+    flow: bool = True  #: whether items have flow; without it those planes are at rest, and none is estimated
 
     def __getitem__(self, index: int) -> Tensor:
+        if self.count is None:
+            return self._window(index, lambda starts: (starts - 1) // 2)
         with self._opened(index) as packed:
-            if self.count is not None:
-                return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
-            return self._window(packed, self._starts(index, packed) // 2)
+            return self._read(packed, spread(_count(packed, "frame"), self.count).tolist())
 
     def window(self, index: int, rng: torch.Generator) -> Tensor:
-        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video.
-
-        Raises:
-            CorruptFileError: the video has fewer frames, or cannot be decoded; the message names it.
-        """
-        with self._opened(index) as packed:
-            return self._window(packed, int(torch.randint(self._starts(index, packed) + 1, (1,), generator=rng)))
+        """``[length, 5, H, W]`` consecutive frames, from a start that is uniform over the video."""
+        return self._window(index, lambda starts: int(torch.randint(starts, (1,), generator=rng)))
 
     def still(self) -> VideoFiles:
         """The same videos with windows of one frame and no flow, for a network of single frames."""
@@ -136,8 +102,6 @@ class VideoFiles(Files):
 
     def spread(self, count: int) -> VideoFiles:
         """The same videos as ``count`` frames each, equally spaced and without flow."""
-        if count < 1:
-            raise reject("frames", count, "an integer >= 1")
         return replace(self, count=count, flow=False)
 
     @property
@@ -148,56 +112,50 @@ class VideoFiles(Files):
     def _decoding(self) -> str:
         return repr((HEIGHT, WIDTH, self.length, self.count, self.flow, self.bound))
 
-    def _starts(self, index: int, packed: zipfile.ZipFile) -> int:
-        """The last frame that a window can start with."""
-        frames = _count(packed, "frame")
-        if frames < self.length:
-            raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
-        return frames - self.length
-
-    def _window(self, packed: zipfile.ZipFile, first: int) -> Tensor:
-        return self._read(packed, range(first, first + self.length))
+    def _window(self, index: int, choose: Callable[[int], int]) -> Tensor:
+        """A window from the frame that ``choose`` gives for the number of possible starts."""
+        with self._opened(index) as packed:
+            frames = _count(packed, "frame")
+            if frames < self.length:
+                raise CorruptFileError(f"{self.path(index)} has {frames} frames: a window of {self.length} is wanted")
+            first = choose(frames - self.length + 1)
+            return self._read(packed, range(first, first + self.length))
 
     def _read(self, packed: zipfile.ZipFile, numbers: Iterable[int]) -> Tensor:
-        planes = []
-        flows = _count(packed, "flow")
+        planes, flows = [], _count(packed, "flow") if self.flow else 0
         for number in numbers:
-            rgb = torch.from_numpy(_picture(packed, f"frame/{number:06d}.jpg")).permute(2, 0, 1)
+            rgb = _picture(packed, f"frame/{number:06d}.jpg").permute(2, 0, 1)
             moved = torch.full((2, *rgb.shape[1:]), ZERO, dtype=torch.uint8)
-            if self.flow and number < flows:  # the last frame has none
-                moved = torch.from_numpy(_picture(packed, f"flow/{number:06d}.jpg")).view(2, *rgb.shape[1:])
+            if number < flows:  # the last frame has none
+                moved = _picture(packed, f"flow/{number:06d}.jpg").view(2, *rgb.shape[1:])
             planes.append(torch.cat([rgb, moved]))
         return torch.stack(planes)
 
-    def _opened(self, index: int) -> zipfile.ZipFile:
+    @contextmanager
+    def _opened(self, index: int) -> Iterator[zipfile.ZipFile]:
         path = self.path(index)
         try:
             stat = path.stat()
         except OSError as error:
             raise MissingDataError(f"{self.name}: {path} does not exist") from error
         made = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{HEIGHT}x{WIDTH}\0{self.bound}\0{_QUALITY}"
-        root = (self.cache or limits.cache_folder() / "videos") / hashlib.sha256(made.encode()).hexdigest()[:24]
+        root = limits.cache_folder() / "videos" / hashlib.sha256(made.encode()).hexdigest()[:24]
         # frames alone are a file of their own: whoever needs no flow need not wait for its estimate
-        kept = [root.with_suffix(ending) for ending in ((".flow.zip",) if self.flow else (".flow.zip", ".zip"))]
-        for candidate in kept:
-            if candidate.exists():
-                return _open(candidate)
-        files.write_whole(kept[-1], _pack(decode(path), self.bound if self.flow else None))
-        return _open(kept[-1])
+        kept = root.with_suffix(".flow.zip")
+        if not self.flow and not kept.exists():
+            kept = root.with_suffix(".zip")
+        if not kept.exists():
+            files.write_whole(kept, _pack(decode(path), self.bound if self.flow else None))
+        try:
+            with zipfile.ZipFile(kept) as packed:
+                yield packed
+        except (KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            raise CorruptFileError(f"{kept} cannot be read ({error}); delete it to decode its video anew") from error
 
 
 def decode(path: Path) -> Tensor:
-    """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one.
-
-    Raises:
-        MissingDataError: the file does not exist.
-        MissingExtraError: PyAV is not installed; the message says which extra brings it.
-        CorruptFileError: no frame can be decoded; the message names the file.
-        TooLargeError: its frames are too large or too many, see :mod:`contrastlab.data.limits`.
-    """
+    """All frames of a video file of any format that FFmpeg reads: uint8 ``[T, 3, 256, 340]``, T at least one."""
     av = import_extra("av", "video")
-    if not path.exists():
-        raise MissingDataError(f"{path} does not exist")
     frames: list[Tensor] = []
     reason = "it has no video stream, or one without frames"
     try:
@@ -210,8 +168,7 @@ def decode(path: Path) -> Tensor:
                     shown = frame.to_image().resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)
                     frames.append(torch.from_numpy(np.asarray(shown).copy()).permute(2, 0, 1))
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        reason = str(error)
-        frames = []
+        frames, reason = [], str(error)
     if not frames:
         raise CorruptFileError(f"{path}: no frame can be decoded: {reason}")
     return torch.stack(frames)
@@ -234,21 +191,9 @@ def _jpeg(pixels: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _open(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise CorruptFileError(f"{path} cannot be read ({error}); delete it to decode its video anew") from error
-
-
-def _picture(packed: zipfile.ZipFile, name: str) -> Any:
-    try:
-        with opened(limits.unpacked(packed, name), f"{name} in {packed.filename}") as image:
-            return np.asarray(image).copy()
-    except (KeyError, OSError, zipfile.BadZipFile, zlib.error, CorruptFileError) as error:
-        raise CorruptFileError(
-            f"{packed.filename} cannot be read ({error}); delete it to decode its video anew"
-        ) from error
+def _picture(packed: zipfile.ZipFile, name: str) -> Tensor:
+    with opened(limits.unpacked(packed, name), f"{name} in {packed.filename}") as image:
+        return torch.from_numpy(np.asarray(image).copy())
 
 
 def _count(packed: zipfile.ZipFile, kind: str) -> int:
@@ -257,9 +202,7 @@ def _count(packed: zipfile.ZipFile, kind: str) -> int:
 
 # Readers: rows of published.toml name them ----------------------------------------------------------------------------
 
-TRACK = 15
-"""Frames of a traffic sign's clip: every second one of the thirty that were taken of it."""
-
+TRACK = 15  #: frames of a traffic sign's clip: every second one of the thirty that were taken of it
 _TRACK_BOUND = 4.0
 
 
@@ -268,13 +211,12 @@ def tracks(name: str, path: Path, note: str) -> Splits:
     table = read_parquet([path])
     track, frame = whole_numbers(path, "track", "frame")
     groups, of_row = torch.unique(torch.stack([table.labels, track]), dim=1, return_inverse=True)
-    numbers = torch.arange(TRACK) * 2
     rows = []
     for group in range(groups.shape[1]):
         mine = (of_row == group).nonzero().flatten()
         mine = mine[frame[mine].argsort()]
         # one track is a frame short: its last frame stands twice
-        rows.append(mine[numbers.clamp(max=len(mine) - 1)])
+        rows.append(mine[(torch.arange(TRACK) * 2).clamp(max=len(mine) - 1)])
     frames = table.images[torch.stack(rows)]
     flow = cached_tvl1(frames, _TRACK_BOUND)
     pool = ClipSet(name, torch.cat([frames, flow], 2), groups[0], table.classes, _TRACK_BOUND)
@@ -324,17 +266,15 @@ def video_files(name: str, folder: Path, note: str, *, lists: str, layout: str) 
     The folder ``lists`` beside ``folder`` has the splits, in the ``layout`` ``ucf`` or ``hmdb``.
     """
     classes, splits = {"ucf": _ucf, "hmdb": _hmdb}[layout](folder.parent / lists)
-    folds = []
+    parts = []
     for k, split in enumerate(splits, 1):
-        parts = []
         for part, listed in split.items():
             if not listed:
                 raise ValueError(f"split {k} under {folder.parent / lists} has no video in its {part} part")
-            paths, labels = tuple(path for path, _ in listed), torch.tensor([label for _, label in listed])
-            parts.append(VideoFiles(f"{name}/{part}{k}", folder, paths, labels, tuple(classes)))
+            paths, labels = zip(*listed, strict=True)
             for path in paths:
                 if not (folder / path).is_file():
                     raise FileNotFoundError(2, "no video", str(folder / path))
-        folds.append((parts[0], parts[1]))
-    (train, test), *further = folds
-    return Splits(name, train, train, test, note, tuple(further))
+            parts.append(VideoFiles(f"{name}/{part}{k}", folder, paths, torch.tensor(labels), tuple(classes)))
+    train, test, *further = parts
+    return Splits(name, train, train, test, note, tuple(zip(further[::2], further[1::2], strict=True)))

@@ -18,19 +18,6 @@ from contrastlab.encoders.export import load, save
 from contrastlab.encoders.networks import Stem
 
 __all__ = [
-    "ARCHITECTURES",
-    "Encoder",
-    "Head",
-    "Shared",
-    "Stem",
-    "build",
-    "build_for",
-    "features",
-    "layer_outputs",
-    "load",
-    "named_layers",
-    "pooled_layers",
-    "save",
-    "set_memory_format",
-    "side_within",
-]
+    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "layer_outputs", "load",
+    "named_layers", "pooled_layers", "save", "set_memory_format", "side_within",
+]  # fmt: skip

@@ -1,21 +1,21 @@
-"""View to embedding: a convolutional network, a projection head and a unit norm.
+"""View to embedding: a backbone, a projection head and a unit norm; and the layers that probes read one by one.
 
-``Encoder.features`` is what probes read (before or after pooling), ``Encoder.forward`` is what losses
-read. Convolutions start as in torchvision's ResNet and MoCo (He et al. 2015, normal, fan-out), batch
-norms at one and zero, linear layers as PyTorch's default.
+Convolutions start as in torchvision's ResNet and MoCo (He et al. 2015, normal, fan-out), batch norms at one and zero,
+linear layers as PyTorch's default.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.models import ResNet
 
 from contrastlab import errors
 from contrastlab.encoders import networks, vit
@@ -27,9 +27,8 @@ Head = Literal["linear", "mlp", "moco_v3"]
 
 
 def _initialise(module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
@@ -48,13 +47,13 @@ ARCHITECTURES: Mapping[str, Network] = MappingProxyType({**networks.NETWORKS, **
 class Encoder(nn.Module):
     """A backbone, global average pooling, a head and a unit norm.
 
-    A backbone with a method ``fully_connected(dim)`` brings the head along: it reads the map, before any pooling.
+    A backbone with a method ``fully_connected(dim)`` brings its own head, which reads the map before any pooling.
 
     Args:
         backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
-        feature_dim: its number of features F.
+        feature_dim: F.
         head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim) or ``"moco_v3"`` (three layers, each with
-            batch-norm; 4,096 wide, or four times as wide as F below 384), where the backbone brings none.
+            batch-norm; 4,096 wide, or 4F below F = 384).
         dim: dimension of the embedding.
         in_channels: channels of its input.
         pieces: patches that a second head reads (PIRL); 0 for none.
@@ -65,14 +64,11 @@ class Encoder(nn.Module):
         pieces: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.in_channels = in_channels
+        self.backbone, self.feature_dim, self.dim, self.in_channels = backbone, feature_dim, dim, in_channels
         self.layout = torch.channels_last
-        self.feature_dim = feature_dim
-        self.dim = dim
-        self.backbone = backbone
-        own = getattr(backbone, "fully_connected", None)  # a network whose printed table goes on behind the map
-        self.head: nn.Module = _head(head, feature_dim, dim) if own is None else own(dim)
-        self.head_reads_map = own is not None
+        fully_connected = getattr(backbone, "fully_connected", None)
+        self.head_reads_map = fully_connected is not None
+        self.head: nn.Module = fully_connected(dim) if fully_connected else _head(head, feature_dim, dim)
         if pieces:
             self.patch_head = _head(head, feature_dim, dim)
             self.puzzle_head = nn.Linear(pieces * dim, dim)
@@ -80,22 +76,18 @@ class Encoder(nn.Module):
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
         """What a probe reads of normalised views ``[B, C, H, W]``.
 
-        Pooled, ``[B, F]``: the average over positions, or a class token. Before pooling, ``[B, F, h, w]`` (512x7x7 for
-        ResNet-18 at 224 px).
+        Pooled, ``[B, F]``: the average over positions, or a class token; before pooling, ``[B, F, h, w]``.
         """
         x = x.contiguous(memory_format=self.layout)
-        own: Callable[[Tensor], Tensor] | None = getattr(self.backbone, "pooled", None)
-        if pooled and own is not None:
-            return own(x)
-        features: Tensor = self.backbone(x)
-        return features.mean((2, 3)) if pooled else features
+        class_token = pooled and hasattr(self.backbone, "pooled")
+        features: Tensor = self.backbone.pooled(x) if class_token else self.backbone(x)  # type: ignore[operator]
+        return features.mean((2, 3)) if pooled and not class_token else features
 
     def forward(self, x: Tensor) -> Tensor:
         """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
 
-        Args:
-            x: views ``[B, C, H, W]``, normalised; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
-                whose concatenated embeddings a second head reads.
+        ``x`` is normalised views ``[B, C, H, W]``; or patches ``[B, pieces, C, H, W]``, which are seen one by one and
+        whose concatenated embeddings a second head reads.
         """
         if x.dim() == 5:
             each = self.patch_head(self.features(x.flatten(0, 1)))
@@ -103,12 +95,12 @@ class Encoder(nn.Module):
         return _unit(self.project(x))
 
     def project(self, x: Tensor) -> Tensor:
-        """What the head gives ``[B, dim]``, before it is brought to length one; a predictor reads it (MoCo v3)."""
+        """The head's output ``[B, dim]`` before it has unit length; a predictor reads it (MoCo v3)."""
         projected: Tensor = self.head(self.features(x, pooled=not self.head_reads_map))
         return projected
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
-        """The map that each block of the backbone gives, ``[B, C, h, w]`` by name, from the finest to the coarsest."""
+        """The map ``[B, C, h, w]`` of each block of the backbone by name, from the finest to the coarsest."""
         stages: dict[str, Tensor] = self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
         return stages
 
@@ -144,13 +136,8 @@ class Shared(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        # past nn.Module's bookkeeping: registered, every parameter would be in the state twice
-        object.__setattr__(self, "encoder", encoder)
-
-    @property
-    def in_channels(self) -> int:
-        """Channels of its input."""
-        return self.encoder.in_channels
+        object.__setattr__(self, "encoder", encoder)  # registered, every parameter would be in the state twice
+        self.in_channels = encoder.in_channels
 
     def features(self, x: Tensor, pooled: bool = True) -> Tensor:
         """See :meth:`Encoder.features`."""
@@ -163,7 +150,7 @@ class Shared(nn.Module):
 
 
 def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
-    """Choose the memory format of every encoder in ``module``, its weights and what it is given alike."""
+    """Choose the memory format of every encoder in ``module``, for weights and inputs alike."""
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
             encoder.layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -181,45 +168,38 @@ def build(
         in_channels: channels of its input.
         stem: ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no
             pooling); the small networks shrink their input twice as fast with ``"imagenet"``.
-        head: see :class:`Encoder`.
+        head: see :class:`Encoder`, and so are ``dim`` and ``pieces``.
         dim: dimension of the embedding.
         width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
-        pieces: patches that a second head reads; 0 for none.
+        pieces: patches that a second head reads.
     """
     if arch not in ARCHITECTURES:
         raise errors.unknown("architecture", arch, ARCHITECTURES)
-    if stem not in ("imagenet", "cifar"):
-        raise errors.reject("stem", stem, "'imagenet' or 'cifar'")
-    if head not in get_args(Head):
-        raise errors.reject("head", head, " or ".join(map(repr, get_args(Head))))
-    for name, value in (("in_channels", in_channels), ("dim", dim)):
-        if value < 1:
-            raise errors.reject(name, value, "an integer >= 1")
-    if not width > 0:
-        raise errors.reject("width", width, "a number > 0")
+    for name, value, known in (("stem", stem, get_args(Stem)), ("head", head, get_args(Head))):
+        if value not in known:
+            raise errors.reject(name, value, " or ".join(map(repr, known)))
+    for name, size in (("in_channels", in_channels), ("dim", dim), ("width", width)):
+        if not size > 0:
+            raise errors.reject(name, size, "a number > 0")
     backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
     if not getattr(backbone, "initialises_itself", False):
-        _initialise(backbone)
+        backbone.apply(_initialise)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
-    _initialise(encoder.head)
+    encoder.head.apply(_initialise)
     return encoder.to(memory_format=torch.channels_last)
 
 
 def build_for(views: Views, image_channels: int, *, arch: str, **options: Any) -> nn.ModuleList:
     """One encoder per stream of the recipe part "views", for images with so many channels; see :func:`build`.
 
-    For a colour split these are two full-width networks with 1 and 2 input channels (Ring, Table 1:
-    "two encoders"); CMC's own networks are ``width=0.5``.
+    A colour split has two full-width networks (Ring, Table 1: "two encoders"); CMC's own have ``width=0.5``.
     """
     inputs = views.channels(image_channels)
     return nn.ModuleList(build(arch, in_channels=c, pieces=views.pieces, **options) for c in inputs)
 
 
 def features(encoders: nn.ModuleList, views: tuple[Tensor, ...], pooled: bool = True) -> Tensor:
-    """Features of all streams, side by side: ``[B, sum of F]``, or before pooling ``[B, sum of F, h, w]``.
-
-    ``views`` are one tensor ``[B, C_s, H, W]`` for each encoder.
-    """
+    """Features of one view for each encoder, side by side: ``[B, sum of F]``, or unpooled ``[B, sum of F, h, w]``."""
     parts = [encoder.features(view, pooled) for encoder, view in _pairs(encoders, views)]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
@@ -234,46 +214,37 @@ def _pairs(encoders: nn.ModuleList, views: tuple[Tensor, ...]) -> Iterator[tuple
 
 
 def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
-    """The layers of an encoder that can be probed, in order.
+    """The layers of an encoder that can be probed, in order; of a transformer there are none.
 
     A half AlexNet has conv1 … conv5 (each with its pooling), fc6 and fc7; a ResNet conv1 (its stem with the pooling)
     and its four stages conv2 … conv5; a plain sequence of blocks conv1, conv2, ….
-    A backbone of another make, such as a transformer, is refused.
     """
     backbone = encoder.backbone
-    stages = {name: module for name, module in backbone.named_children() if re.fullmatch(r"(conv|layer)\d", name)}
-    if any(name.startswith("layer") for name in stages):
-        layers = {"conv1": backbone.get_submodule("maxpool")}
-        layers |= {f"conv{int(name[5:]) + 1}": module for name, module in stages.items() if name.startswith("layer")}
-    elif stages:
-        layers = stages
-    elif not isinstance(backbone, nn.Sequential):
-        raise errors.NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
+    blocks: tuple[nn.Module, ...]
+    if isinstance(backbone, ResNet):
+        blocks = (backbone.maxpool, backbone.layer1, backbone.layer2, backbone.layer3, backbone.layer4)
+    elif isinstance(backbone, nn.Sequential):
+        blocks = tuple(block for name, block in backbone.named_children() if not name.startswith("pool"))
     else:
-        layers = {f"conv{k}": module for k, module in enumerate(backbone.children(), 1)}
+        raise errors.NotApplicableError(f"{type(backbone).__name__} names no layers that could be probed")
+    layers = {f"conv{k}": block for k, block in enumerate(blocks, 1)}
     return layers | {name: module for name, module in encoder.head.named_children() if name in ("fc6", "fc7")}
 
 
 def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """What some of the :func:`named_layers` give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``."""
-    layers, kept = named_layers(encoder), {}
-    for name in names:
-        if name not in layers:
-            raise errors.reject("layers", name, f"those of the encoder: {', '.join(layers)}")
+    layers, outputs = named_layers(encoder), {}
+    with ExitStack() as hooks:
+        for name in names:
+            if name not in layers:
+                raise errors.reject("layers", name, f"those of the encoder: {', '.join(layers)}")
 
-    def keep(name: str) -> object:
-        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
-            kept[name] = output.clone()  # a ReLU behind may work in place
+            def keep(module: nn.Module, inputs: object, output: Tensor, name: str = name) -> None:
+                outputs[name] = output.clone()  # a ReLU behind may work in place
 
-        return layers[name].register_forward_hook(hook)
-
-    handles = [keep(name) for name in names]
-    try:
+            hooks.enter_context(layers[name].register_forward_hook(keep))
         encoder(x)
-    finally:
-        for handle in handles:
-            handle.remove()  # type: ignore[attr-defined]
-    return {name: kept[name] for name in names}
+    return {name: outputs[name] for name in names}
 
 
 def side_within(channels: int, side: int, limit: int) -> int:
@@ -281,7 +252,7 @@ def side_within(channels: int, side: int, limit: int) -> int:
 
     With 9,600 values it is 10, 6, 5, 5, 6 for the five layers of the two halves of an AlexNet, the sizes of CMC's code.
     """
-    return max(1, min(side, math.isqrt(limit // channels) if channels <= limit else 1))
+    return max(1, min(side, math.isqrt(limit // channels)))
 
 
 def pooled_layers(

@@ -1,8 +1,7 @@
 """Trained encoders as files that other libraries read: ``encoder.safetensors``, tensors and a few plain words.
 
-A single stream's backbone has its own names in the file, which for a ResNet are torchvision's and timm's; its head is
-``head.…``. With several streams each name is behind its stream's: ``L.conv1.weight``.
-Elsewhere it is read by one line::
+A single stream's backbone keeps its names, which for a ResNet are torchvision's and timm's; its head is ``head.…``.
+With several streams each name begins with its stream's: ``L.conv1.weight``. Elsewhere it is read by one line::
 
     torchvision.models.resnet18().load_state_dict(safetensors.torch.load_file(path), strict=False)  # misses fc only
     timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)
@@ -20,18 +19,13 @@ from torch import Tensor, nn
 
 from contrastlab import files
 from contrastlab.encoders import sentences
-from contrastlab.encoders.encoder import Encoder, Shared, build
+from contrastlab.encoders.encoder import Shared, build
 from contrastlab.errors import CorruptFileError, MissingDataError
 
 FILE = "encoder.safetensors"
 
 BUILDERS: Mapping[str, Callable[..., Any]] = MappingProxyType({"image": build, "sentence": sentences.build})
 """Kind of encoder, as a file says it, to the function that makes one; a file that says none has the first."""
-
-
-def _names(encoder: Encoder) -> dict[str, Tensor]:
-    state = dict(encoder.backbone.state_dict())
-    return state | {f"head.{name}": tensor for name, tensor in encoder.head.state_dict().items()}
 
 
 def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as: Mapping[str, Any]) -> Path:
@@ -41,29 +35,24 @@ def save(encoders: nn.ModuleList, folder: Path, streams: Sequence[str], build_as
         encoders: one per stream.
         folder: of the run.
         streams: their names.
-        build_as: arguments of :func:`contrastlab.encoders.build` that all of them share; the rest is read from them.
-            With ``kind``, arguments of that one of :data:`BUILDERS`.
+        build_as: arguments of :func:`contrastlab.encoders.build`, or of the builder ``kind``, that all of them share.
     """
     tensors: dict[str, Tensor] = {}
-    channels = {}
-    shared = {}
+    values: dict[str, Any] = {"build": dict(build_as), "streams": {}}
     for name, encoder in zip(streams, encoders, strict=True):
-        channels[name] = encoder.in_channels
+        values["streams"][name] = encoder.in_channels
         if isinstance(encoder, Shared):
-            shared[name] = next(s for s, e in zip(streams, encoders, strict=True) if e is encoder.encoder)
+            values.setdefault("same", {})[name] = streams[list(encoders).index(encoder.encoder)]
             continue
         prefix = f"{name}." if len(streams) > 1 else ""
-        tensors |= {prefix + key: value for key, value in _names(encoder).items()}  # type: ignore[arg-type]
-    same = {"same": shared} if shared else {}
-    return files.write_tensors(folder / FILE, tensors, {"build": dict(build_as), "streams": channels, **same})
+        for key, value in encoder.state_dict().items():
+            if key.startswith(("backbone.", "head.")):
+                tensors[prefix + key.removeprefix("backbone.")] = value
+    return files.write_tensors(folder / FILE, tensors, values)
 
 
 def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
-    """The encoders of a run, one per stream, in evaluation mode.
-
-    Args:
-        run: a run, the path of its folder, or that of the file itself.
-        device: where they go.
+    """The encoders of a run, one per stream, in evaluation mode; ``run`` may be the path of its folder, or of the file.
 
     Raises:
         CorruptFileError: the file is not one of :func:`save`, or is cut short.
@@ -80,14 +69,14 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         make = BUILDERS[how.pop("kind", "image")]
         if "weights" in how:  # they are in this file; another folder is not read on its behalf
             raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")
-        own = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
-        for name, encoder in own.items():
+        made = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
+        for name, encoder in made.items():
             prefix = f"{name}." if len(streams) > 1 else ""
-            mine = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-            head = {key[len("head.") :]: value for key, value in mine.items() if key.startswith("head.")}
-            encoder.head.load_state_dict(head)
-            encoder.backbone.load_state_dict({k: v for k, v in mine.items() if not k.startswith("head.")})
-        encoders = [Shared(own[same[name]]) if name in same else own[name] for name in streams]
+            names = {key: key.removeprefix(prefix) for key in tensors if key.startswith(prefix)}
+            encoder.load_state_dict(
+                {n if n.startswith("head.") else f"backbone.{n}": tensors[key] for key, n in names.items()}
+            )
+        encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error
     return nn.ModuleList(encoders).eval().to(device)

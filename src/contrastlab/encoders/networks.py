@@ -1,7 +1,7 @@
-"""Convolutional networks for any number of input channels and any width, printed ones as rows; and a decoder.
+"""Convolutional networks for any number of input channels and any width, published ones as rows; and a decoder.
 
-Local response norms of the prints are left out; each layer has batch norm instead, as CMC's networks have it
-(appendix D.2). Convolutions that a norm follows have no bias.
+Where the published tables have local response norms, each layer has batch norm, as CMC's networks do (appendix D.2).
+Convolutions that a norm follows have no bias.
 """
 
 from __future__ import annotations
@@ -33,13 +33,9 @@ def convolution(
     inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int | None = None, groups: int = 1
 ) -> nn.Sequential:
     """A convolution, its batch norm and a ReLU; ``padding`` is half the kernel, unless said otherwise."""
-    return nn.Sequential(
-        nn.Conv2d(
-            inputs, outputs, kernel, stride, kernel // 2 if padding is None else padding, groups=groups, bias=False
-        ),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(inplace=True),
-    )
+    padding = kernel // 2 if padding is None else padding
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 # For minutes on a CPU -------------------------------------------------------------------------------------------------
@@ -68,8 +64,7 @@ def tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
 def small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
     """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
 
-    Chosen by training with labels on CIFAR-10 for equal processor time on one core: the best of eleven
-    layouts after 60 s, then narrowed in its first half, which is faster and scored no worse (one seed).
+    The best of eleven layouts after 60 s of training with labels on CIFAR-10 on one core, narrowed in its first half.
     """
     c = [scaled(k, width) for k in (24, 64, 256)]
     first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 7, 4)
@@ -113,7 +108,7 @@ def _resnet(block: Any, layers: Sequence[int]) -> Network:
     return build
 
 
-# Half AlexNets: one of the two networks into which CMC cuts an AlexNet ------------------------------------------------
+# CMC's networks, published as tables of layers ------------------------------------------------------------------------
 
 
 class Block(NamedTuple):
@@ -136,10 +131,34 @@ TABLE_11 = (
     Block(128, 3, 1, 1, True),
 )  # fmt: skip
 """CMC, for ImageNet: views of 224 px."""
+TABLE_12 = {
+    "conv1": Block(64, 8, 2, 3), "pool1": None, "conv2": Block(128, 4, 2, 1), "conv3": Block(256, 4, 2, 1),
+    "conv4": Block(256, 3, 1, 1), "conv5": Block(512, 4, 2, 1),
+}  # fmt: skip
+"""CMC, for one channel of a scene: name to convolution, or ``None`` for max pooling over 2x2."""
 
 
 class Stages(nn.Sequential):
-    """Named blocks, one after the other."""
+    """Named blocks, one after the other; ``width`` is a factor on all channels.
+
+    Attributes:
+        channels: of the last map.
+        stage_channels: of the map of each block.
+    """
+
+    def __init__(self, in_channels: int, blocks: Mapping[str, Block | None], width: float) -> None:
+        super().__init__()
+        self.width, self.channels = width, in_channels
+        self.stage_channels: dict[str, int] = {}
+        for name, block in blocks.items():
+            if block is None:
+                self.add_module(name, nn.MaxPool2d(2, 2))
+            else:
+                outputs = scaled(block.channels, width)
+                layers = convolution(self.channels, outputs, block.kernel, block.stride, block.padding)
+                self.add_module(name, layers.append(nn.MaxPool2d(3, 2)) if block.pool else layers)
+                self.channels = outputs
+            self.stage_channels[name] = self.channels
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """The map of each block by name."""
@@ -162,63 +181,31 @@ class FullyConnected(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, channels, side, side]`` to ``[B, dim]``."""
-        if tuple(x.shape[2:]) != (self.side, self.side):
-            raise reject(
-                "image_size", f"one with a map of {' by '.join(map(str, x.shape[2:]))} behind conv5",
-                f"{self.pixels}, with a map of {self.side} by {self.side}, for which fc6 is made",
-            )  # fmt: skip
+        height, width = x.shape[2:]
+        if height != self.side or width != self.side:
+            given = f"one with a map of {height} by {width} behind conv5"
+            raise reject("image_size", given, f"{self.pixels}, with a map of {self.side} by {self.side} for fc6")
         result: Tensor = super().forward(x.flatten(1))
         return result
 
 
 class HalfAlexNet(Stages):
-    """The five blocks ``conv1`` … ``conv5``; :meth:`fully_connected` is what comes behind them.
-
-    Views of ``pixels`` give a map of ``side`` behind conv5; ``width`` is a factor on all channels and units.
-    """
+    """One of the two halves into which CMC cuts an AlexNet; views of ``pixels`` give a map of ``side`` behind conv5."""
 
     def __init__(self, in_channels: int, blocks: Sequence[Block], width: float, side: int, pixels: int) -> None:
-        super().__init__()
-        self.side, self.pixels, self.hidden = side, pixels, scaled(2048, width)
-        self.channels = in_channels
-        for number, block in enumerate(blocks, 1):
-            outputs = scaled(block.channels, width)
-            layers = convolution(self.channels, outputs, block.kernel, block.stride, block.padding)
-            self.add_module(f"conv{number}", layers.append(nn.MaxPool2d(3, 2)) if block.pool else layers)
-            self.channels = outputs
+        super().__init__(in_channels, {f"conv{k}": block for k, block in enumerate(blocks, 1)}, width)
+        self.side, self.pixels = side, pixels
 
     def fully_connected(self, dim: int) -> FullyConnected:
         """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
-        return FullyConnected(self.channels, self.side, self.hidden, dim, self.pixels)
-
-
-# The network of CMC's Table 12, for one channel of a scene ------------------------------------------------------------
-
-TABLE_12 = {
-    "conv1": Block(64, 8, 2, 3), "pool1": None, "conv2": Block(128, 4, 2, 1), "conv3": Block(256, 4, 2, 1),
-    "conv4": Block(256, 3, 1, 1), "conv5": Block(512, 4, 2, 1),
-}  # fmt: skip
-"""Name to convolution, or ``None`` for max pooling over 2x2."""
+        return FullyConnected(self.channels, self.side, scaled(2048, self.width), dim, self.pixels)
 
 
 class SceneNet(Stages):
-    """Blocks conv1 to conv5 of Table 12, with one stem only; ``width`` is a factor on all channels.
-
-    Input channels are 1 for L, depth and labels, 2 for ab, 3 for normals.
-    """
+    """Blocks conv1 to conv5 of Table 12, whatever the stem, and :meth:`fully_connected` layers."""
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
-        super().__init__()
-        self.width, self.channels = width, in_channels
-        self.stage_channels: dict[str, int] = {}
-        for name, block in TABLE_12.items():
-            if block is None:
-                self.add_module(name, nn.MaxPool2d(2, 2))
-            else:
-                outputs = scaled(block.channels, width)
-                self.add_module(name, convolution(self.channels, outputs, block.kernel, block.stride, block.padding))
-                self.channels = outputs
-            self.stage_channels[name] = self.channels
+        super().__init__(in_channels, TABLE_12, width)
 
     def fully_connected(self, dim: int) -> nn.Module:
         """fc6 and fc7, which read the map of conv5; for other than 128 px it is brought to 4x4 first."""
@@ -235,14 +222,8 @@ class CaffeNet(nn.Module):
 
     Layers, kernels, strides, groups and the pooling before the norm are those of Caffe's reference network (Jia et al.
     2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do these, which is why 224 and 227 pixels
-    both end in 6 × 6. A larger picture gives a map of fc6.
-
-    The stem ``imagenet`` is CaffeNet's (kernel 11, stride 4); ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which
-    pool5 leaves 4 × 4. A quarter of its width is for minutes on a CPU.
-
-    Attributes:
-        convolutions: conv1 to pool5.
-        fc6: with its norm, ReLU and dropout.
+    both end in 6 × 6. A larger picture gives a map of fc6. The stem ``imagenet`` is CaffeNet's (kernel 11, stride 4);
+    ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which pool5 leaves 4 × 4.
     """
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
@@ -267,8 +248,6 @@ class CaffeNet(nn.Module):
 
 
 def _sized(make: Callable[[int, Stem, float], Any]) -> Network:
-    """A network that says how many channels it gives, with that number."""
-
     def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
         network = make(in_channels, stem, width)
         return network, network.channels
@@ -285,8 +264,7 @@ def _half_alexnet(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
 
 def _half_alexnet64(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
     """Table 10; with the stem ``cifar`` for views of 32 px."""
-    side, pixels = (7, 64) if stem == "imagenet" else (3, 32)
-    return HalfAlexNet(in_channels, TABLE_10, width, side, pixels)
+    return HalfAlexNet(in_channels, TABLE_10, width, *((7, 64) if stem == "imagenet" else (3, 32)))
 
 
 NETWORKS: Mapping[str, Network] = MappingProxyType(
@@ -304,14 +282,13 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
 """Name to convolutional network."""
 
 
-# From the maps of an encoder to an output of its input's size: the other half of a U-Net ------------------------------
-
-
 class Decoder(nn.Module):
-    """Upsampling, concatenation with the encoder's next finer map, a convolution; and so on (Ronneberger et al. 2015).
+    """The other half of a U-Net: upsampling, joining the encoder's next finer map, a convolution; and so on.
+
+    Source: Ronneberger et al. 2015.
 
     Args:
-        channels: of the encoder's maps, from the finest to the coarsest. Of maps of the same size the coarsest is read.
+        channels: of the encoder's maps, from the finest to the coarsest.
         outputs: channels of the output.
         width: channels at the finest map; they double with each coarser one, to at most eight times as many.
         skips: read all maps; ``False`` reads the coarsest only, so that everything passes through it.
@@ -319,9 +296,8 @@ class Decoder(nn.Module):
 
     def __init__(self, channels: Mapping[str, int], outputs: int, width: int, *, skips: bool = True) -> None:
         super().__init__()
-        self.skips = skips
+        self.skips, self.blocks = skips, nn.ModuleDict()
         names = list(channels)
-        self.blocks = nn.ModuleDict()
         inputs = channels[names[-1]]
         for name in names[-2::-1]:
             out = width * min(8, 2 ** names.index(name))

@@ -1,4 +1,4 @@
-"""Transformers that embed sentences: BERT and its kin from a model folder, or a small one from scratch."""
+"""Transformers that embed sentences: BERT and its kin, with the weights of a model folder or new ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from torch.nn import functional as F
 
 from contrastlab import errors
 
-EXTRA = "text"
-"""Extra of the package that installs ``transformers`` and ``tokenizers``."""
-
 
 class SentenceEncoder(nn.Module):
     """A transformer, a pooling over tokens, a head and a unit norm.
@@ -22,12 +19,9 @@ class SentenceEncoder(nn.Module):
     Args:
         backbone: of ``transformers``: token numbers and mask to ``last_hidden_state``.
         feature_dim: F, its hidden size.
-        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE). Probes read what is before it.
+        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE).
         dim: dimension of the embedding.
         pooling: ``"cls"`` takes the first token, ``"mean"`` averages over tokens that are no padding.
-
-    Attributes:
-        in_channels: 1; sentences have no channels.
     """
 
     in_channels = 1
@@ -69,11 +63,11 @@ def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
         made: nn.Module = transformers.AutoModel.from_pretrained(
             weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
+        return made
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
     finally:
         logging.set_verbosity(verbosity)
-    return made
 
 
 def build(
@@ -82,12 +76,12 @@ def build(
 ) -> SentenceEncoder:  # fmt: skip
     """A new encoder of sentences, on the CPU, in training mode. No code of a model folder is run, no pickle is read.
 
-    ``config`` is what ``config.json`` of a model folder says: ``model_type``, ``hidden_size``, …. The weights of the
-    layers that it names are read from the folder ``weights``; ``None`` draws them from torch's default generator.
+    ``config`` is the ``config.json`` of a model folder. The weights of the layers that it names are read from the
+    folder ``weights``; ``None`` draws them from torch's default generator.
     """
     if head not in ("linear", "mlp"):
         raise errors.reject("head", head, "'linear' or 'mlp', with sentences")
-    transformers = errors.import_extra("transformers", EXTRA)
+    transformers = errors.import_extra("transformers", "text")
     given = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
     try:
         made = transformers.AutoConfig.for_model(config.get("model_type"), **given)
@@ -102,14 +96,3 @@ def build(
         backbone.pooler = None  # its head is for another task
     hidden = cast(int, made.hidden_size)
     return SentenceEncoder(backbone.float().train(), hidden, head, dim, pooling)
-
-
-def scratch(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, dropout: float) -> dict[str, Any]:
-    """Configuration of a small BERT."""
-    if width % heads:
-        raise errors.reject("text.heads", heads, f"a divisor of text.width={width}")
-    return {
-        "model_type": "bert", "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "intermediate_size": 4 * width, "max_position_embeddings": positions,
-        "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
-    }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Vision transformers of MoCo v3 (Chen, Xie and He 2021): fixed positions, a patch projection that is not trained.
+"""Vision transformers of MoCo v3 (Chen, Xie and He 2021): timm's, with its names, so that stored ones load there.
 
-The network is timm's, and so are its names: a stored one loads into ``timm.create_model`` of the same shape.
+Positions are fixed, and the projection of patches is not trained.
 """
 
 from __future__ import annotations
@@ -16,34 +16,27 @@ from torch import Tensor, nn
 from contrastlab import errors
 from contrastlab.encoders.networks import Network, Stem, scaled
 
-EXTRA = "vit"
-"""Extra of the package that installs ``timm``."""
-
 _FUSED_FROM = 64
-"""Patches from which attention is one fused kernel. On a CPU its backward is a product for each head of each picture,
-which for 16 patches in bfloat16 took two thirds of a step."""
+"""Patches from which attention is one fused kernel: for 16 its backward took two thirds of a step on a CPU."""
 
 
 def positions(dim: int, grid: int) -> Tensor:
-    """Sines and cosines of the row and the column of each of ``grid²`` patches; the class token has zeros.
+    """Float32 ``[1, 1 + grid², dim]``: sines and cosines of each patch's column and row; zeros for the class token.
 
-    Returns:
-        float32 ``[1, 1 + grid², dim]``: for each patch sin and cos of its column, then of its row, over dim/4
-        frequencies from 1 down to 10⁻⁴.
+    For each patch sin and cos of its column, then of its row, over dim/4 frequencies from 1 down to 10⁻⁴.
     """
     if dim % 4:
         raise errors.reject("dim", dim, "a multiple of four")
     frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
-    row, column = (axis.flatten()[:, None].double() * frequency for axis in torch.meshgrid(
-        torch.arange(grid), torch.arange(grid), indexing="ij"
-    ))  # fmt: skip
+    line = torch.arange(grid).double()
+    row, column = (axis[:, None] * frequency for axis in torch.cartesian_prod(line, line).unbind(1))
     patches = torch.cat([column.sin(), column.cos(), row.sin(), row.cos()], 1)
     return torch.cat([torch.zeros(1, dim), patches.float()])[None]
 
 
 @lru_cache(maxsize=1)
 def _class() -> type[nn.Module]:
-    timm = errors.import_extra("timm.models.vision_transformer", EXTRA)
+    timm = errors.import_extra("timm.models.vision_transformer", "vit")
 
     class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
         """timm's, with MoCo v3's start; gives a map of patches, or pooled the class token."""
@@ -64,8 +57,7 @@ def _class() -> type[nn.Module]:
             nn.init.zeros_(self.patch_embed.proj.bias)
             nn.init.normal_(self.cls_token, std=1e-6)
             self.pos_embed = nn.Parameter(positions(dim, side // patch), requires_grad=False)
-            for parameter in self.patch_embed.parameters():
-                parameter.requires_grad_(False)
+            self.patch_embed.requires_grad_(False)
 
         def _tokens(self, x: Tensor) -> Tensor:
             if x.shape[2] % self.patch or x.shape[3] % self.patch:

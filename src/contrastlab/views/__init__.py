@@ -10,14 +10,5 @@ from contrastlab.views.clips import Flow, Frames
 from contrastlab.views.images import Augmented, Dropout, Jigsaw, Offset, Split
 
 __all__ = [
-    "Augmentation",
-    "Augmented",
-    "Channels",
-    "Dropout",
-    "Flow",
-    "Frames",
-    "Jigsaw",
-    "Offset",
-    "Split",
-    "Views",
-]
+    "Augmentation", "Augmented", "Channels", "Dropout", "Flow", "Frames", "Jigsaw", "Offset", "Split", "Views",
+]  # fmt: skip

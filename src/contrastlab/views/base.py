@@ -29,6 +29,12 @@ class Augmentation(Protocol):
         """The view as an encoder reads it."""
 
 
+def check_count(name: str, value: object, least: int = 1, unit: str = "views") -> None:
+    """Refuse what is not an integer of at least ``least``."""
+    if not errors.is_integer(value, least):
+        raise errors.reject(name, value, f"a number of {unit} >= {least}")
+
+
 def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | None, count: int) -> Iterator[Tensor]:
     """``count`` random views of each item."""
     crops = isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[2] in (1, 3)  # clips have more planes
@@ -38,15 +44,17 @@ def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | 
 
 
 class Views(Part):
-    """Base of the kinds of views: what is made of an item, which encoder sees it, and what is contrasted with what."""
+    """Base of the kinds of views: what is made of an item, which encoder sees it, and what is contrasted with what.
 
-    count: int = 1  # views of each item in a stream
+    Attributes:
+        count: views of each item in a stream.
+        pieces: patches that a second head of the encoders reads; 0: they have none.
+        further_scales: areas of further crops, as fractions of the picture's.
+    """
 
+    count: int = 1
     pieces: int = 0
-    """Patches that a second head of the encoders reads; 0: they have none."""
-
     further_scales: tuple[tuple[float, float], ...] = ()
-    """Areas of further crops, as fractions of the picture's."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -65,7 +73,7 @@ class Views(Part):
 
     @property
     def query_weights(self) -> tuple[float, ...]:
-        """What the losses of the kinds of queries are multiplied with; those of a second kind lie behind the others."""
+        """Factors on the losses of the kinds of queries; those of a second kind lie behind the others."""
         return (1.0,)
 
     def key_stream(self, query: int, key: int) -> int:
@@ -76,10 +84,7 @@ class Views(Part):
         """Side of the square of the picture that views of ``size`` pixels are cut from; ``None``: crops are drawn."""
         return None
 
-    @property
-    def bounds_information(self) -> bool:
-        """Of whatever views are compared."""
-        return True
+    bounds_information = True
 
     def single(self) -> Views:
         """The views as probes see them: one of each item and stream."""
@@ -90,18 +95,12 @@ class Views(Part):
         return (image_channels,)
 
     def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """Random views of each item, normalised: those of the first stream, then those of the next.
-
-        Args:
-            batch: items of the modality of ``augmentation``.
-            augmentation: makes and normalises a view.
-            rng: source of the draws, on the batch's device.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no make, which draws its views")
+        """Random views of each item, normalised: those of the first stream, then those of the next."""
+        raise NotImplementedError
 
     def plain(self, batch: Any, augmentation: Any) -> tuple[Tensor, ...]:
         """The evaluation's views of each item, a tensor a stream, without randomness."""
-        raise NotImplementedError(f"{type(self).__name__} has no plain, the views of an evaluation")
+        raise NotImplementedError
 
 
 def crop_options(views: Views, size: int) -> dict[str, Any]:

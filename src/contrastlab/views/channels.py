@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from types import MappingProxyType
@@ -93,16 +93,16 @@ CHANNELS: Mapping[str, tuple[str, int, Callable[[Tensor], Tensor]]] = MappingPro
 class Channels(Views):
     """Channels of one crop of a scene, each seen by an encoder of its own (CMC, sections 3.3 and 4.3).
 
-    Crop and flip are the same for all channels. L and ab are computed from RGB as :class:`Split` does it; depth is the
-    logarithm of metres, scaled; a class is one number in [-1, 1], since Table 12 gives the segmentation map one
-    channel; what is missing is 0.
+    Crop and flip are the same for all channels. L and ab are computed from RGB as in :class:`Split`, depth is the
+    scaled logarithm of metres, and a class is one number in [-1, 1], since Table 12 gives the segmentation map one
+    channel. What is missing is 0.
 
     Attributes:
         names: of the views, the core view first. One name alone is a view against itself, which needs keys that compare
             different layers (DIM).
         graph: ``"core"``: the first against each other one, and back (Eq. 7); ``"full"``: each against each (Eq. 8).
-        targets: channels that no encoder sees: they are there to be predicted (section 3.1). A class is then a unit
-            vector of :data:`CODE` numbers, since nothing bounds the channels of an output.
+        targets: channels that no encoder sees and that are predicted (section 3.1); a class then is a unit vector of
+            :data:`CODE` numbers.
     """
 
     names: tuple[str, ...] = ("L", "ab")
@@ -110,8 +110,7 @@ class Channels(Views):
     targets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("names", "targets"):
-            given = getattr(self, field)
+        for field, given in (("names", self.names), ("targets", self.targets)):
             if not isinstance(given, list | tuple):
                 raise errors.reject(field, given, "a tuple of names, such as ('L', 'ab')")
             object.__setattr__(self, field, tuple(given))
@@ -160,9 +159,8 @@ class Channels(Views):
         available = slices(image_channels)
         for name in (*self.names, *self.targets):
             if CHANNELS[name][0] not in available:
-                raise errors.NotApplicableError(
-                    f"{self!r} needs the channel {name!r}; these items have {', '.join(available)}"
-                )
+                parts = ", ".join(available)
+                raise errors.NotApplicableError(f"{self!r} needs the channel {name!r}; these items have {parts}")
         return tuple(CHANNELS[name][1] for name in self.names)
 
     def read(self, packed: Tensor) -> tuple[Tensor, ...]:
@@ -172,19 +170,13 @@ class Channels(Views):
         """
         self.channels(packed.shape[1])
         where = slices(packed.shape[1])
-
-        def part(name: str) -> Tensor:
-            return packed[:, where[CHANNELS[name][0]]]
-
-        views = [CHANNELS[name][2](part(name)).nan_to_num(0.0).contiguous() for name in self.names]
-        targets = [(_code if name == "label" else CHANNELS[name][2])(part(name)) for name in self.targets]
-        return (*views, *(target.contiguous() for target in targets))
+        parts = {name: packed[:, where[CHANNELS[name][0]]] for name in (*self.names, *self.targets)}
+        views = [CHANNELS[name][2](parts[name]).nan_to_num(0.0) for name in self.names]
+        targets = [(_code if name == "label" else CHANNELS[name][2])(parts[name]) for name in self.targets]
+        return tuple(each.contiguous() for each in (*views, *targets))
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop.
-
-        A batch is of packed scenes, or of uint8 colour pictures; the augmentation's mean and std are not used.
-        """
+        """One tensor ``[B, c, size, size]`` for each view, then for each target, of one random crop."""
         (crop,) = random_views(batch, augmentation, rng, 1)
         return self.read(crop)
 
@@ -195,13 +187,12 @@ class Channels(Views):
     @property
     def latex(self) -> str:
         """The part as a formula."""
-        given = _names(self.names)
-        if self.targets:
-            return rf"{given}\text{{ predicts }}{_names(self.targets)}\text{{ of }}t(x),\quad t\sim\mathcal T"
-        graph = {"core": rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}", "full": "i\\ne j"}[self.graph]
+        given, targets = (
+            ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)
+            for names in (self.names, self.targets)
+        )
+        if targets:
+            return rf"{given}\text{{ predicts }}{targets}\text{{ of }}t(x),\quad t\sim\mathcal T"
+        graph = "i\\ne j" if self.graph == "full" else rf"i=1\text{{ or }}j=1\text{{ of }}{len(self.names)}"
         pairs = "i=j=1" if len(self.names) == 1 else graph
         return rf"(v_1,\dots)=({given})(t(x)),\quad t\sim\mathcal T;\quad \sum_{{i,j}}\mathcal L(v_i,v_j),\ {pairs}"
-
-
-def _names(names: Iterable[str]) -> str:
-    return ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)

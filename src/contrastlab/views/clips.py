@@ -1,8 +1,8 @@
 """Views of a clip: a frame, a later frame, and the optical flow around the first (CMC, section 4.2).
 
 The paper's ventral stream (V) is the pair of frames, its dorsal stream (D) a frame and its flow, V+D the sum of both:
-``Frames(k)``, ``Flow(stack)`` and ``Flow(stack, k)``. It has *two* CaffeNets, one of images and one of flows, so both
-frames are seen by one network here; the later frame is a stream of its own, whose encoder is that of the first.
+``Frames(k)``, ``Flow(stack)`` and ``Flow(stack, k)``. Since it has *two* CaffeNets, one of images and one of flows, the
+later frame is a stream of its own that the encoder of the first frame sees.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.base import Views
-
-
-def _check_positive(name: str, value: object, unit: str) -> None:
-    if not errors.is_integer(value):
-        raise errors.reject(name, value, f"a number of {unit} >= 1")
+from contrastlab.views.base import Views, check_count
 
 
 class ClipViews(Views):
@@ -55,15 +50,10 @@ class ClipViews(Views):
         return tuple(2 * self.stack if name == "flow" else 3 for name in self.streams)
 
     def make(self, batch: Any, augmentation: Any, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The views of each clip, normalised.
+        """Normalised views of clips uint8 ``[B, T, 5, H, W]``, whose last frame has no flow that is read.
 
-        Args:
-            batch: clips uint8 ``[B, T, 5, H, W]``; the flow of the last frame is not read.
-            augmentation: of clips, a :class:`contrastlab.data.clip_augmentation.ClipAugmentation`.
-            rng: source of the draws, on the clips' device.
-
-        Returns:
-            ``[B, 3, size, size]`` for each frame, ``[B, 2·stack, size, size]`` for the flow.
+        They are ``[B, 3, size, size]`` for each frame and ``[B, 2·stack, size, size]`` for the flow; ``augmentation``
+        is a :class:`contrastlab.data.clip_augmentation.ClipAugmentation`.
         """
         first, last = self._span(batch)
         if batch.ndim != 5:
@@ -92,12 +82,9 @@ class ClipViews(Views):
     def latex(self) -> str:
         """The part as a formula."""
         names = ", ".join(f"v_{k + 1}" for k in range(len(self.streams)))
-        parts = ["i_t"]
-        if self.k:
-            parts.append(rf"i_{{t+{self.k}}}")
-        if self.stack:
-            parts.append(f"f_t^{{({self.stack})}}")
-        return rf"({names}) = t({', '.join(parts)}),\quad t \sim \mathcal{{T}}"
+        later = f", i_{{t+{self.k}}}" if self.k else ""
+        flow = f", f_t^{{({self.stack})}}" if self.stack else ""
+        return rf"({names}) = t(i_t{later}{flow}),\quad t \sim \mathcal{{T}}"
 
 
 @dataclass(frozen=True)
@@ -113,18 +100,15 @@ class Frames(ClipViews):
     shared: bool = True
 
     def __post_init__(self) -> None:
-        _check_positive("k", self.k, "frames")
+        check_count("k", self.k, unit="frames")
 
 
 @dataclass(frozen=True)
 class Flow(ClipViews):
-    """A frame i_t and the flow f_t around it, each against the other (D); with ``k``, i_{t+k} too (V+D).
-
-    With ``k`` the pairs are those of the core view i_t: (i_t, i_{t+k}) and (i_t, f_t).
+    """A frame i_t and the flow f_t around it, each against the other (D); with ``k``, i_t and i_{t+k} too (V+D).
 
     Attributes:
-        stack: successive flows, 2 channels each; ten in the paper, of the frames t − 5 to t + 4, so that they lead
-            from frame t − 5 to frame t + 5.
+        stack: successive flows, 2 channels each; ten in the paper, from frame t − 5 to frame t + 5.
         k: ``None``, or frames to a later frame.
         shared: one encoder sees both frames.
     """
@@ -134,6 +118,6 @@ class Flow(ClipViews):
     shared: bool = True
 
     def __post_init__(self) -> None:
-        _check_positive("stack", self.stack, "flows")
+        check_count("stack", self.stack, unit="flows")
         if self.k is not None:
-            _check_positive("k", self.k, "frames")
+            check_count("k", self.k, unit="frames")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import colour, errors
-from contrastlab.views.base import Augmentation, Views, random_views
+from contrastlab.views.base import Augmentation, Views, check_count, random_views
 
 GRID = 3
 """Cells of a jigsaw along a side."""
@@ -20,23 +20,19 @@ PUZZLE_SCALE = (0.6, 1.0)
 
 @dataclass(frozen=True)
 class Augmented(Views):
-    """Independent views of an item, all seen by one encoder.
+    """``count`` independent views of an item, all seen by one encoder.
 
-    Attributes:
-        count: views per item: 1 where the other view is in a memory bank (IR, LA), 2 or more where
-            views are compared with each other (SimCLR, MoCo) or averaged (JCL).
+    One is enough where the other view is in a memory bank (IR, LA); two or more are compared with each other (SimCLR,
+    MoCo) or averaged (JCL).
     """
 
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
+        check_count("count", self.count)
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """``count`` random views of each item, normalised.
-
-        A batch of images is uint8 ``[B, C, H, W]``, ``C`` 1 or 3, or ready crops ``[B, count, C, size, size]``.
-        """
+        """``count`` random views of each item; images are uint8 ``[B, C, H, W]`` or crops ``[B, count, C, S, S]``."""
         return tuple(augmentation.normalise(view) for view in random_views(batch, augmentation, rng, self.count))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
@@ -62,8 +58,7 @@ class Dropout(Augmented):
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """One random view of each item, ``count`` times the same."""
-        view = augmentation.normalise(augmentation.random(batch, rng))
-        return (view,) * self.count
+        return (augmentation.normalise(augmentation.random(batch, rng)),) * self.count
 
     @property
     def latex(self) -> str:
@@ -75,12 +70,11 @@ class Dropout(Augmented):
 class Split(Views):
     """One channel and the two others of one augmented image, each part seen by an encoder of its own (CMC, §4.1, §4.4).
 
-    Crop, flip and jitter happen in RGB; the float image is then converted (the released code rounds to
-    8 bits in between) and every channel is scaled to about [-1, 1] by its mid- and half-range.
+    The float image is augmented in RGB and then converted (the released code rounds to 8 bits in between), and every
+    channel is scaled to about [-1, 1] by its mid- and half-range.
 
     Attributes:
-        space: a name in :data:`contrastlab.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, ``"rgb"``
-            R and GB, …
+        space: a name in :data:`contrastlab.colour.SPACES`: ``"lab"`` gives L and ab, ``"ydbdr"`` Y and DbDr, …
         count: augmentations that are split: 1 compares the parts of one view; more give further keys.
         scaling: ``"range"``, or ``"released"``: by the means that the authors' later code has for YDbDr and YCbCr.
     """
@@ -92,7 +86,7 @@ class Split(Views):
     def __post_init__(self) -> None:
         if not isinstance(self.space, str) or self.space not in colour.SPACES:
             raise errors.unknown("space", self.space, colour.SPACES)
-        _check_count(self.count)
+        check_count("count", self.count)
         if self.scaling not in ("range", "released"):
             raise errors.reject("scaling", self.scaling, "'range' or 'released'")
         if self.scaling == "released" and self._space.released is None:
@@ -107,17 +101,14 @@ class Split(Views):
         """Names of the encoders."""
         return self._space.first, self._space.others
 
-    @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Each part against the other's keys."""
-        return ((0, 1), (1, 0))
+    pairs = ((0, 1), (1, 0))
 
     def single(self) -> Split:
         """The parts of one view, as probes see them."""
         return replace(self, count=1)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder: ``(1, 2)``; grey images are refused."""
+        """``(1, 2)``; grey images are refused."""
         if image_channels == 1:
             raise errors.NotApplicableError(
                 f"Split({self.space!r}) needs colour: grey images (1 channel) have no chrominance to compare with. "
@@ -130,24 +121,21 @@ class Split(Views):
     def parts(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The two parts of RGB images ``[B, 3, H, W]`` in [0, 1]: ``[B, 1, H, W]`` and ``[B, 2, H, W]``."""
         self.channels(images.shape[-3])
-        middle, half = self._space.middle, self._space.half
-        if self.scaling == "released" and self._space.released is not None:
-            middle, half = self._space.released
+        released = self._space.released if self.scaling == "released" else None
+        middle, half = released or (self._space.middle, self._space.half)
         values = colour.standardise(self._space.convert(images), middle, half)
         return values[:, :1].contiguous(), values[:, 1:].contiguous()
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The two parts of ``count`` random views; the augmentation's mean and std are not used.
+        """The first channel ``[B, 1, size, size]`` and the others ``[B, 2, size, size]`` of each random view.
 
-        Returns:
-            The first channel ``[B, 1, size, size]`` and the others ``[B, 2, size, size]`` of the first view, then those
-            of the further views; float32, about [-1, 1].
+        The augmentation's mean and std are not used.
         """
         made = random_views(batch, augmentation, rng, self.count)
         return tuple(part for view in made for part in self.parts(view))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The evaluation's two parts, without randomness; see :meth:`make`."""
+        """The two parts of evaluation's view of each item."""
         return self.parts(augmentation.plain(batch))
 
     @property
@@ -162,9 +150,8 @@ class Split(Views):
 class Offset(Views):
     """Patches at (x, y) and (x + d, y + d) of a picture, both seen by one encoder (CMC, §4.4, Figure 5).
 
-    (x, y) is uniform. The patches are as large as a view. They are cut from the picture as it is: neither resized,
-    flipped nor coloured.
-    CMC does not say whether the two are seen by one encoder; both are patches of RGB, so here they are.
+    (x, y) is uniform. The patches are as large as a view and are cut from the picture as it is: neither resized,
+    flipped nor coloured. CMC does not say whether one encoder sees both; as both are patches of RGB, here it does.
 
     Attributes:
         distance: d in pixels, along both axes; from the side of a patch on the two do not overlap (CMC: 64 … 384).
@@ -173,15 +160,10 @@ class Offset(Views):
     distance: int = 64
 
     count = 2
+    streams = ("patch",)
 
     def __post_init__(self) -> None:
-        if not errors.is_integer(self.distance, least=0):
-            raise errors.reject("distance", self.distance, "a number of pixels, at least 0")
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
-        return ("patch",)
+        check_count("distance", self.distance, 0, "pixels")
 
     def single(self) -> Augmented:
         """One augmented view of each item, as probes see it."""
@@ -192,10 +174,9 @@ class Offset(Views):
         return size + self.distance
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """The two patches ``[B, C, size, size]`` of each item, normalised.
+        """The two patches ``[B, C, size, size]`` of each item, normalised; too small pictures are refused.
 
-        A batch is uint8 ``[B, C, H, W]``, or ready windows ``[B, 1, C, side, side]`` with ``side`` that of
-        :meth:`window`; pictures too small for two patches so far apart are refused.
+        A batch is uint8 ``[B, C, H, W]``, or ready windows ``[B, 1, C, side, side]``, see :meth:`window`.
         """
         size: int = augmentation.size  # type: ignore[attr-defined]
         images = batch[:, 0] if batch.dim() == 5 else batch
@@ -207,8 +188,8 @@ class Offset(Views):
                 f" both sides; these have {height} by {width}"
             )
         room = room.to(images.device)
-        corner = (torch.rand(len(images), 2, generator=rng, device=images.device) * room).long()
-        corner = torch.minimum(corner, room - 1)
+        draws = torch.rand(len(images), 2, generator=rng, device=images.device)
+        corner = torch.minimum((draws * room).long(), room - 1)
         made = (patches(images, (corner + shift)[:, None], size)[:, 0] for shift in (0, self.distance))
         return tuple(augmentation.normalise(patch.float() / 255) for patch in made)
 
@@ -227,10 +208,10 @@ class Offset(Views):
 class Jigsaw(Views):
     """Views, and beside them nine patches of the item in a random order, which ask a second time (PIRL).
 
-    A further crop of the item, without changes of colour, is cut into 3x3 cells; a patch is cut at random from each.
-    The encoder sees the patches one by one, and a head of its own turns their concatenation into one embedding, a
-    second query against the keys of whole views. The loss is ``(1 - weight) * L + weight * J``: L of the views, J of
-    the patches. Sizes are those of the released code at 224 px (cells of 85, patches of 64), in proportion to the view.
+    A further crop of the item, without changes of colour, is cut into 3x3 cells, and a random patch from each. The
+    encoder sees the patches one by one; a head of its own turns their concatenation into one embedding, a second query
+    against the keys of whole views. The loss is ``(1 - weight) * L + weight * J``: L of the views, J of the patches.
+    Sizes are those of the released code at 224 px (cells of 85, patches of 64), in proportion to the view.
 
     Sources: Misra and van der Maaten 2020; CMC, appendix D.4, and its authors' later code.
 
@@ -238,9 +219,8 @@ class Jigsaw(Views):
         space: colour space of a :class:`Split` into two streams; ``None`` is one stream of RGB.
         count: views of each item beside the patches.
         weight: β of the patches, between 0 and 1.
-        against: which keys the patches of a stream are contrasted with: those of their ``"own"`` stream, as the
-            released code has it, or those of the ``"other"`` one, as its argument names say. With one stream they are
-            the same.
+        against: the stream whose keys the patches are contrasted with: their ``"own"``, as the released code has it,
+            or the ``"other"`` one, as its argument names say.
         scaling: see :class:`Split`.
     """
 
@@ -276,7 +256,7 @@ class Jigsaw(Views):
 
     @property
     def query_weights(self) -> tuple[float, float]:
-        """What the loss of the views and that of the patches are multiplied with."""
+        """Factors on the loss of the views and on that of the patches."""
         return 1 - self.weight, self.weight
 
     def key_stream(self, query: int, key: int) -> int:
@@ -294,7 +274,7 @@ class Jigsaw(Views):
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """The views ``[B, C, size, size]``, and behind them the patches ``[B, 9, C, patch, patch]`` of each stream.
 
-        A batch is as for :meth:`Augmented.make`; ready crops have one more, which the patches are cut from.
+        A batch is as for :meth:`Augmented.make`; the patches are cut from the last of ready crops.
         """
         if not hasattr(augmentation, "puzzle"):
             raise errors.NotApplicableError("Jigsaw cuts images into patches; these items are none")
@@ -318,11 +298,6 @@ class Jigsaw(Views):
         return rf"{self._base.latex};\ \text{{9 shuffled patches ask, too, with weight }}{self.weight:g}"
 
 
-def _check_count(count: int) -> None:
-    if not errors.is_integer(count):
-        raise errors.reject("count", count, "an integer >= 1")
-
-
 def cell_and_patch(size: int) -> tuple[int, int]:
     """Sides in pixels of a cell of the puzzle and of the patch that is cut from it, for views of ``size`` pixels."""
     cell, patch = round(85 * size / 224), round(64 * size / 224)
@@ -334,14 +309,7 @@ def cell_and_patch(size: int) -> tuple[int, int]:
 def cut(pictures: Tensor, cell: int, patch: int, rng: torch.Generator | None = None) -> Tensor:
     """A patch at a random place of each of 3x3 cells, the nine in a random order, drawn anew for each picture.
 
-    Args:
-        pictures: ``[B, C, 3 cell, 3 cell]``.
-        cell: side of a cell in pixels.
-        patch: side of a patch, at most ``cell``.
-        rng: source of the draws, on the device of the pictures.
-
-    Returns:
-        ``[B, 9, C, patch, patch]``.
+    ``cell`` and ``patch`` are sides in pixels; ``[B, C, 3 cell, 3 cell]`` becomes ``[B, 9, C, patch, patch]``.
     """
     count, device = len(pictures), pictures.device
     room = cell - patch + 1
