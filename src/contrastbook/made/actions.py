@@ -1,13 +1,11 @@
 """``clips``: a silhouette of ``shapes`` that moves over a drifting texture, and the exact flow of every pixel.
 
 An action is a motion pattern with an appearance. A clip of an action shows its silhouette with probability
-:data:`FAITHFUL`, else one of all eight. So a network that sees single frames can be right in
-:data:`FRAME_CEILING` percent of the clips and no more by the silhouette, while the flow tells the action: what
-flow teaches the encoder of frames is the silhouette. Colours, texture, place and drift are drawn independently.
-
-Every clip is a function of ``(seed, index)`` alone, in the arithmetic of :mod:`contrastbook.made.shapes`. A pixel
-belongs to the silhouette where that covers at least half of it, else to the ground. The one moves by the similarity
-that takes its pose in a frame to that in the next, the other by the clip's drift: that is the flow, in pixels a frame.
+:data:`FAITHFUL`, else one of all eight: a network that sees single frames is right in at most :data:`FRAME_CEILING`
+percent of the clips by the silhouette, while the flow tells the action. Colours, texture, place and drift are drawn
+independently. Every clip is a function of ``(seed, index)`` alone, in the arithmetic of
+:mod:`contrastbook.made.shapes`. A pixel belongs to the silhouette where that covers at least half of it, and moves by
+the similarity that takes its pose to that in the next frame; the others move by the clip's drift.
 """
 
 from __future__ import annotations
@@ -111,38 +109,24 @@ def _poses(labels: Tensor, f: Mapping[str, Tensor]) -> Pose:
     return Pose(*poses)
 
 
-def _rotation(turn: Tensor) -> tuple[Tensor, Tensor]:
-    return snap(turn.cos())[..., None, None], snap(turn.sin())[..., None, None]
-
-
 def exact_flow(pose: Pose, owner: Tensor, drift: Tensor) -> Tensor:
-    """Where the pixels of each frame but the last go.
+    """Where the pixels of each frame but the last go: ``[n, T − 1, 2, H, W]`` (x, y) in pixels a frame.
 
-    Args:
-        pose: of the sprite, ``[n, T]``.
-        owner: boolean ``[n, T, H, W]``, whether a pixel is the sprite's.
-        drift: ``[n, 2]``, motion (x, y) of the ground.
-
-    Returns:
-        ``[n, T − 1, 2, H, W]`` (x, y) in pixels a frame.
+    ``owner``: boolean ``[n, T, H, W]``, whether a pixel is the sprite's. ``drift``: ``[n, 2]``, motion (x, y) of the
+    ground.
     """
+    now, then = (Pose(*(part[:, frames, None, None] for part in pose)) for frames in (slice(-1), slice(1, None)))
     x, y = shapes.grid()
-    dx, dy = x - pose.x[:, :-1, None, None], y - pose.y[:, :-1, None, None]
-    cos, sin = _rotation(pose.turn[:, 1:] - pose.turn[:, :-1])
-    grown = (pose.scale[:, 1:] / pose.scale[:, :-1])[..., None, None]
-    to_x = pose.x[:, 1:, None, None] + grown * (cos * dx - sin * dy)
-    to_y = pose.y[:, 1:, None, None] + grown * (sin * dx + cos * dy)
-    sprite = torch.stack([to_x - x, to_y - y], 2)
+    u, v = shapes.local(x - now.x, y - now.y, now.turn - then.turn, torch.ones(()))
+    grown = then.scale / now.scale
+    sprite = torch.stack([then.x + grown * u - x, then.y + grown * v - y], 2)
     return torch.where(owner[:, :-1, None], sprite, drift[:, None, :, None, None])
 
 
 def _stripes(x: Tensor, y: Tensor, angle: Tensor, period: Tensor) -> Tensor:
-    # two crossed triangle waves in [-1, 1]: with one alone, motion along its stripes could not be seen
-    def one(turned: Tensor) -> Tensor:
-        phase = shapes.along(turned, x, y) / period
-        return 4 * (phase - phase.floor() - 0.5).abs() - 1
-
-    return (one(angle) + one(angle + math.pi / 2)) / 2
+    # two crossed waves in [-1, 1]: with one alone, motion along its stripes could not be seen
+    one, other = (shapes.triangle_wave(shapes.along(a, x, y) / period) for a in (angle, angle + math.pi / 2))
+    return (one + other) / 2
 
 
 def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -154,11 +138,9 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
     wide = {name: value[:, None, None, None] for name, value in f.items()}
 
     x, y = shapes.grid()
-    dx, dy = x - pose.x[..., None, None], y - pose.y[..., None, None]
-    cos, sin = _rotation(pose.turn)
-    size = pose.scale[..., None, None]
-    u, v = (cos * dx + sin * dy) / size, (cos * dy - sin * dx) / size
-    alpha = shapes.cover(shown, tuple(_SHOWN.values()), u, v, size)
+    at = Pose(*(part[..., None, None] for part in pose))
+    u, v = shapes.local(x - at.x, y - at.y, at.turn, at.scale)
+    alpha = shapes.cover(shown, tuple(_SHOWN.values()), u, v, at.scale)
 
     t = torch.arange(LENGTH, dtype=torch.float64)[:, None, None]
     angle, period, radius = wide["texture_angle"], wide["texture_period"], wide["scale"]
@@ -175,12 +157,7 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
 
 
 def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Clips of the given indices; each depends on its own index and the seed, and on nothing else.
-
-    Args:
-        index: int64 ``[N]``, each in [0, 2³²). Indices from :data:`contrastbook.made.shapes.TEST_OFFSET` up are the
-            test clips.
-        seed: in [0, 2³²); another seed is another data set.
+    """Clips of the given indices; ``index`` and ``seed`` are as for :func:`contrastbook.made.shapes.render`.
 
     Returns:
         ``clips`` uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in
