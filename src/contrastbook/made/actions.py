@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -47,14 +46,14 @@ FRAME_CEILING = 100 * (FAITHFUL + (1 - FAITHFUL) / len(ACTIONS))
 _CHUNK = 16  # clips rendered at a time
 
 # pixels, radians, pixels a frame, hues as fractions of the circle
-_RANGES: shapes.Ranges = MappingProxyType({
+_RANGES: shapes.Ranges = {
     "faithful": (0.0, 1.0), "other": (0.0, 8.0),
     "x": (-3.0, 3.0), "y": (-3.0, 3.0), "scale": (6.5, 8.0), "rotation": (0.0, 2 * math.pi),
     "rate": (0.8, 1.2), "phase": (0.0, 1.0), "heading": (0.0, 2 * math.pi), "sense": (-1.0, 1.0),
     "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
     "texture": (0.2, 0.5), "texture_angle": (0.0, math.pi), "texture_period": (8.0, 13.0),
     "drift_x": (-0.7, 0.7), "drift_y": (-0.7, 0.7), "noise": (0.0, 0.02),
-})  # fmt: skip
+}  # fmt: skip
 
 
 class Pose(NamedTuple):

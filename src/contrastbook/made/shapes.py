@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -33,12 +32,12 @@ TEST_OFFSET = 2_000_000_000
 Ranges = Mapping[str, tuple[float, float]]
 """Factors by name, each with the interval that it is drawn from, uniformly and independently."""
 
-RANGES: Ranges = MappingProxyType({
+RANGES: Ranges = {
     "x": (-5.0, 5.0), "y": (-5.0, 5.0), "scale": (6.5, 9.0), "rotation": (0.0, 2 * math.pi),
     "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
     "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
     "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
-})  # fmt: skip
+}  # fmt: skip
 """The nuisance factors of ``shapes``.
 
 ``x``, ``y``: centroid from the middle of the image, pixels. ``scale``: radius of the disc of the same area, pixels.
@@ -47,12 +46,12 @@ RANGES: Ranges = MappingProxyType({
 image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
 """
 
-PLAIN: Ranges = MappingProxyType({
+PLAIN: Ranges = {
     **RANGES,
     "x": (-4.0, 4.0), "y": (-4.0, 4.0), "scale": (8.0, 10.0),
     "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
     "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
-})  # fmt: skip
+}  # fmt: skip
 """The intervals of ``plain_shapes``: large warm shapes on cold grounds.
 
 Any two pictures have nearly the same colours, so that the shape is what tells them apart, and minutes on a CPU are
@@ -147,12 +146,12 @@ _DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 CLASSES: tuple[str, ...] = tuple(_DISTANCES)
 """Names of the silhouettes; item ``i`` has class ``i % 10``."""
 
-FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType({
+FRAMES: Mapping[str, tuple[float, float, float]] = {
     "disc": (1.0, 0.0, 0.0), "square": (0.886227, 0.0, 0.0), "triangle": (0.777561, 0.0, 0.0),
     "star": (0.516953, 0.0, 0.0), "cross": (1.208691, 0.0, 0.0), "ring": (1.206932, 0.0, 0.0),
     "crescent": (1.433124, -0.386013, 0.0), "heart": (0.663144, 0.0, -0.442722), "hexagon": (0.952311, 0.0, 0.0),
     "ell": (1.166189, -0.256061, 0.256061),
-})  # fmt: skip
+}  # fmt: skip
 """Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
 
 Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact value would change the rendered bytes.

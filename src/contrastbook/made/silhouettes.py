@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,14 +167,12 @@ class SetSpec:
     points: bool = False
 
 
-SETS: Mapping[str, SetSpec] = MappingProxyType(
-    {
-        "silhouettes": SetSpec(),
-        "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
-        "silhouettes_lvis": SetSpec(lvis=True),
-        "silhouettes_1200": SetSpec((1200, 200)),
-    }
-)
+SETS: Mapping[str, SetSpec] = {
+    "silhouettes": SetSpec(),
+    "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
+    "silhouettes_lvis": SetSpec(lvis=True),
+    "silhouettes_1200": SetSpec((1200, 200)),
+}
 """Name to what is annotated."""
 
 

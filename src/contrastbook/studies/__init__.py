@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab import files, results
 from contrastlab.errors import CorruptFileError, unknown
@@ -27,7 +26,7 @@ Entry = TypeVar("Entry")
 class Study(BaseModel):
     """Rows measured under one configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     study: str = Field(description="such as vince_table3")
     profile: str
@@ -35,15 +34,6 @@ class Study(BaseModel):
     rows: list[Row]
     provenance: dict[str, Any] = Field(description="results.provenance() and started, finished (UTC), wall_s, cpu_s")
     schema_version: Literal[1] = 1
-
-    @field_validator("rows")
-    @classmethod
-    def _finite(cls, rows: list[Row]) -> list[Row]:
-        for i, row in enumerate(rows):
-            for name, value in row.items():
-                if isinstance(value, float) and not math.isfinite(value):
-                    raise ValueError(f"rows[{i}][{name!r}]={value!r}: accepted is a finite number, or None")
-        return rows
 
 
 def location(root: Path | str, study: str, profile: str, config: Mapping[str, Any]) -> Path:

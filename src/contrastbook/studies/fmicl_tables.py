@@ -138,24 +138,10 @@ COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = {
 }
 """Column of Table 7 to what it is in a protocol."""
 
-ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
-    "ResNet-18": ("resnet18",),
-    "ResNet-50": ("resnet50",),
-    "ViT-S": ("vit_small_6",),
-    "BERT-base": ("bert-base-uncased",),
-}
-"""Published encoder to the names it has here; fmicl §4.1 says that its ViT-S has 6 blocks."""
-
 DIFFERENT: Mapping[tuple[str, str], str] = {
     ("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"
 }
 """Cells that a protocol cannot take as they are published, and why."""
-
-
-def _protocol(row: str) -> tuple[Settings, Recipe]:
-    number, dataset, method = PLACES[row]
-    settings = papers.plan("fmicl", number).settings(dataset, method)
-    return settings, methods.get(method).override(settings.overrides)
 
 
 def table() -> pd.DataFrame:
@@ -163,16 +149,12 @@ def table() -> pd.DataFrame:
     numbers = papers.published("fmicl", 7)
     rows = []
     for row, column, value, note in numbers[["row", "column", "value", "note"]].itertuples(index=False):
-        here = COLUMNS[column](*_protocol(row))
+        number, dataset, method = PLACES[row]
+        settings = papers.plan("fmicl", number).settings(dataset, method)
+        here = COLUMNS[column](settings, methods.get(method).override(settings.overrides))
         equal = abs(here - value) <= 1e-9 * abs(value)
         rows.append((row, note.removeprefix("arch "), column, value, here, equal, DIFFERENT.get((row, column), "")))
     return pd.DataFrame(rows, columns=["data", "encoder", "setting", "printed", "protocol", "equal", "why"])
-
-
-def encoder(row: str) -> str:
-    """The encoder that the protocol of a row of Table 7 has."""
-    settings = _protocol(row)[0]
-    return settings.text.model or settings.arch
 
 
 def knob_gap(divergence: str, mu: float, alpha: float) -> Tensor:
