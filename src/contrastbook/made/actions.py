@@ -24,14 +24,9 @@ from contrastlab.data import Request, Splits
 from contrastlab.data.flow import quantise
 from contrastlab.data.videos import ClipSet
 
-LENGTH = 16
-"""Frames of a clip."""
-
-BOUND = 5.0
-"""Pixels a frame that fill the eight bits of a stored flow; nothing moves faster but corners of a few sprites."""
-
-FAITHFUL = 0.75
-"""Probability that a clip shows the silhouette of its action; else it is one of the eight, drawn anew."""
+LENGTH = 16  # frames of a clip
+BOUND = 5.0  # pixels a frame that fill the eight bits of a stored flow; only corners of a few sprites move faster
+FAITHFUL = 0.75  # probability that a clip shows the silhouette of its action; else it is one of the eight, drawn anew
 
 _SHOWN = {
     "translate": "triangle", "bounce": "disc", "swing": "ell", "rotate": "cross",

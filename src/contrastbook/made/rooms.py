@@ -23,24 +23,14 @@ from contrastlab.data import Request, Splits
 from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import reject
 
-VERSION = 1
-"""Raised whenever the same (seed, index) would look different: stored results name it."""
+VERSION = 1  # raised whenever the same (seed, index) would look different: stored results name it
 
 HEIGHT, WIDTH = 64, 96
-CLASSES = ("floor", "wall", "ceiling", "sphere", "box")
-"""Classes of pixels."""
-
-KINDS = ("boxes", "spheres", "both")
-"""Classes of rooms: what lies in them."""
-
-SLOTS = 3
-"""Spheres, and boxes, that a room has at most."""
-
-PART = 1_000_000_000
-"""Scenes of a split: pre-training counts from 0, labelled training, validation and test from its multiples."""
-
-SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}
-"""Scenes of a split, in the order of their numbers."""
+CLASSES = ("floor", "wall", "ceiling", "sphere", "box")  # of pixels
+KINDS = ("boxes", "spheres", "both")  # classes of rooms: what lies in them
+SLOTS = 3  # spheres, and boxes, that a room has at most
+PART = 1_000_000_000  # pre-training counts scenes from 0; labelled training, validation and test from its multiples
+SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}  # scenes, in the order of their numbers
 
 _SURFACES = 6 + 2 * SLOTS
 _CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)

@@ -23,11 +23,8 @@ from torch import Tensor
 from contrastlab.data import ImageSet, Request, Splits
 from contrastlab.errors import reject, unknown
 
-SIDE = 32
-"""Height and width of an image in pixels."""
-
-TEST_OFFSET = 2_000_000_000
-"""Index of the first test image; training images are counted from 0, so the two never meet."""
+SIDE = 32  # height and width of an image in pixels
+TEST_OFFSET = 2_000_000_000  # index of the first test image; training images are counted from 0
 
 Ranges = Mapping[str, tuple[float, float]]
 """Factors by name, each with the interval that it is drawn from, uniformly and independently."""

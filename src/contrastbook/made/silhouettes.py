@@ -26,9 +26,7 @@ from contrastlab.data import Request, Splits, coco
 from contrastlab.data.annotated import AnnotatedImages, AnnotatedSplits
 from contrastlab.seeds import generator
 
-SIDE = 96
-"""Height and width of a picture in pixels."""
-
+SIDE = 96  # height and width of a picture in pixels
 _RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side
 _APART = 0.75  # centres are at least so many sums of two radii apart: silhouettes overlap, none is hidden
 _VISIBLE = 12  # pixels of a silhouette that must be seen for it to be annotated

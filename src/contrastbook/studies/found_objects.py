@@ -26,8 +26,7 @@ from contrastlab.tasks.dense.detectors import Kind
 ROWS = ("ours/random", "ring/moco", "ours/supervised")
 """Encoders that are set side by side: as initialised, contrastive, and trained with labels."""
 
-PICTURES, BEST = 3, 12
-"""Test pictures that are looked at, and detections with the highest scores in each."""
+PICTURES, BEST = 3, 12  # test pictures that are looked at, and detections with the highest scores in each
 
 
 def _cells(column: str, dataset: str, profile: str, rows: Sequence[str]) -> tuple[list[Cell], dict[str, Any]]:

@@ -35,12 +35,8 @@ from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
 
 STUDY = "cmc_figure5"
-
-OUTLIER = 4.0
-"""Deviations beyond which a value of a view is cut off: one strange picture can ruin a mean of exponentials."""
-
-BATCH = 64
-"""Pairs that the critic sees at once."""
+OUTLIER = 4.0  # deviations beyond which a value of a view is cut off: one picture can ruin a mean of exponentials
+BATCH = 64  # pairs that the critic sees at once
 
 
 @dataclass(frozen=True)

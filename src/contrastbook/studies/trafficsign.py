@@ -30,8 +30,7 @@ SPLITS = {
 DISTANCES = ("euclidean", "correlation")
 """Between pixels; the second one does not see how bright a picture is, nor its contrast."""
 
-SIDE = 16
-"""Of the squares that are compared, in pixels."""
+SIDE = 16  # of the squares that are compared, in pixels
 
 
 def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean", side: int = SIDE) -> Tensor:

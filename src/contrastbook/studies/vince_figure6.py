@@ -33,9 +33,7 @@ from contrastlab.seeds import generator
 from contrastlab.theory.toys import shifted
 
 STUDY = "vince_figure6"
-
-COLLAPSED = 1e-4
-"""A representation that varies less than this share of its size is one point."""
+COLLAPSED = 1e-4  # a representation that varies less than this share of its size is one point
 
 _READINGS = (
     Reading(turns=1.0, output="plane", clip=1.0),
@@ -241,14 +239,9 @@ class Peak:
     missing: tuple[str, ...] = ()
 
 
-PEAK_ETAS = (0.2, 0.8)
-"""Where the best η counts as the published 0.4."""
-
-NEAR_CHANCE = 60.0
-"""Percent below which an end of the curve counts as "near chance" for two labels."""
-
-SEPARATED = 75.0
-"""Percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty."""
+PEAK_ETAS = (0.2, 0.8)  # where the best η counts as the published 0.4
+NEAR_CHANCE = 60.0  # percent below which an end of the curve counts as "near chance" for two labels
+SEPARATED = 75.0  # percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty
 
 
 def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:

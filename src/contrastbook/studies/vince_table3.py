@@ -165,24 +165,20 @@ WRITTEN = Reading()
 THEOREM = Reading(nearest="critic")
 PATIENT = Reading(nearest="critic", rate=0.003)
 
+_OTHERS = (
+    Reading(nearest="critic", rate=0.001),
+    Reading(nearest="critic", rate=0.0003),
+    Reading(nearest="x"),
+    Reading(nearest="x", encoders="shared"),
+    Reading(nearest="critic", bank="memory"),
+    Reading(nearest="critic", rate=0.003, data="redrawn"),
+    Reading(output="sphere"),
+    Reading(nearest="critic", output="sphere", rate=0.003),
+)
 PROFILES: Mapping[str, Sizes] = {
     "smoke": Sizes((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
     "laptop": Sizes((WRITTEN, PATIENT), epochs=20),
-    "paper": Sizes(
-        (
-            WRITTEN,
-            THEOREM,
-            PATIENT,
-            Reading(nearest="critic", rate=0.001),
-            Reading(nearest="critic", rate=0.0003),
-            Reading(nearest="x"),
-            Reading(nearest="x", encoders="shared"),
-            Reading(nearest="critic", bank="memory"),
-            Reading(nearest="critic", rate=0.003, data="redrawn"),
-            Reading(output="sphere"),
-            Reading(nearest="critic", output="sphere", rate=0.003),
-        )
-    ),
+    "paper": Sizes((WRITTEN, THEOREM, PATIENT, *_OTHERS)),
 }
 """``smoke`` takes seconds, ``laptop`` a minute, ``paper`` (100 epochs) half an hour of one core."""
 
