@@ -171,7 +171,6 @@ def test_redrawing_the_data_moves_the_plug_in_estimate() -> None:
         (lambda: gaussians.population(50, rho=0), "rho"),
         (lambda: gaussians.largest(50, rho=1), "rho"),
         (lambda: gaussians.independent_value(-5), "percent"),
-        (lambda: gaussians.plug_in_deviation(2), "count"),
     ],
 )
 def test_bad_arguments_are_named(call, named: str) -> None:

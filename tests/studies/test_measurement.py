@@ -118,15 +118,9 @@ def test_stale_keys_flatter_and_an_own_stale_row_does_the_opposite() -> None:
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: measurement.replicas(0, [0]), "width"),
-        (lambda: measurement.replicas(8, [0], train=1700, test=1000), "train"),
         (lambda: measurement.detection(1, 0, 3), "sd"),
         (lambda: measurement.detection(1, 1, 1), "seeds"),
         (lambda: measurement.seeds_needed(0, 1), "gap"),
-        (lambda: measurement.flattery(0), "choices"),
-        (lambda: measurement.picked_on(torch.ones(2, 5, dtype=torch.bool), 5), "images"),
-        (lambda: measurement.drift(-1), "step"),
-        (lambda: measurement.drift(0, batches=100), "batches"),
     ],
 )
 def test_what_is_out_of_range_is_named(call, word) -> None:

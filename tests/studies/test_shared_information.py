@@ -62,8 +62,6 @@ def test_patches_of_a_texture_share_less_the_farther_they_are() -> None:
     assert pair.covariance[0, 0] == pytest.approx(1.2)
     with pytest.raises(ArgumentError, match="distance=3: accepted is at least 4"):
         shared.texture(3)
-    with pytest.raises(ArgumentError, match="length=0"):
-        shared.texture(4, length=0)
 
 
 def test_the_control_stays_below_the_truth_and_is_stored(tmp_path) -> None:

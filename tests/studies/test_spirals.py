@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,52 +156,11 @@ def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
     assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"handedness": "left"}, "handedness='left'"),
-        ({"turns": 0.0}, "turns=0.0"),
-        ({"turns": math.nan}, "turns=nan"),
-        ({"spacing": "area"}, "spacing='area'"),
-        ({"output": "circle"}, "output='circle'"),
-        ({"critic": "cosine"}, "critic='cosine'"),
-        ({"centred": 1}, "centred=1"),
-        ({"clip": -1.0}, "clip=-1.0"),
-    ],
-)
-def test_a_reading_rejects_what_is_none(wrong: dict[str, Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=named):
-        Reading(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"etas": ()}, "etas"),
-        ({"etas": (0.1, 0.1)}, "etas"),
-        ({"etas": (-0.1,)}, "etas"),
-        ({"seeds": ()}, "seeds"),
-        ({"seeds": (-1,)}, "seeds"),
-        ({"iterations": 0}, "iterations"),
-        ({"negatives": 0}, "negatives"),
-        ({"points": 3}, "points"),
-        ({"held_out": 3}, "held_out"),
-    ],
-)
-def test_a_curve_rejects_sizes_that_are_none(wrong: dict[str, Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=named):
-        accuracy_curve(Reading(), **{"etas": ETAS, "seeds": SEEDS, **SIZES, **wrong})
-
-
 def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="laptop"):
         study("latop", out_dir=tmp_path)
-    with pytest.raises(UnknownNameError, match="reading 'same'"):
-        study("smoke", out_dir=tmp_path, readings=["same"])
     with pytest.raises(UnknownNameError, match="reading"):
         representations("smoke", "same", out_dir=tmp_path)
-    with pytest.raises(UnknownNameError, match="reading"):
-        Sizes(readings=("same",))
 
 
 def test_names_are_one_to_a_reading() -> None:
@@ -277,10 +237,11 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Sizes(etas=(0.0, 0.4), seeds=(0,), iterations=2, negatives=8, points=40, held_out=40)
-    monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": tiny})
     lines: list[str] = []
     first, *rest = READINGS
-    (one,) = study("smoke", out_dir=tmp_path / "kept", readings=[first], log=lines.append)
+    monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": replace(tiny, readings=(first,))})
+    (one,) = study("smoke", out_dir=tmp_path / "kept", log=lines.append)
+    monkeypatch.setattr(vince_figure6, "PROFILES", {"smoke": tiny})
     assert first in lines[0]
     stored = study("smoke", out_dir=tmp_path / "new", read_also=[tmp_path / "kept"], log=lines.append)
     assert stored[0] == one

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
 
 from contrastlab.data import Request, Source, Splits
 
@@ -31,17 +30,14 @@ def _made(modality: str, module: str, *names: str) -> dict[str, Source]:
     return dict.fromkeys(names, Source(modality, read))
 
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        **_made("image", "shapes", "shapes", "plain_shapes", "shapes_recoloured"),
-        **_made("clip", "actions", "clips"),
-        **_made("scene", "rooms", "rooms", "rooms_validation"),
-        **_made("sentence", "grammar", "grammar", "grammar_pairs"),
-        **_made("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
-        **_made(
-            "annotated image", "silhouettes",
-            "silhouettes", "silhouettes_keypoints", "silhouettes_lvis", "silhouettes_1200",
-        ),
-    }
-)  # fmt: skip
+_SILHOUETTES = ("silhouettes", "silhouettes_keypoints", "silhouettes_lvis", "silhouettes_1200")
+
+SOURCES: Mapping[str, Source] = {
+    **_made("image", "shapes", "shapes", "plain_shapes", "shapes_recoloured"),
+    **_made("clip", "actions", "clips"),
+    **_made("scene", "rooms", "rooms", "rooms_validation"),
+    **_made("sentence", "grammar", "grammar", "grammar_pairs"),
+    **_made("waveform", "voices", "voices", *(f"voices_{task}" for task in TASKS)),
+    **_made("annotated image", "silhouettes", *_SILHOUETTES),
+}
 """Name of a data set to its source."""

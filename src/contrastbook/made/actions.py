@@ -1,13 +1,11 @@
 """``clips``: a silhouette of ``shapes`` that moves over a drifting texture, and the exact flow of every pixel.
 
 An action is a motion pattern with an appearance. A clip of an action shows its silhouette with probability
-:data:`FAITHFUL`, else one of all eight. So a network that sees single frames can be right in
-:data:`FRAME_CEILING` percent of the clips and no more by the silhouette, while the flow tells the action: what
-flow teaches the encoder of frames is the silhouette. Colours, texture, place and drift are drawn independently.
-
-Every clip is a function of ``(seed, index)`` alone, in the arithmetic of :mod:`contrastbook.made.shapes`. A pixel
-belongs to the silhouette where that covers at least half of it, else to the ground. The one moves by the similarity
-that takes its pose in a frame to that in the next, the other by the clip's drift: that is the flow, in pixels a frame.
+:data:`FAITHFUL`, else one of all eight: a network that sees single frames is right in at most :data:`FRAME_CEILING`
+percent of the clips by the silhouette, while the flow tells the action. Colours, texture, place and drift are drawn
+independently. Every clip is a function of ``(seed, index)`` alone, in the arithmetic of
+:mod:`contrastbook.made.shapes`. A pixel belongs to the silhouette where that covers at least half of it, and moves by
+the similarity that takes its pose to that in the next frame; the others move by the clip's drift.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -27,14 +24,9 @@ from contrastlab.data import Request, Splits
 from contrastlab.data.flow import quantise
 from contrastlab.data.videos import ClipSet
 
-LENGTH = 16
-"""Frames of a clip."""
-
-BOUND = 5.0
-"""Pixels a frame that fill the eight bits of a stored flow; nothing moves faster but corners of a few sprites."""
-
-FAITHFUL = 0.75
-"""Probability that a clip shows the silhouette of its action; else it is one of the eight, drawn anew."""
+LENGTH = 16  # frames of a clip
+BOUND = 5.0  # pixels a frame that fill the eight bits of a stored flow; only corners of a few sprites move faster
+FAITHFUL = 0.75  # probability that a clip shows the silhouette of its action; else it is one of the eight, drawn anew
 
 _SHOWN = {
     "translate": "triangle", "bounce": "disc", "swing": "ell", "rotate": "cross",
@@ -49,14 +41,14 @@ FRAME_CEILING = 100 * (FAITHFUL + (1 - FAITHFUL) / len(ACTIONS))
 _CHUNK = 16  # clips rendered at a time
 
 # pixels, radians, pixels a frame, hues as fractions of the circle
-_RANGES: shapes.Ranges = MappingProxyType({
+_RANGES: shapes.Ranges = {
     "faithful": (0.0, 1.0), "other": (0.0, 8.0),
     "x": (-3.0, 3.0), "y": (-3.0, 3.0), "scale": (6.5, 8.0), "rotation": (0.0, 2 * math.pi),
     "rate": (0.8, 1.2), "phase": (0.0, 1.0), "heading": (0.0, 2 * math.pi), "sense": (-1.0, 1.0),
     "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
     "texture": (0.2, 0.5), "texture_angle": (0.0, math.pi), "texture_period": (8.0, 13.0),
     "drift_x": (-0.7, 0.7), "drift_y": (-0.7, 0.7), "noise": (0.0, 0.02),
-})  # fmt: skip
+}  # fmt: skip
 
 
 class Pose(NamedTuple):
@@ -111,38 +103,24 @@ def _poses(labels: Tensor, f: Mapping[str, Tensor]) -> Pose:
     return Pose(*poses)
 
 
-def _rotation(turn: Tensor) -> tuple[Tensor, Tensor]:
-    return snap(turn.cos())[..., None, None], snap(turn.sin())[..., None, None]
-
-
 def exact_flow(pose: Pose, owner: Tensor, drift: Tensor) -> Tensor:
-    """Where the pixels of each frame but the last go.
+    """Where the pixels of each frame but the last go: ``[n, T − 1, 2, H, W]`` (x, y) in pixels a frame.
 
-    Args:
-        pose: of the sprite, ``[n, T]``.
-        owner: boolean ``[n, T, H, W]``, whether a pixel is the sprite's.
-        drift: ``[n, 2]``, motion (x, y) of the ground.
-
-    Returns:
-        ``[n, T − 1, 2, H, W]`` (x, y) in pixels a frame.
+    ``owner``: boolean ``[n, T, H, W]``, whether a pixel is the sprite's. ``drift``: ``[n, 2]``, motion (x, y) of the
+    ground.
     """
+    now, then = (Pose(*(part[:, frames, None, None] for part in pose)) for frames in (slice(-1), slice(1, None)))
     x, y = shapes.grid()
-    dx, dy = x - pose.x[:, :-1, None, None], y - pose.y[:, :-1, None, None]
-    cos, sin = _rotation(pose.turn[:, 1:] - pose.turn[:, :-1])
-    grown = (pose.scale[:, 1:] / pose.scale[:, :-1])[..., None, None]
-    to_x = pose.x[:, 1:, None, None] + grown * (cos * dx - sin * dy)
-    to_y = pose.y[:, 1:, None, None] + grown * (sin * dx + cos * dy)
-    sprite = torch.stack([to_x - x, to_y - y], 2)
+    u, v = shapes.local(x - now.x, y - now.y, now.turn - then.turn, torch.ones(()))
+    grown = then.scale / now.scale
+    sprite = torch.stack([then.x + grown * u - x, then.y + grown * v - y], 2)
     return torch.where(owner[:, :-1, None], sprite, drift[:, None, :, None, None])
 
 
 def _stripes(x: Tensor, y: Tensor, angle: Tensor, period: Tensor) -> Tensor:
-    # two crossed triangle waves in [-1, 1]: with one alone, motion along its stripes could not be seen
-    def one(turned: Tensor) -> Tensor:
-        phase = shapes.along(turned, x, y) / period
-        return 4 * (phase - phase.floor() - 0.5).abs() - 1
-
-    return (one(angle) + one(angle + math.pi / 2)) / 2
+    # two crossed waves in [-1, 1]: with one alone, motion along its stripes could not be seen
+    one, other = (shapes.triangle_wave(shapes.along(a, x, y) / period) for a in (angle, angle + math.pi / 2))
+    return (one + other) / 2
 
 
 def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -154,11 +132,9 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
     wide = {name: value[:, None, None, None] for name, value in f.items()}
 
     x, y = shapes.grid()
-    dx, dy = x - pose.x[..., None, None], y - pose.y[..., None, None]
-    cos, sin = _rotation(pose.turn)
-    size = pose.scale[..., None, None]
-    u, v = (cos * dx + sin * dy) / size, (cos * dy - sin * dx) / size
-    alpha = shapes.cover(shown, tuple(_SHOWN.values()), u, v, size)
+    at = Pose(*(part[..., None, None] for part in pose))
+    u, v = shapes.local(x - at.x, y - at.y, at.turn, at.scale)
+    alpha = shapes.cover(shown, tuple(_SHOWN.values()), u, v, at.scale)
 
     t = torch.arange(LENGTH, dtype=torch.float64)[:, None, None]
     angle, period, radius = wide["texture_angle"], wide["texture_period"], wide["scale"]
@@ -175,12 +151,7 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
 
 
 def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Clips of the given indices; each depends on its own index and the seed, and on nothing else.
-
-    Args:
-        index: int64 ``[N]``, each in [0, 2³²). Indices from :data:`contrastbook.made.shapes.TEST_OFFSET` up are the
-            test clips.
-        seed: in [0, 2³²); another seed is another data set.
+    """Clips of the given indices; ``index`` and ``seed`` are as for :func:`contrastbook.made.shapes.render`.
 
     Returns:
         ``clips`` uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in

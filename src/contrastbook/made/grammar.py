@@ -8,7 +8,6 @@ a pair is the weighted share of slots that agree, from 0 to 5 as in STS.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 
@@ -17,29 +16,27 @@ from contrastlab.data import sentences as readers
 from contrastlab.data.sentences import SentenceSet, SentenceSplits
 from contrastlab.errors import reject
 
-SLOTS: Mapping[str, tuple[float, tuple[tuple[str, ...], ...]]] = MappingProxyType(
-    {
-        "agent": (0.3, (
-            ("the boy", "a lad"), ("the girl", "a lass"), ("the doctor", "a physician"), ("the teacher", "a tutor"),
-            ("the farmer", "a grower"), ("the thief", "a burglar"), ("the child", "a kid"), ("the cook", "a chef"),
-        )),
-        "action": (0.3, (
-            ("carries", "bears"), ("buys", "purchases"), ("repairs", "mends"), ("hides", "conceals"),
-            ("finds", "discovers"), ("throws", "tosses"), ("cleans", "washes"), ("draws", "sketches"),
-        )),
-        "object": (0.25, (
-            ("the stone", "a rock"), ("the sofa", "a couch"), ("the gift", "a present"), ("the cup", "a mug"),
-            ("the picture", "an image"), ("the rug", "a carpet"), ("the coat", "a jacket"), ("the boat", "a ship"),
-        )),
-        "place": (0.1, (
-            ("in the garden", "in the yard"), ("at the shop", "at the store"), ("near the road", "near the street"),
-            ("in the forest", "in the woods"), ("by the sea", "by the ocean"), ("at home", "in the house"),
-        )),
-        "manner": (0.05, (
-            ("quickly", "rapidly"), ("quietly", "silently"), ("gladly", "happily"), ("slowly", "without haste"),
-        )),
-    }
-)  # fmt: skip
+SLOTS: Mapping[str, tuple[float, tuple[tuple[str, ...], ...]]] = {
+    "agent": (0.3, (
+        ("the boy", "a lad"), ("the girl", "a lass"), ("the doctor", "a physician"), ("the teacher", "a tutor"),
+        ("the farmer", "a grower"), ("the thief", "a burglar"), ("the child", "a kid"), ("the cook", "a chef"),
+    )),
+    "action": (0.3, (
+        ("carries", "bears"), ("buys", "purchases"), ("repairs", "mends"), ("hides", "conceals"),
+        ("finds", "discovers"), ("throws", "tosses"), ("cleans", "washes"), ("draws", "sketches"),
+    )),
+    "object": (0.25, (
+        ("the stone", "a rock"), ("the sofa", "a couch"), ("the gift", "a present"), ("the cup", "a mug"),
+        ("the picture", "an image"), ("the rug", "a carpet"), ("the coat", "a jacket"), ("the boat", "a ship"),
+    )),
+    "place": (0.1, (
+        ("in the garden", "in the yard"), ("at the shop", "at the store"), ("near the road", "near the street"),
+        ("in the forest", "in the woods"), ("by the sea", "by the ocean"), ("at home", "in the house"),
+    )),
+    "manner": (0.05, (
+        ("quickly", "rapidly"), ("quietly", "silently"), ("gladly", "happily"), ("slowly", "without haste"),
+    )),
+}  # fmt: skip
 """Slot to its weight in the score, and its fillers, each with the words for it."""
 
 _ORDERS = ("{agent} {manner} {action} {object} {place}", "{place} {agent} {action} {object} {manner}")

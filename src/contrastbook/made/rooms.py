@@ -1,14 +1,9 @@
 """``rooms``: ray-cast rooms with spheres and turned boxes, whose depth, normals, classes and optical flow are exact.
 
-Every scene is a function of ``(seed, index)`` alone: its numbers come from a counter-based generator (Philox), whatever
-is rendered beside it. A room is a box with the camera inside; on its floor lie spheres, some of which hang in the air,
-and boxes turned about the vertical. A pixel's ray meets one surface first, and that surface tells everything: the
-distance along the camera's axis, the unit normal, the class, and with a second pose where the point goes.
-
-Colours, textures and light are drawn without regard to the class, but for one thing: objects are more saturated than
-walls. So luminance alone must go by shape, shading and place, and every other channel knows something that it does not.
-Surfaces have no shadows and no gloss.
-
+Every scene is a function of ``(seed, index)`` alone, by a counter-based generator (Philox). A room is a box with the
+camera inside; spheres and boxes lie on its floor, and some spheres hang in the air. What a pixel's ray meets first
+gives depth along the camera's axis, unit normal, class, and with a second pose the flow. Colours, textures and light
+are drawn without regard to the class, but objects are more saturated than walls; there are no shadows and no gloss.
 World axes are right, down, forward; the floor is y = 0. Lengths are metres.
 """
 
@@ -28,24 +23,14 @@ from contrastlab.data import Request, Splits
 from contrastlab.data.scene_sets import SceneSet
 from contrastlab.errors import reject
 
-VERSION = 1
-"""Raised whenever the same (seed, index) would look different: stored results name it."""
+VERSION = 1  # raised whenever the same (seed, index) would look different: stored results name it
 
 HEIGHT, WIDTH = 64, 96
-CLASSES = ("floor", "wall", "ceiling", "sphere", "box")
-"""Classes of pixels."""
-
-KINDS = ("boxes", "spheres", "both")
-"""Classes of rooms: what lies in them."""
-
-SLOTS = 3
-"""Spheres, and boxes, that a room has at most."""
-
-PART = 1_000_000_000
-"""Scenes of a split: pre-training counts from 0, labelled training, validation and test from its multiples."""
-
-SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}
-"""Scenes of a split, in the order of their numbers."""
+CLASSES = ("floor", "wall", "ceiling", "sphere", "box")  # of pixels
+KINDS = ("boxes", "spheres", "both")  # classes of rooms: what lies in them
+SLOTS = 3  # spheres, and boxes, that a room has at most
+PART = 1_000_000_000  # pre-training counts scenes from 0; labelled training, validation and test from its multiples
+SIZES = {"pretrain": 1000, "train": 200, "validation": 200, "test": 300}  # scenes, in the order of their numbers
 
 _SURFACES = 6 + 2 * SLOTS
 _CLASS_OF = np.array([0, 2, 1, 1, 1, 1] + [3] * SLOTS + [4] * SLOTS)
@@ -81,8 +66,8 @@ def _turn(axis: int, angle: NDArray[Any]) -> NDArray[Any]:
     """``[n, 3, 3]``, by angles ``[n]`` about right (0), down (1) or forward (2)."""
     c, s = np.cos(angle), np.sin(angle)
     turned = np.zeros((len(angle), 3, 3), angle.dtype)
+    a, b = (axis + 1) % 3, (axis + 2) % 3
     turned[:, axis, axis] = 1
-    a, b = ((1, 2), (2, 0), (0, 1))[axis]
     turned[:, a, a], turned[:, a, b], turned[:, b, a], turned[:, b, b] = c, -s, s, c
     return turned
 
@@ -163,12 +148,9 @@ def rays(height: int, width: int) -> Array:
 
 
 def cast(rooms: Rooms, camera: int, directions: Array) -> Hits:
-    """What rays from a camera of each room meet first.
+    """What rays from a camera of each room meet first; camera 0 is this frame's, 1 the next one's.
 
-    Args:
-        rooms: n of them.
-        camera: 0 this frame's, 1 the next one's.
-        directions: ``[3, P]`` as from :func:`rays`: with a forward component of 1, the parameter of a hit is its depth.
+    ``directions``: ``[3, P]`` as from :func:`rays`: with a forward component of 1, the parameter of a hit is its depth.
     """
     start, turn = rooms.cameras[camera]
     d = turn @ directions
@@ -244,16 +226,8 @@ def render(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Scenes as :data:`contrastlab.views.channels.LAYOUT` packs them, and the kind of each room.
 
-    Args:
-        indices: int64 ``[N]`` numbers of scenes, from 0.
-        seed: of the data set.
-        height: in pixels; and ``width``.
-        width: see ``height``.
-        motion: with the flow to the next frame.
-
-    Returns:
-        float16 ``[N, 8 or 10, height, width]``, the colours as whole numbers from 0 to 255, and int64 ``[N]`` into
-        :data:`KINDS`.
+    ``indices``: int64 ``[N]`` numbers of scenes, from 0. ``motion``: with the flow to the next frame. Returns float16
+    ``[N, 8 or 10, height, width]``, the colours as whole numbers from 0 to 255, and int64 ``[N]`` into :data:`KINDS`.
     """
     if len(indices) and int(indices.min()) < 0:
         raise reject("indices", int(indices.min()), "numbers of scenes from 0")
@@ -278,10 +252,7 @@ def render(
 
 
 def load(request: Request) -> Splits:
-    """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them.
-
-    ``rooms_validation`` scores on rooms of its own, so that settings are chosen without those of ``rooms``.
-    """
+    """Rooms for pre-training, labelled ones for decoders, and others to score on; no scene is in two of them."""
     seed, test = request.seed, "validation" if request.name == "rooms_validation" else "test"
     pretrain = _part("pretrain", request.n_train or SIZES["pretrain"], seed)
     train = _part("train", min(request.n_train or SIZES["train"], SIZES["train"]), seed)

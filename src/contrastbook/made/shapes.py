@@ -1,17 +1,13 @@
 """``shapes``: ten filled silhouettes under independent nuisance factors, generated from a seed and an index.
 
-Every image is a function of ``(seed, index)`` alone: the random numbers come from a counter-based hash, so item
-``i`` has the same bytes whatever is rendered beside it. The arithmetic is ``+ - * /``, ``sqrt``, ``abs``, ``min``,
-``max`` and ``floor`` in float64, which IEEE 754 rounds the same way everywhere; sines and cosines, which it does
-not, are snapped to a grid of 2⁻³⁰ before use. Bytes can differ between two machines only where a cosine falls
-within one unit in the last place of a grid boundary, or on hardware without float64.
+Every image is a function of ``(seed, index)`` alone: the random numbers come from a counter-based hash. The arithmetic
+is ``+ - * /``, ``sqrt``, ``abs``, ``min``, ``max`` and ``floor`` in float64, which IEEE 754 rounds the same way
+everywhere; sines and cosines, which it does not, are snapped to a grid of 2⁻³⁰ before use. Bytes can differ between two
+machines only where a cosine falls within one unit in the last place of a grid boundary.
 
-The shape alone tells the class. All silhouettes have the same area and are centred on their centroid, so size and
-mean colour tell nothing; colours, texture and light are drawn independently of the class. The background
-texture is weak on purpose: instance discrimination takes the easiest cue that survives augmentation, and a strong
-texture teaches texture and nothing of the shape.
-
-``plain_shapes`` is the same with little else than the shape to tell pictures apart (:data:`PLAIN`).
+The shape alone tells the class: all silhouettes have the same area and are centred on their centroid; colours, texture
+and light are drawn independently of the class. The background texture is weak on purpose: instance discrimination takes
+the easiest cue that survives augmentation, and a strong texture teaches nothing of the shape.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,21 +23,18 @@ from torch import Tensor
 from contrastlab.data import ImageSet, Request, Splits
 from contrastlab.errors import reject, unknown
 
-SIDE = 32
-"""Height and width of an image in pixels."""
-
-TEST_OFFSET = 2_000_000_000
-"""Index of the first test image; training images are counted from 0, so the two never meet."""
+SIDE = 32  # height and width of an image in pixels
+TEST_OFFSET = 2_000_000_000  # index of the first test image; training images are counted from 0
 
 Ranges = Mapping[str, tuple[float, float]]
 """Factors by name, each with the interval that it is drawn from, uniformly and independently."""
 
-RANGES: Ranges = MappingProxyType({
+RANGES: Ranges = {
     "x": (-5.0, 5.0), "y": (-5.0, 5.0), "scale": (6.5, 9.0), "rotation": (0.0, 2 * math.pi),
     "foreground_hue": (0.0, 1.0), "background_hue": (0.0, 1.0),
     "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
     "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
-})  # fmt: skip
+}  # fmt: skip
 """The nuisance factors of ``shapes``.
 
 ``x``, ``y``: centroid from the middle of the image, pixels. ``scale``: radius of the disc of the same area, pixels.
@@ -51,25 +43,22 @@ RANGES: Ranges = MappingProxyType({
 image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
 """
 
-PLAIN: Ranges = MappingProxyType({
+PLAIN: Ranges = {
     **RANGES,
     "x": (-4.0, 4.0), "y": (-4.0, 4.0), "scale": (8.0, 10.0),
     "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
     "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
-})  # fmt: skip
-"""The intervals of ``plain_shapes``: large warm shapes on cold grounds. Any two pictures have nearly the same colours.
+}  # fmt: skip
+"""The intervals of ``plain_shapes``: large warm shapes on cold grounds.
 
-All crops of a picture of ``shapes`` share its pair of colours, which tells it from most others before anything of
-the shape is learnt. Here the pair tells little: crops and flips leave the shape as what views share, and minutes on a
-CPU are enough. The price: the nearest neighbour in pixels is right more often, too.
+Any two pictures have nearly the same colours, so that the shape is what tells them apart, and minutes on a CPU are
+enough. The price: the nearest neighbour in pixels is right more often, too.
 """
 
 _SATURATION = 0.85
 _FOREGROUND_VALUE, _BACKGROUND_VALUE = 0.95, 0.45
 _CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
 
-
-# Random numbers by counting -------------------------------------------------------------------------------------------
 
 _GOLDEN = -0x61C8864680B583EB  # 2⁶⁴/φ as a signed 64-bit number
 
@@ -108,10 +97,8 @@ def draw_noise(keys: Tensor, factors: Mapping[str, Tensor], *size: int) -> Tenso
     return factors["noise"].view(-1, 1, *ones) * ((lanes.double() + 0.5) * 2.0**-20 - 1) * math.sqrt(3)
 
 
-# Silhouettes ----------------------------------------------------------------------------------------------------------
-# Signed distances in units of the shape's own size, negative inside; x and y are pixel coordinates.
-# Half-planes, boxes and discs joined by min (union) and max (intersection): exact beside an edge, which is all that
-# anti-aliasing reads.
+# Signed distances in units of the shape's own size, negative inside; x and y are pixel coordinates. Half-planes, boxes
+# and discs joined by min (union) and max (intersection): exact beside an edge, which is all that anti-aliasing reads.
 
 
 def _planes(x: Tensor, y: Tensor, sides: int) -> Tensor:
@@ -156,12 +143,12 @@ _DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 CLASSES: tuple[str, ...] = tuple(_DISTANCES)
 """Names of the silhouettes; item ``i`` has class ``i % 10``."""
 
-FRAMES: Mapping[str, tuple[float, float, float]] = MappingProxyType({
+FRAMES: Mapping[str, tuple[float, float, float]] = {
     "disc": (1.0, 0.0, 0.0), "square": (0.886227, 0.0, 0.0), "triangle": (0.777561, 0.0, 0.0),
     "star": (0.516953, 0.0, 0.0), "cross": (1.208691, 0.0, 0.0), "ring": (1.206932, 0.0, 0.0),
     "crescent": (1.433124, -0.386013, 0.0), "heart": (0.663144, 0.0, -0.442722), "hexagon": (0.952311, 0.0, 0.0),
     "ell": (1.166189, -0.256061, 0.256061),
-})  # fmt: skip
+}  # fmt: skip
 """Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
 
 Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact value would change the rendered bytes.
@@ -169,23 +156,14 @@ Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact
 
 
 def silhouette(name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Signed distance to a silhouette, negative inside.
+    """Signed distance to one of :data:`CLASSES`, negative inside, exact beside an edge, else a lower bound.
 
-    Args:
-        name: one of :data:`CLASSES`.
-        x: horizontal coordinates, to the right, in radii of the disc of equal area; the centroid is at 0.
-        y: vertical coordinates, downwards, of the same shape as ``x``.
-
-    Returns:
-        Distances in the same unit and of the same shape, exact beside an edge and only a lower bound away from it.
+    Coordinates and distance are in radii of the disc of equal area; x is to the right, y downwards, the centroid at 0.
     """
     if name not in _DISTANCES:
         raise unknown("silhouette", name, CLASSES)
     size, cx, cy = FRAMES[name]
     return _DISTANCES[name](x / size + cx, y / size + cy) * size
-
-
-# Pixels ---------------------------------------------------------------------------------------------------------------
 
 
 def snap(x: Tensor) -> Tensor:
@@ -199,21 +177,28 @@ def grid() -> tuple[Tensor, Tensor]:
     return axis[None, :], axis[:, None]
 
 
+def local(x: Tensor, y: Tensor, turn: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Coordinates from the centroid of a silhouette in its own frame, as :func:`silhouette` takes them."""
+    cos, sin = snap(turn.cos()), snap(turn.sin())
+    return (cos * x + sin * y) / scale, (cos * y - sin * x) / scale
+
+
 def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
     """How much of each pixel a silhouette covers, with one pixel of ramp across the edge.
 
-    Args:
-        kinds: ``[n]`` index into ``names``.
-        names: of silhouettes.
-        u: ``[n, …]`` coordinates as for :func:`silhouette`; and ``v``.
-        v: see ``u``.
-        scale: radius of the disc of equal area in pixels, broadcast to ``u`` in all axes but the first.
+    ``kinds`` ``[n]`` are indices into ``names``; u and v, ``[n, …]``, are coordinates as for :func:`silhouette`, and
+    ``scale``, the radius of the disc of equal area in pixels, broadcasts to them in all axes but the first.
     """
     alpha = torch.empty_like(u)
     for k, name in enumerate(names):
         rows = kinds == k
         alpha[rows] = (0.5 - silhouette(name, u[rows], v[rows]) * scale[rows]).clamp(0, 1)
     return alpha
+
+
+def triangle_wave(phase: Tensor) -> Tensor:
+    """From −1 to 1 and of period 1, so that no sine touches a pixel."""
+    return 4 * (phase - phase.floor() - 0.5).abs() - 1
 
 
 def colour(hue: Tensor, value: float) -> Tensor:
@@ -239,13 +224,10 @@ def _render_chunk(index: Tensor, key: Tensor, ranges: Ranges) -> tuple[Tensor, d
     factors = draw_factors(keys, ranges)
     f = {name: value[:, None, None] for name, value in factors.items()}
     x, y = grid()
-    dx, dy = x - f["x"], y - f["y"]
-    cos, sin = snap(f["rotation"].cos()), snap(f["rotation"].sin())
-    u, v = (cos * dx + sin * dy) / f["scale"], (cos * dy - sin * dx) / f["scale"]
+    u, v = local(x - f["x"], y - f["y"], f["rotation"], f["scale"])
     alpha = cover(index % len(CLASSES), CLASSES, u, v, f["scale"])
-    # stripes as a triangle wave in [-1, 1], so that no sine touches a pixel
     phase = along(f["texture_angle"], x, y) / f["texture_period"] + f["texture_phase"]
-    stripes = 1 + f["texture"] * (4 * (phase - phase.floor() - 0.5).abs() - 1)
+    stripes = 1 + f["texture"] * triangle_wave(phase)
     light = 1 + f["light"] * along(f["light_angle"], x, y) / (SIDE / 2)
     foreground = colour(factors["foreground_hue"], _FOREGROUND_VALUE)
     background = colour(factors["background_hue"], _BACKGROUND_VALUE) * stripes[:, None]
@@ -256,12 +238,10 @@ def _render_chunk(index: Tensor, key: Tensor, ranges: Ranges) -> tuple[Tensor, d
 
 def check(index: Tensor, seed: int) -> None:
     """Refuse indices and seeds that the generator cannot count: both are below 2³²."""
-    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+    if not 0 <= seed < 2**32:
         raise reject("seed", seed, "an integer in [0, 2**32)")
-    if index.ndim != 1 or index.dtype != torch.int64:
-        raise reject("index", f"{index.dtype} tensor of shape {tuple(index.shape)}", "an int64 vector")
-    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < 2**32):
-        raise reject("index", (int(index.min()), int(index.max())), "integers in [0, 2**32)")
+    if index.ndim != 1 or index.dtype != torch.int64 or not bool(((index >= 0) & (index < 2**32)).all()):
+        raise reject("index", index, "an int64 vector of integers in [0, 2**32)")
 
 
 def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -273,24 +253,16 @@ def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, 
 def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Images of the given indices; each depends on its own index and the seed, and on nothing else.
 
-    Args:
-        index: int64 ``[N]``, each in [0, 2³²). Indices from :data:`TEST_OFFSET` up are the test images.
-        seed: in [0, 2³²); another seed is another data set.
-        ranges: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names.
-
-    Returns:
-        ``images`` uint8 ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the
-        nuisance factors: float32 ``[N]`` by name, in the units of :data:`RANGES`.
+    ``index``: int64 ``[N]``, each in [0, 2³²); from :data:`TEST_OFFSET` up they are the test images. ``seed``: in [0,
+    2³²). ``ranges``: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names. Returns ``images`` uint8
+    ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the nuisance factors:
+    float32 ``[N]`` by name, in the units of :data:`RANGES`.
     """
-    if set(ranges) != set(RANGES):
-        raise reject("ranges", sorted(ranges), f"intervals of {', '.join(RANGES)}")
+    if list(ranges) != list(RANGES):  # a factor's number is its place in RANGES
+        raise reject("ranges", list(ranges), f"intervals of {', '.join(RANGES)}")
     check(index, seed)
-    ranges = {name: ranges[name] for name in RANGES}  # a factor's number is its place in RANGES
     images, factors = joined(_render_chunk(rows, seed_key(seed), ranges) for rows in index.cpu().split(_CHUNK))
     return images, index % len(CLASSES), {name: values.float() for name, values in factors.items()}
-
-
-# By name --------------------------------------------------------------------------------------------------------------
 
 
 def counted(request: Request, part: Callable[..., Any], n_train: int, n_test: int, note: str) -> Splits:

@@ -1,8 +1,8 @@
 """Generated pictures with two to four silhouettes of ``shapes``, and everything that is true of them.
 
 The silhouettes are painted one over the other. A map of which silhouette owns a pixel gives exact visible masks, boxes
-as their extents, and whether a named corner is seen. Each picture is a function of its part and number alone. What is
-known of them is written as COCO's JSON and read back by the one reader of :mod:`contrastlab.data.coco`.
+and whether a named corner is seen. Each picture is a function of its part and number alone. What is known of them is
+written as COCO's JSON and read back by the one reader of :mod:`contrastlab.data.coco`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +26,7 @@ from contrastlab.data import Request, Splits, coco
 from contrastlab.data.annotated import AnnotatedImages
 from contrastlab.seeds import generator
 
-SIDE = 96
-"""Height and width of a picture in pixels."""
-
+SIDE = 96  # height and width of a picture in pixels
 _RADII = (0.11, 0.2)  # of the disc of equal area, relative to the side
 _APART = 0.75  # centres are at least so many sums of two radii apart: silhouettes overlap, none is hidden
 _VISIBLE = 12  # pixels of a silhouette that must be seen for it to be annotated
@@ -63,14 +60,13 @@ def _uniform(low: float, high: float, rng: torch.Generator) -> float:
 
 def _texture(kind: str, u: Tensor, v: Tensor) -> Tensor:
     """Brightness of an object in its own coordinates, 1 or 0.55."""
-    bright = torch.ones_like(u, dtype=torch.bool)
-    if kind == "stripes":
-        bright = (u * 2).floor() % 2 == 0
-    elif kind == "checks":
-        bright = ((u * 2).floor() + (v * 2).floor()) % 2 == 0
-    elif kind == "dots":
-        bright = ((u * 2 - (u * 2).round()).square() + (v * 2 - (v * 2).round()).square()) > 0.09
-    return torch.where(bright, 1.0, 0.55).to(u.dtype)
+    bright = {
+        "plain": u == u,
+        "stripes": (u * 2).floor() % 2 == 0,
+        "checks": ((u * 2).floor() + (v * 2).floor()) % 2 == 0,
+        "dots": ((u * 2 - (u * 2).round()).square() + (v * 2 - (v * 2).round()).square()) > 0.09,
+    }
+    return torch.where(bright[kind], 1.0, 0.55).to(u.dtype)
 
 
 def _draw_class(rng: torch.Generator, zipf: bool) -> tuple[str, str]:
@@ -85,12 +81,10 @@ def _colour(hue: float, value: float) -> Tensor:
 
 
 def render(index: int, *, kinds: tuple[str, ...] | None = None, zipf: bool = False) -> Scene:
-    """One picture.
+    """One picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
 
-    Args:
-        index: of the picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
-        kinds: silhouettes of the objects from back to front; by default two to four at random.
-        zipf: draw silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
+    ``kinds``: silhouettes of the objects from back to front; by default two to four at random. ``zipf``: draw
+    silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
     """
     rng = generator(0, "silhouettes", index)
     count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
@@ -171,62 +165,56 @@ class SetSpec:
     points: bool = False
 
 
-SETS: Mapping[str, SetSpec] = MappingProxyType(
-    {
-        "silhouettes": SetSpec(),
-        "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
-        "silhouettes_lvis": SetSpec(lvis=True),
-        "silhouettes_1200": SetSpec((1200, 200)),
-    }
-)
+SETS: Mapping[str, SetSpec] = {
+    "silhouettes": SetSpec(),
+    "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
+    "silhouettes_lvis": SetSpec(lvis=True),
+    "silhouettes_1200": SetSpec((1200, 200)),
+}
 """Name to what is annotated."""
 
 
 def make(spec: SetSpec) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
-    mixed = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
-    classes = mixed if spec.lvis else list(spec.only or shapes.CLASSES)
+    textured = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
     points = {"keypoints": list(_ELL_NAMES)} if spec.points else {}
+    classes = textured if spec.lvis else list(spec.only or shapes.CLASSES)
     categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
     parts = {}
     for part, count in zip(("train", "test"), spec.pictures, strict=True):
-        pictures, images, objects = _part(spec, part, count, categories)
+        drawn = [_picture(spec, part, image, categories) for image in range(count)]
+        objects = [each for _, _, mine in drawn for each in mine]
         if spec.lvis and part == "train":
             categories = _frequencies(categories, objects)
         numbered = [{**each, "id": k} for k, each in enumerate(objects, 1)]
-        raw = json.loads(json.dumps({"images": images, "annotations": numbered, "categories": categories}))
-        parts[part] = pictures, coco.parse(raw, f"silhouettes/{part}")
+        raw = {"images": [about for _, about, _ in drawn], "annotations": numbered, "categories": categories}
+        annotations = coco.parse(json.loads(json.dumps(raw)), f"silhouettes/{part}")
+        parts[part] = [pixels for pixels, _, _ in drawn], annotations
     return parts
 
 
-def _part(
-    spec: SetSpec, part: str, count: int, categories: list[dict[str, Any]]
-) -> tuple[list[Tensor], list[dict[str, Any]], list[dict[str, Any]]]:
-    start = 0 if part == "train" else shapes.TEST_OFFSET
+def _picture(
+    spec: SetSpec, part: str, image: int, categories: list[dict[str, Any]]
+) -> tuple[Tensor, dict[str, Any], list[dict[str, Any]]]:
+    """A picture, what COCO's JSON says of it, and its objects."""
     number = {category["name"]: category["id"] for category in categories}
-    pictures, images, objects = [], [], []
-    for image in range(count):
-        rng = generator(0, f"annotations {part}", image)
-        kinds = None
-        if spec.points:  # every picture shows the annotated one, as pictures without people are not trained on
-            others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
-            mixed = (*(shapes.CLASSES[k] for k in others), "ell")
-            kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
-        scene = render(start + image, kinds=kinds, zipf=spec.lvis)
-        pictures.append(scene.pixels)
-        about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
-        mine = []
-        for k, kind in enumerate(scene.kinds):
-            name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
-            mask = scene.owner == k
-            if name in number and int(mask.sum()) >= _VISIBLE:
-                mine.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
-        if spec.lvis:
-            lists, mine = _federated(mine, len(categories), rng)
-            about |= lists
-        images.append(about)
-        objects += mine
-    return pictures, images, objects
+    rng, kinds = generator(0, f"annotations {part}", image), None
+    if spec.points:  # every picture shows the annotated one, as pictures without people are not trained on
+        others = torch.randint(len(shapes.CLASSES), (2,), generator=rng).tolist()
+        mixed = (*(shapes.CLASSES[k] for k in others), "ell")
+        kinds = tuple(mixed[k] for k in torch.randperm(3, generator=rng).tolist())
+    scene = render(image + (0 if part == "train" else shapes.TEST_OFFSET), kinds=kinds, zipf=spec.lvis)
+    about: dict[str, Any] = {"id": image + 1, "file_name": f"{image:06d}.png", "width": SIDE, "height": SIDE}
+    objects = []
+    for k, kind in enumerate(scene.kinds):
+        name = f"{scene.textures[k]} {kind}" if spec.lvis else kind
+        mask = scene.owner == k
+        if name in number and int(mask.sum()) >= _VISIBLE:
+            objects.append(_object(mask, number[name], image + 1, scene.corners[k] if spec.points else None))
+    if spec.lvis:
+        lists, objects = _federated(objects, len(categories), rng)
+        about |= lists
+    return scene.pixels, about, objects
 
 
 def _object(mask: Tensor, category: int, image: int, corners: Tensor | None) -> dict[str, Any]:
@@ -252,7 +240,7 @@ def _federated(
     partly = [k for k in present if float(torch.rand((), generator=rng)) < _UNANNOTATED]
     kept: list[dict[str, Any]] = []
     for each in objects:
-        if each["category_id"] not in partly or each["category_id"] not in {other["category_id"] for other in kept}:
+        if each["category_id"] not in partly or all(each["category_id"] != other["category_id"] for other in kept):
             kept.append(each)
     return {"neg_category_ids": looked, "not_exhaustive_category_ids": partly}, kept
 

@@ -1,8 +1,7 @@
 """Generated spoken commands: formant voices say a grammar of actions, objects and places.
 
 A voice is a pitch, a scale of all formants (the length of the throat) and a rate of speech; a word is one or two vowels
-with a burst or a hiss before each. All six labels of ring Table 5c exist by construction: who speaks, which digit,
-which command word, which action, object and location.
+with a burst or a hiss before each. All six labels of ring Table 5c exist by construction.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 from torch import Tensor
 
 from contrastlab.data import Request, Splits
@@ -52,8 +52,6 @@ VOICES = tuple(
 
 def _resonate(signal: NDArray[np.float64], centre: float, width: float) -> NDArray[np.float64]:
     """A second-order resonance at ``centre`` hertz, ``width`` hertz wide."""
-    from scipy.signal import lfilter
-
     radius = np.exp(-np.pi * width / RATE)
     angle = 2 * np.pi * centre / RATE
     out: NDArray[np.float64] = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], signal)

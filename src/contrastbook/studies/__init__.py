@@ -1,33 +1,32 @@
 """Experiments of the papers outside their tables of encoders, and crosses of their choices.
 
 A study is a function from a configuration to rows of numbers. :func:`measure` stores the rows with the
-configuration and where they come from, and reads them back when the same configuration is asked for again.
+configuration and their provenance, and reads them back when the same configuration is asked for again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab import files, results
-from contrastlab.errors import CorruptFileError, reject, unknown
+from contrastlab.errors import CorruptFileError, unknown
 
 Row = dict[str, float | int | str | None]
+Entry = TypeVar("Entry")
 
 
 class Study(BaseModel):
     """Rows measured under one configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     study: str = Field(description="such as vince_table3")
     profile: str
@@ -36,23 +35,11 @@ class Study(BaseModel):
     provenance: dict[str, Any] = Field(description="results.provenance() and started, finished (UTC), wall_s, cpu_s")
     schema_version: Literal[1] = 1
 
-    @field_validator("rows")
-    @classmethod
-    def _finite(cls, rows: list[Row]) -> list[Row]:
-        for i, row in enumerate(rows):
-            for name, value in row.items():
-                if isinstance(value, float) and not math.isfinite(value):
-                    raise ValueError(f"rows[{i}][{name!r}]={value!r}: accepted is a finite number, or None")
-        return rows
-
-
-def _hash(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
 
 def location(root: Path | str, study: str, profile: str, config: Mapping[str, Any]) -> Path:
     """The file that holds these rows under ``root``, measured or not."""
-    return Path(root) / study / f"{profile}-{_hash(config)[:8]}.json"
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return Path(root) / study / f"{profile}-{digest[:8]}.json"
 
 
 def read(path: Path | str) -> Study:
@@ -60,7 +47,7 @@ def read(path: Path | str) -> Study:
 
     Raises:
         FileNotFoundError: there is no such file.
-        CorruptFileError: it is no whole study, or its configuration is not the one its name was made from.
+        CorruptFileError: the file holds no whole study, or its configuration does not match its name.
     """
     path = Path(path)
     try:
@@ -84,9 +71,9 @@ def measure(
     read_also: Sequence[Path | str] = (),
 ) -> Study:  # fmt: skip
     """The stored rows of this configuration; measured with ``run`` and stored where there are none."""
-    already = stored(study, profile, config, (out_dir, *read_also))
-    if already is not None:
-        return already
+    known = stored(study, profile, config, (out_dir, *read_also))
+    if known is not None:
+        return known
     started, wall, cpu = datetime.now(UTC), time.perf_counter(), time.process_time()
     rows = [dict(row) for row in run()]
     origin = results.provenance() | {
@@ -96,27 +83,13 @@ def measure(
         "cpu_s": time.process_time() - cpu,
     }
     measured = Study(study=study, profile=profile, config=dict(config), rows=rows, provenance=origin)
-    files.write_record(location(out_dir, study, profile, config), measured.model_dump(mode="json"))
-    return measured
+    path = location(out_dir, study, profile, config)
+    files.write_record(path, measured.model_dump(mode="json"))
+    return read(path)
 
 
-Sizes = TypeVar("Sizes")
-
-
-def of_profile(profiles: Mapping[str, Sizes], profile: str) -> Sizes:
-    """What a study measures in a profile, or an ``UnknownNameError`` with near matches."""
-    if profile not in profiles:
-        raise unknown("profile", profile, profiles)
-    return profiles[profile]
-
-
-def plain(sizes: Any) -> dict[str, Any]:
-    """The fields of a dataclass as JSON has them."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(sizes).items()}
-
-
-def require_choices(reading: Any) -> None:
-    """Raise an ``ArgumentError`` if a field of a dataclass is none of the words that its ``Literal`` type lists."""
-    for name, kind in get_type_hints(type(reading)).items():
-        if get_origin(kind) is Literal and getattr(reading, name) not in get_args(kind):
-            raise reject(name, getattr(reading, name), " or ".join(map(repr, get_args(kind))))
+def lookup(table: Mapping[str, Entry], name: str, kind: str = "profile") -> Entry:
+    """``table[name]``, or an ``UnknownNameError`` with near matches."""
+    if name not in table:
+        raise unknown(kind, name, table)
+    return table[name]

@@ -1,6 +1,6 @@
 """fmicl Theorem 4 on trained encoders: what becomes of features where the theorem does not apply (RKL, Neyman).
 
-Source: fmicl Theorem 4 and the remark that such features "all collapse to a constant".
+The paper remarks that such features "all collapse to a constant".
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Spread:
     """How unit features of test images lie.
 
     Args:
+        apart: squared distances of all pairs of different images, sorted.
         same: squared distances of two views of one image, sorted.
         rank: exponential of the entropy of the squared singular values: how many directions are in use.
     """
@@ -57,10 +58,10 @@ def large_rate() -> float:
     return papers.plan("fmicl", "2").settings("cifar10", "kl").lr
 
 
-def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 0) -> Spread:
-    """How an encoder spreads images: two random views of each. ``images``: uint8, ``[N, C, H, W]``."""
+def spread(encoder: nn.Module, chosen: Settings, images: Tensor) -> Spread:
+    """How an encoder spreads two random views of each image, uint8 ``[N, C, H, W]``."""
     view = augmentation(chosen.augmentation, chosen.image_size)
-    views = get("fmicl/kl").views.make(images, view, generator(seed, "views"))
+    views = get("fmicl/kl").views.make(images, view, generator(0, "views"))
     with frozen(encoder):
         x, y = (encoder(v) for v in views)
     share = torch.linalg.svdvals(x) ** 2 / len(x)
@@ -72,33 +73,26 @@ def spread(encoder: nn.Module, chosen: Settings, images: Tensor, *, seed: int = 
 def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
     """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was."""
     shapes, out = data.load("shapes"), {}
-    pictures = cast("ImageSet", shapes.test).images[:images]
     for label, (method, large, seed) in RUNS.items():
         chosen = settings().override(lr=large_rate()) if large else settings()
         run = Run(get(method).override(chosen.overrides), chosen, shapes, seed, Path(root))
         (encoder,) = run.train(cpu_fabric(), log=lambda line: None).encoders
-        out[label] = spread(encoder, chosen, pictures)
+        out[label] = spread(encoder, chosen, cast("ImageSet", shapes.test).images[:images])
     return out
 
 
 def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
     """A row for each encoder.
 
-    Returns mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite
-    (below 0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
+    Mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite (below
+    0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
     """
-    rows = {
-        label: {
-            "mean": float(of.apart.mean()),
-            "sd": float(of.apart.std()),
-            "near 0 or 4 (%)": 100 * float(((of.apart < 0.4) | (of.apart > 3.6)).float().mean()),
-            "same image": float(of.same.mean()),
-            "effective rank": of.rank,
-        }
-        for label, of in spreads.items()
-    }
-    frame = pd.DataFrame(rows).T
-    return frame.assign(verdict=[verdict(dict(zip(frame.columns, row, strict=True))) for row in frame.to_numpy()])
+    columns = ["mean", "sd", "near 0 or 4 (%)", "same image", "effective rank"]
+    frame = pd.DataFrame(index=list(spreads), columns=columns, dtype=float)
+    for label, of in spreads.items():
+        near = 100 * ((of.apart < 0.4) | (of.apart > 3.6)).float().mean()
+        frame.loc[label] = [float(v) for v in (of.apart.mean(), of.apart.std(), near, of.same.mean(), of.rank)]
+    return frame.assign(verdict=[verdict(dict(zip(columns, row, strict=True))) for row in frame.to_numpy()])
 
 
 def verdict(row: Mapping[str, float]) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +36,7 @@ from contrastlab.settings import Settings
 from contrastlab.views import Augmented, Split
 
 REFERENCES = ("ours/random", "ours/random_lab")
+METRICS = ("linear", "knn200")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def recipe_of(name: str) -> Recipe:
 
 
 def floor(name: str) -> str:
-    """The random encoder that a method is read against: two random ones for a method with two."""
+    """The random encoder that a method is compared with: two random ones for a method with two."""
     return REFERENCES[len(recipe_of(name).views.streams) - 1]
 
 
@@ -103,17 +105,16 @@ CHOICES: dict[str, dict[str, Any]] = {
         "align + uniform": AlignUniform(), "spectral": Spectral(),
     },
 }  # fmt: skip
-"""One example of each kind of each choice; views are taken as many as keys and positives ask for."""
-
-
-def _views(example: Augmented | Split, keys: Any, positives: Any) -> Augmented | Split:
-    return replace(example, count=keys.views_needed(len(example.streams), positives.further_keys))
+"""One example of each kind of each choice; :func:`grid` takes as many views as keys and positives ask for."""
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
-    kinds = []
-    for choice, part in recipe.choices().items():
-        kinds += [name for name, example in CHOICES[choice].items() if type(example) is type(part)]
+    kinds = [
+        name
+        for choice, part in recipe.choices().items()
+        for name, example in CHOICES[choice].items()
+        if type(example) is type(part)
+    ]
     return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
@@ -121,26 +122,25 @@ def grid() -> pd.DataFrame:
     """Every combination of :data:`CHOICES`, tried.
 
     Returns names of the choices, ``recipe`` (``None`` where it cannot exist), ``reason`` why not, ``tried`` (methods of
-    these kinds that a paper prints in a table), ``exists`` and ``published``.
+    these kinds that a paper has in a table), ``exists`` and ``published``.
     """
-    tried: dict[tuple[str, ...], list[str]] = {}
-    printed = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
+    tried: dict[tuple[str, ...] | None, list[str]] = {}
+    published = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
     for name in methods.names():
-        kinds = _kinds(get(name))
-        if kinds is not None and name in printed:
-            tried.setdefault(kinds, []).append(name)
+        if name in published:
+            tried.setdefault(_kinds(get(name)), []).append(name)
     rows = []
     for choices in product(*CHOICES.values()):
-        chosen: dict[str, Any] = dict(zip(CHOICES, choices, strict=True))
-        parts = {part: CHOICES[part][name] for part, name in chosen.items()}
+        parts: dict[str, Any] = {part: CHOICES[part][name] for part, name in zip(CHOICES, choices, strict=True)}
         recipe, reason = None, ""
         try:
-            views = _views(parts["views"], parts["keys"], parts["positives"])
+            example, further = parts["views"], parts["positives"].further_keys
+            views = replace(example, count=parts["keys"].views_needed(len(example.streams), further))
             recipe = Recipe("x", "x", **parts | {"views": views}, temperature=0.5)
         except NotApplicableError as error:
             reason = _general(str(error))
-        rows.append(chosen | {"recipe": recipe, "reason": reason, "tried": tried.get(choices, [])})
-    frame = pd.DataFrame(rows)
+        rows.append((*choices, recipe, reason, tried.get(choices, [])))
+    frame = pd.DataFrame(rows, columns=[*CHOICES, "recipe", "reason", "tried"])
     return frame.assign(exists=frame["reason"] == "", published=frame["tried"].map(bool))
 
 
@@ -159,8 +159,7 @@ def protocol(dataset: str, profile: str) -> Settings:
             train_images=1000, test_images=1000, epochs=3, batch_size=64, knn_every=0,
             overrides={"keys.size": 512, "keys.momentum": 0.99, "keys.shuffle_groups": 2, "negatives.k": 127},
         )  # fmt: skip
-    overrides = {"keys.shuffle_groups": 4} if profile == "laptop" else {}
-    return settings.override(knn_every=0, overrides=overrides)
+    return settings.override(knn_every=0, overrides={"keys.shuffle_groups": 4} if profile == "laptop" else {})
 
 
 def run(
@@ -179,13 +178,13 @@ def run(
     done = pretrain(recipe, settings, splits.pretrain, seed=seed, fabric=cpu_fabric(), log=log)
     view = augmentation(settings.augmentation, settings.image_size)
     setting = tasks.Setting(recipe.views, view, splits, seed=derive(seed, "probe") % 2**31)
-    measured: dict[str, tasks.Measured] = {}
-    for task in (tasks.Linear.of(settings), tasks.Neighbours.of(settings)):
-        measured |= task.score(done.encoders, setting)
-    row: Row = {"name": recipe.name, "seed": seed}
-    row |= {metric: measured[metric].value for metric in ("linear", "knn200")}
+    probes = (tasks.Linear.of(settings), tasks.Neighbours.of(settings))
+    linear, neighbours = (
+        probe.score(done.encoders, setting)[metric] for probe, metric in zip(probes, METRICS, strict=True)
+    )
     loss = done.history[-1]["loss"] if done.history else None
-    return [row | {"loss": loss, "train_s": done.seconds, "test_images": measured["linear"].items}]
+    row: Row = {"name": recipe.name, "seed": seed, "linear": linear.value, "knn200": neighbours.value, "loss": loss}
+    return [row | {"train_s": done.seconds, "test_images": linear.items}]
 
 
 def study(
@@ -202,14 +201,8 @@ def study(
         "seed": seed,
     }
     torch.set_num_threads(1)
-
-    def rows() -> list[Row]:
-        return run(name, dataset, profile, seed, data_root=data_root, log=log)
-
+    rows = partial(run, name, dataset, profile, seed, data_root=data_root, log=log)
     return measure("crosses", profile, config, rows, out_dir=out_dir, read_also=read_also)
-
-
-Word = Literal["above", "level with", "below", "not run"]
 
 
 def objections(grid: pd.DataFrame) -> pd.DataFrame:
@@ -239,7 +232,7 @@ def chosen(rows: str) -> dict[str, Cross]:
 
 
 def label(name: str) -> str:
-    """The printed name of a cross or a published method."""
+    """The name of a cross or a published method in tables."""
     return recipe_of(name).label
 
 
@@ -253,13 +246,17 @@ def measured(
     names = dict.fromkeys(n for c, cross in wanted.items() for n in map(floor, (c, *cross.parents)))
     names |= dict.fromkeys(n for c, cross in wanted.items() for n in (*cross.parents, c))
     rows, missing = [], {}
-    for seed in seeds:
-        for name in names:
-            try:
-                rows += study(name, dataset, profile, seed, **where).rows
-            except NotApplicableError as reason:
-                missing[name] = str(reason)
+    for seed, name in product(seeds, names):
+        try:
+            rows += study(name, dataset, profile, seed, **where).rows
+        except NotApplicableError as reason:
+            missing[name] = str(reason)
     return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index(), missing
+
+
+def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
+    rows = runs.reset_index()[["name", "seed", metric]].to_numpy().tolist()
+    return {int(seed): float(value) for each, seed, value in rows if each == name}
 
 
 def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
@@ -268,23 +265,20 @@ def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
     return math.fsum(values) / len(values) if values else float("nan")
 
 
-def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
-    rows = runs.reset_index()[["name", "seed", metric]].to_numpy().tolist()
-    return {int(seed): float(value) for own, seed, value in rows if own == name}
-
-
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
     """Each cross with its parents and its random encoder: accuracies in percent, and points above random."""
     rows = []
     for c, cross in wanted.items():
         for name, role in ((c, "child"), *((p, "parent") for p in cross.parents), (floor(c), "random")):
-            numbers = {metric: mean(runs, name, metric) for metric in ("linear", "knn200")}
+            numbers = {metric: mean(runs, name, metric) for metric in METRICS}
             gains = {f"{m} − random": value - mean(runs, floor(name), m) for m, value in numbers.items()}
             rows.append({"cross": label(c), "role": role, "method": label(name), **numbers, **gains})
     return pd.DataFrame(rows).set_index(["cross", "role", "method"])
 
 
-def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") -> tuple[Word, float]:
+def compare(
+    runs: pd.DataFrame, one: str, other: str, metric: str = "linear"
+) -> tuple[Literal["above", "level with", "below", "not run"], float]:
     """Whether a method is above another by more than chance, and the mean paired difference in points.
 
     By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
@@ -296,21 +290,23 @@ def compare(runs: pd.DataFrame, one: str, other: str, metric: str = "linear") ->
     gap, half = report.interval(gaps)
     if half is None:
         images = int(runs["test_images"].iloc[0])
-        widths = [tasks.metric(metric).half_width(mean(runs, name, metric), images) or 0.0 for name in (one, other)]
-        half = math.hypot(*widths)
+        half = math.hypot(
+            *(tasks.metric(metric).half_width(mean(runs, n, metric), images) or 0.0 for n in (one, other))
+        )
     return "above" if gap > half else "below" if gap < -half else "level with", gap
 
 
 def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
     """A sentence for each cross, then who is above both parents and who above the random encoder."""
-    out = []
+    out, better, learnt = [], [], []
     for c, cross in wanted.items():
-        against = {label(p): compare(runs, c, p) for p in cross.parents}
-        against["random"] = compare(runs, c, floor(c))
+        parents = {label(p): compare(runs, c, p) for p in cross.parents}
+        random = compare(runs, c, floor(c))
+        against = parents | {"random": random}
         phrases = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
         out.append(f"{label(c)}: " + ", ".join(phrases) + ".")
-    better = [label(c) for c, cross in wanted.items() if all(compare(runs, c, p)[0] == "above" for p in cross.parents)]
-    learnt = [label(c) for c in wanted if compare(runs, c, floor(c))[0] == "above"]
+        better += [label(c)] if all(word == "above" for word, _ in parents.values()) else []
+        learnt += [label(c)] if random[0] == "above" else []
     out.append(f"Above both parents: {', '.join(better) or 'none'}.")
     out.append(f"Above the random encoder, so that a comparison says anything: {', '.join(learnt) or 'none'}.")
     return out

@@ -46,11 +46,7 @@ def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Se
 
 
 def study(how: Settings, method: str = "fmicl/sentences_infonce", seed: int = 0) -> BeforeAfter:
-    """Train ``method`` on the grammar, and score its similarity before and after.
-
-    Raises:
-        MissingExtraError: the extra for text is not installed.
-    """
+    """Train ``method`` on the grammar, and score its similarity before and after; needs the extra for text."""
     recipe, source, pairs = methods.get(method), data.load("grammar").pretrain, data.load("grammar_pairs")
     kind = modality(source)
     with fixed(seed):
@@ -72,10 +68,10 @@ def dropout_gap(rate: float, texts: Texts, seed: int = 0) -> float:
     return float((first - second).abs().max())
 
 
-def _features(nets: nn.ModuleList, texts: Texts, how: Settings) -> Tensor:
+def _features(nets: nn.ModuleList, sentences: list[str], how: Settings) -> Tensor:
     view = modality(data.load("grammar").pretrain).augmentation(how)
     with tasks.frozen(nets):
-        return F.normalize(tasks.represent(nets, (view.plain(texts),), "pooled").double(), dim=1)
+        return F.normalize(tasks.represent(nets, (view.plain(Texts(sentences)),), "pooled").double(), dim=1)
 
 
 def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
@@ -84,15 +80,13 @@ def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3
     All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
     over the sentences is taken away.
     """
-    texts = Texts([query, *others])
     columns = {}
     for name, nets in (("before", networks.before), ("after", networks.after)):
-        rows = _features(nets, texts, networks.settings)
+        rows = _features(nets, [query, *others], networks.settings)
         rows = F.normalize(rows - rows.mean(0), dim=1)
-        cosines = rows[1:] @ rows[0]
-        best = cosines.topk(count).indices.tolist()
-        columns[name] = [others[k] for k in best]
-        columns[f"cosine {name}"] = [round(float(cosines[k]), 5) for k in best]
+        values, best = (rows[1:] @ rows[0]).topk(count)
+        columns[name] = [others[k] for k in best.tolist()]
+        columns[f"cosine {name}"] = [round(value, 5) for value in values.tolist()]
     return pd.DataFrame(columns)
 
 
@@ -102,11 +96,8 @@ def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, fl
     Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
     """
     bags = [set(re.findall(r"\w+", line.lower())) for line in sentences]
-    pairs = list(itertools.combinations(range(len(sentences)), 2))
-    shared = np.array([len(bags[i] & bags[j]) / (len(bags[i]) * len(bags[j])) ** 0.5 for i, j in pairs])
-    first, second = torch.tensor(pairs).T
-    scores = []
-    for nets in (networks.before, networks.after):
-        rows = _features(nets, Texts(sentences), networks.settings)
-        scores.append(tasks.spearman((rows[first] * rows[second]).sum(1), shared))
-    return scores[0], scores[1]
+    shared = [len(a & b) / (len(a) * len(b)) ** 0.5 for a, b in itertools.combinations(bags, 2)]
+    upper = torch.triu_indices(len(bags), len(bags), 1)
+    features = (_features(nets, sentences, networks.settings) for nets in (networks.before, networks.after))
+    before, after = (tasks.spearman((x[upper[0]] * x[upper[1]]).sum(1), np.array(shared)) for x in features)
+    return before, after

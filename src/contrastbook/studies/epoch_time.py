@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,19 +18,16 @@ from contrastlab.report import interval, machine
 from contrastlab.results import Result, slug
 
 PAIRS: Mapping[str, str] = {"IRing": "IR", "MoCoRing": "MoCo"}
-"""Printed rows of Table 5a with a ring, and the row each is built on."""
+"""Rows of Table 5a with a ring, and the row each is built on."""
 
 
-def published(kind: str = "ratio") -> pd.DataFrame:
-    """The printed time of a ring over that of its base (``ratio``), or their difference (``extra``), a row a column."""
+def published(kind: Literal["ratio", "extra"] = "ratio") -> pd.DataFrame:
+    """The published time of a ring over that of its base (``ratio``), or their difference (``extra``), by column."""
     if kind not in ("ratio", "extra"):
         raise reject("kind", kind, "ratio or extra")
-    printed = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
-    each = {
-        ring: printed.loc[ring] / printed.loc[base] if kind == "ratio" else printed.loc[ring] - printed.loc[base]
-        for ring, base in PAIRS.items()
-    }
-    return pd.DataFrame(each)
+    times = papers.published("ring", "5a").pivot_table(index="row", columns="column", values="value", sort=False)
+    rings, bases = times.loc[list(PAIRS)], times.loc[list(PAIRS.values())].set_axis(list(PAIRS))
+    return (rings / bases if kind == "ratio" else rings - bases).T.rename_axis(columns=None)
 
 
 def printed_beside() -> pd.DataFrame:
@@ -39,10 +37,10 @@ def printed_beside() -> pd.DataFrame:
 
 
 def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
-    """How many negatives the ring of SimCLRing leaves of a batch, by profile.
+    """How many negatives the ring of SimCLRing leaves of a batch, by profile of ring Table 5d.
 
-    ``plan``: of ring Table 5d. Returns ``batch`` in images, ``candidates`` (two views of each other image), ``hole``
-    (candidates left out at the inner edge of 1 %), ``kept`` when the outer edge is at 10 %.
+    Returns ``batch`` in images, ``candidates`` (two views of each other image), ``hole`` (candidates left out at the
+    inner edge of 1 %), ``kept`` when the outer edge is at 10 %.
     """
     rows = {}
     for profile in plan.profiles:
@@ -52,9 +50,9 @@ def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("profile")
 
 
-def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128, seed: int = 0) -> pd.DataFrame:
+def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128) -> pd.DataFrame:
     """Seconds of the two parts of a ring on this machine, for banks of so many ``keys``: products, and ranking."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     x, rows = torch.randn(queries, dimension, generator=draw), {}
     for name, count in keys.items():
         bank = torch.randn(count, dimension, generator=draw)
@@ -69,47 +67,42 @@ def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: in
 def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
     """Time of a training epoch, and its ratio to that of the method built on, published and measured.
 
-    Timed are the training steps (views, encoders, loss, update) as each result's curve has them; evaluations are not
-    in it. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest epochs is given beside
-    that of the means. No ratio is formed of times from two machines, two precisions or over settings that differ.
-
-    ``plan``: of ring Table 1, whose rows are timed. ``results``: stored results of any task; other rows, data sets and
-    profiles are left aside, and so are runs of a method that were made with another table's settings. Today's settings
-    go before older ones of this table; of several that are left the newest result decides which configuration and
-    machine are read. ``profile``: one of ``plan.profiles``.
+    Training steps alone are timed (views, encoders, loss, update), from each result's curve. A busy machine makes
+    epochs longer, never shorter, so the ratio of the two fastest epochs stands beside that of the means. No ratio is
+    formed of times from two machines, two precisions or over settings that differ. Runs with today's settings of
+    ``plan`` (ring Table 1) go before older ones of this table; runs of other tables are left aside; the newest result
+    decides which configuration and machine are read.
 
     Returns:
-        A row for each method of the printed table, run or not: printed ratios of means, by data set; seconds an epoch,
-        over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common seeds
-        of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs; the
-        machine. NaN where there is nothing.
+        A row for each method of the published table, run or not: published ratios of means, by data set; seconds an
+        epoch over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common
+        seeds of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs;
+        the machine. NaN where there is nothing.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]
-    printed = published()
     rows = [name for name in plan.methods if plan.label(name) in {*PAIRS, *PAIRS.values()}]
     timed = {name: _timed(_of_table(plan, chosen, dataset, name, profile)) for name in rows}
-    records = [_record(plan, name, timed, printed, f"({profile})") for name in timed]
+    ratios = published()
+    records = [_record(plan, name, timed, ratios, f"({profile})") for name in timed]
     frame = pd.DataFrame.from_records(records, index="method")
     return frame.astype({name: "float64" for name in frame if not str(name).startswith(("epochs", "seeds", "machine"))})
 
 
 def _record(
-    plan: TablePlan, name: str, timed: Mapping[str, Sequence[Result]], printed: pd.DataFrame, here: str
+    plan: TablePlan, name: str, timed: Mapping[str, Sequence[Result]], ratios: pd.DataFrame, here: str
 ) -> dict[str, object]:
     runs, label = timed[name], plan.label(name)
     every = [s for run in runs for s in _epochs(run)]
-    pairs = [(a, b) for a in runs for b in timed.get(plan.pairs.get(name, ""), []) if _alike(a, b)]
-    each = [float(np.mean(_epochs(a)) / np.mean(_epochs(b))) for a, b in pairs]
-    mean, half = interval(each) if each else (None, None)
-    fast = [min(s for pair in pairs for s in _epochs(pair[i])) for i in (0, 1)] if pairs else []
-    ratios = {
-        f"published ratio, {str(column).split()[0]}": printed.loc[column, label] if label in printed else None
-        for column in printed.index
-    }
+    pairs = [(_epochs(a), _epochs(b)) for a in runs for b in timed.get(plan.pairs.get(name, ""), []) if _alike(a, b)]
+    mean, half = interval([float(np.mean(a) / np.mean(b)) for a, b in pairs]) if pairs else (None, None)
+    fastest = [min(s for pair in pairs for s in pair[side]) for side in (0, 1)] if pairs else []
     return {
         "method": label,
-        **ratios,
+        **{
+            f"published ratio, {str(column).split()[0]}": ratios.loc[column, label] if label in ratios else None
+            for column in ratios.index
+        },
         f"seconds an epoch {here}": float(np.mean(every)) if every else None,
         f"sd over epochs {here}": float(np.std(every, ddof=1)) if len(every) > 1 else None,
         f"fastest epoch {here}": min(every, default=None),
@@ -117,7 +110,7 @@ def _record(
         f"seeds {here}": len(runs),
         f"ratio {here}": mean,
         f"95 % half-width {here}": half,
-        f"ratio of fastest epochs {here}": fast[0] / fast[1] if fast else None,
+        f"ratio of fastest epochs {here}": fastest[0] / fastest[1] if fastest else None,
         "machine": machine(runs[0]) if runs else "",
     }
 
@@ -126,8 +119,8 @@ def _of_table(plan: TablePlan, results: Sequence[Result], dataset: str, method: 
     # a ring and its base are timed on the same work only if both were run as this table says, not as another one does
     mine = [r for r in results if r.method == method]
     today = {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
-    own = f"{plan.paper}/{slug(plan.table)}"
-    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == own]
+    table = f"{plan.paper}/{slug(plan.table)}"
+    return [r for r in mine if r.setup in today] or [r for r in mine if r.table == table]
 
 
 def _timed(results: Sequence[Result]) -> list[Result]:
@@ -137,8 +130,7 @@ def _timed(results: Sequence[Result]) -> list[Result]:
 
 
 def _run(result: Result) -> tuple[object, ...]:
-    where = result.provenance
-    return result.recipe, result.settings, where.data_fingerprint, result.precision, machine(result)
+    return result.recipe, result.settings, result.provenance.data_fingerprint, result.precision, machine(result)
 
 
 def _alike(one: Result, other: Result) -> bool:
@@ -151,13 +143,11 @@ def _epochs(result: Result) -> list[float]:
 
 
 def sentences(cost: pd.DataFrame, name: str, profile: str) -> list[str]:
-    """What :func:`epoch_cost` found, a sentence for each method with a ring. ``cost``: of :func:`epoch_cost`."""
-    printed, out = published(), []
+    """What :func:`epoch_cost` found, a sentence for each method with a ring."""
+    ratios, out = published(), []
     for ring in PAIRS:
         value = float(cost[f"ratio of fastest epochs ({profile})"].to_dict()[ring])
         text = "is not measured" if math.isnan(value) else f"costs {value:.2f} times its base, fastest epoch by fastest"
-        out.append(
-            f"{name}, profile {profile}: {ring} {text}"
-            f" (published means, CIFAR-10: {printed[ring].to_dict()['CIFAR10 epoch seconds']:.2f})."
-        )
+        means = f"published means, CIFAR-10: {ratios[ring].to_dict()['CIFAR10 epoch seconds']:.2f}"
+        out.append(f"{name}, profile {profile}: {ring} {text} ({means}).")
     return out

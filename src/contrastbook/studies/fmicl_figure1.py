@@ -37,7 +37,7 @@ Kind = Literal["kernel", "two widths", "clusters"]
 def embedded(
     encoders: nn.ModuleList, settings: Settings, source: ItemSet, indices: Tensor, each: int, *, seed: int
 ) -> Pairs:
-    """Embeddings of two views of one image."""
+    """Embeddings of two views of each image, drawn ``each`` times."""
     view, draw = augmentation(settings.augmentation, settings.image_size), generator(seed, "pairs of the assumption")
     rows = []
     with frozen(encoders):
@@ -50,11 +50,11 @@ def embedded(
 
 
 def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]:
-    """Made pairs and their exact log p.
+    """Made pairs in d = ``dim`` ≥ 5 dimensions and their exact log p.
 
     ``kind``: ``"kernel"``: x uniform, y around it with density ∝ exp(6 x·y), so the assumption holds; ``"two widths"``:
     half of the x have a close partner, the others a distant one; ``"clusters"``: y as in ``kernel``, but the x crowd
-    around five points. It holds for neither of these. ``dim``: d, at least 5.
+    around five points. It holds for neither of these.
     """
     if kind not in get_args(Kind):
         raise reject("kind", kind, " or ".join(map(repr, get_args(Kind))))
@@ -81,8 +81,8 @@ def estimate(
     """Log p of pairs by a flow.
 
     ``parts``: the pairs that fit the flow, those that stop the fit, and those whose log p is returned. ``space``: fit
-    coordinates in space, where no density exists (the literal reading), not those of charts. Returns ``[N]`` nats of
-    the third part; with ``space`` per unit of the space's volume.
+    coordinates in space, where no density exists (the literal reading), not those of charts; log p is then per unit of
+    the space's volume.
     """
     pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
 
@@ -101,10 +101,10 @@ def estimate(
 
 
 def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) -> pd.DataFrame:
-    """Mean log p within intervals of the squared distance.
+    """Mean log p within ``bins`` intervals of the squared distance, from its 0.5 % to its 99.5 % quantile.
 
-    ``log_p``: ``[N]``. ``bins``: intervals between the 0.5 % and the 99.5 % quantile of the distance. Returns a row for
-    each interval: mean ``distance`` and ``log p``, number of ``pairs``, quartiles ``low`` and ``high``.
+    A row for each interval of at least ``least`` pairs: mean ``distance`` and ``log p``, number of ``pairs``, quartiles
+    ``low`` and ``high``.
     """
     rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
     low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()

@@ -1,9 +1,9 @@
-"""fmicl's tables beside theory: ranks (Tables 2 and 10), domains of scores (4), printed settings (7), weights α (8)."""
+"""fmicl's tables beside theory: ranks (Tables 2 and 10), domains of scores (4), settings (7), weights α (8)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import pandas as pd
@@ -24,7 +24,7 @@ from contrastlab.tasks import Neighbours, encode
 
 
 def leads() -> pd.DataFrame:
-    """The best of each row of Table 2, and its lead over the second in points and in printed sd of the two.
+    """The best of each row of Table 2, and its lead over the second in points and in published sd of the two.
 
     Equal numbers share the first place; their order is that of the columns.
     """
@@ -32,11 +32,8 @@ def leads() -> pd.DataFrame:
     for name, part in papers.published("fmicl", "2").groupby("row", sort=False):
         first, second = part.nlargest(2, "value").to_dict("records")
         lead = first["value"] - second["value"]
-        rows[name] = {
-            "best": first["column"], "second": second["column"], "lead (points)": lead,
-            "lead (sd)": lead / math.hypot(first["std"], second["std"]),
-        }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index")
+        rows[name] = (first["column"], second["column"], lead, lead / math.hypot(first["std"], second["std"]))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["best", "second", "lead (points)", "lead (sd)"])
 
 
 def contradictions() -> pd.DataFrame:
@@ -81,15 +78,10 @@ def slope(f: Divergence, score: Tensor) -> float:
 
 def conjugates() -> pd.DataFrame:
     """For each divergence: its domain, f* at cosine 1, and the slope just below."""
-    almost, one = torch.tensor([1 - 1e-6], dtype=torch.float64), torch.ones(1)
-    return pd.DataFrame(
-        {
-            "f* is finite for": [f.domain for f in SIX],
-            "f* at cosine 1": [float(f.conjugate(one)) for f in SIX],
-            "slope of f* just below 1": [slope(f, almost) for f in SIX],
-        },
-        index=[f.title for f in SIX],
-    )
+    almost = torch.tensor([1 - 1e-6], dtype=torch.float64)
+    rows = {f.title: (f.domain, float(f.conjugate(torch.ones(1))), slope(f, almost)) for f in SIX}
+    columns = ["f* is finite for", "f* at cosine 1", "slope of f* just below 1"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def untrained_cosines(images: int = 300) -> Tensor:
@@ -106,20 +98,17 @@ def outside(pairs: Tensor) -> pd.DataFrame:
     rows = {}
     for f in SIX:
         inside = pairs[f.contains(pairs)]
-        rows[f.title] = {
-            "pairs outside of the domain (%)": 100 * (1 - len(inside) / len(pairs)),
-            "largest slope of f* inside": slope(f, inside.max()[None]) if len(inside) else float("nan"),
-        }
-    return pd.DataFrame(rows).T
+        largest = slope(f, inside.max()[None]) if len(inside) else float("nan")
+        rows[f.title] = (100 * (1 - len(inside) / len(pairs)), largest)
+    columns = ["pairs outside of the domain (%)", "largest slope of f* inside"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
-def refusals(
-    names: Sequence[str] = ("kl", "vincze_le_cam"), temperatures: Sequence[float] = (1.0, 2.0)
-) -> dict[tuple[str, float], str]:
+def refusals() -> dict[tuple[str, float], str]:
     """What training says of a cosine over τ in the conjugate: empty, or the reason it is refused for."""
     out = {}
-    for name in names:
-        for temperature in temperatures:
+    for name in ("kl", "vincze_le_cam"):
+        for temperature in (1.0, 2.0):
             try:
                 objectives.FMICL(name, similarity="cosine").check(temperature)
                 out[name, temperature] = ""
@@ -135,7 +124,7 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "ImageNet": ("3", "imagenet", "fmicl/moco_v3_kl"),
     "Wikipedia": ("9", "wikipedia", "fmicl/sentences_kl_alpha409600"),
 }
-"""Printed row to table, pre-training data and method of the protocol that has it."""
+"""Row of Table 7 to table, pre-training data and method of the protocol that has it."""
 
 COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = {
     "N batch": lambda settings, recipe: settings.batch_size,
@@ -147,24 +136,16 @@ COLUMNS: Mapping[str, Callable[[Settings, Recipe], float]] = {
     "epoch": lambda settings, recipe: settings.epochs,
     "k (kNN)": lambda settings, recipe: Neighbours.of(settings).k,
 }
-"""Printed column to what it is in a protocol."""
-
-ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
-    "ResNet-18": ("resnet18",),
-    "ResNet-50": ("resnet50",),
-    "ViT-S": ("vit_small_6",),
-    "BERT-base": ("bert-base-uncased",),
-}
-"""Printed encoder to the names it has here; fmicl §4.1 says that its ViT-S has 6 blocks."""
+"""Column of Table 7 to what it is in a protocol."""
 
 DIFFERENT: Mapping[tuple[str, str], str] = {
     ("ImageNet", "lr"): "AdamW takes no steps of 0.1; MoCo v3's own rate for this batch is taken"
 }
-"""Cells that a protocol cannot take as they are printed, and why."""
+"""Cells that a protocol cannot take as they are published, and why."""
 
 
 def table() -> pd.DataFrame:
-    """A line for each printed number: ``data``, ``setting``, ``printed``, ``protocol``, ``equal``, ``why``."""
+    """A line for each published setting of Table 7, beside that of the protocol; ``why`` says why they differ."""
     numbers = papers.published("fmicl", 7)
     rows = []
     for row, column, value, note in numbers[["row", "column", "value", "note"]].itertuples(index=False):
@@ -176,23 +157,14 @@ def table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["data", "encoder", "setting", "printed", "protocol", "equal", "why"])
 
 
-def encoder(row: str) -> str:
-    """The encoder that the protocol of a printed row has."""
-    number, dataset, method = PLACES[row]
-    settings = papers.plan("fmicl", number).settings(dataset, method)
-    return settings.text.model or settings.arch
-
-
-def knob_gap(divergence: str, mu: float, alpha: float, *, queries: int = 64, keys: int = 31, seed: int = 0) -> Tensor:
-    """Loss with kernel height μ and weight α, plus log μ, minus the loss with height 1 and weight αμ, ``[queries]``.
+def knob_gap(divergence: str, mu: float, alpha: float) -> Tensor:
+    """Loss with kernel height μ and weight α, plus log μ, minus the loss with height 1 and weight αμ, ``[64]`` queries.
 
     Zero for KL, whatever the scores: α and μ are one knob there (fmicl Proposition 5).
-
-    ``seed``: of their cosines, uniform from −1 to 1.
     """
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     tau = get("fmicl/kl").temperature
-    cosines = torch.rand(queries, keys + 1, generator=draw, dtype=torch.float64) * 2 - 1
+    cosines = torch.rand(64, 32, generator=draw, dtype=torch.float64) * 2 - 1
     scores = Scores(cosines[:, 0] / tau, cosines[:, 1:] / tau, highest=1 / tau)
     one = FMICL(divergence, weight=alpha, mu=mu)(scores)
     return one + math.log(mu) - FMICL(divergence, weight=alpha * mu)(scores)
@@ -203,10 +175,8 @@ def natural(dimension: float, c: float) -> float:
 
     ``dimension``: d, at least 2. ``c``: ``1 / 2σ²``, above 0.
     """
-    if dimension < 2:
-        raise reject("dimension", dimension, "a number of at least 2")
-    if not c > 0:
-        raise reject("c", c, "a number above 0")
+    if dimension < 2 or not c > 0:
+        raise reject("dimension, c", (dimension, c), "at least 2, and above 0")
     return math.exp(2 * c) / float(hyp0f1(dimension / 2, c**2))
 
 
@@ -218,10 +188,10 @@ def table7() -> pd.DataFrame:
 
 
 def accuracy(table: Report) -> pd.DataFrame:
-    """A line for each row of a report of Table 8: divergence, α, published and measured accuracy in percent.
+    """A line for each row of a report of Table 8, sorted by α: divergence, α, published and measured accuracy, percent.
 
-    Returns ``divergence``, ``alpha``, ``published``, ``measured``, ``half width`` (95 %: over seeds, or of the test
-    set's sampling error where there is one seed); NaN where there is nothing. Sorted by α.
+    ``half width`` is of 95 %: over seeds, or of the test set's sampling error where there is one seed. NaN where there
+    is nothing.
     """
     rows = []
     for row in table.rows:

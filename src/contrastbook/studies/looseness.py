@@ -2,8 +2,6 @@
 
 All percentages and seeds of a reading are trained at once. What the bound is worth exactly is in
 :mod:`contrastbook.theory.gaussians`; :mod:`contrastbook.studies.vince_table3` runs and judges the readings.
-
-Source: vince appendix E.
 """
 
 from __future__ import annotations
@@ -19,11 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.checks import require_integer
-from contrastbook.studies import require_choices
 from contrastbook.studies.networks import Networks, symmetric
 from contrastbook.theory.gaussians import share_of
-from contrastlab.errors import reject
 from contrastlab.theory.toys import JointGaussian
 
 COVARIANCE = ((2.0, 0.4), (0.4, 2.0))
@@ -51,8 +46,9 @@ class Reading:
         encoders: ``"two"`` networks, or one that both variables share.
         bank: ``"fresh"``, all points encoded at every step, gradients through negatives; ``"memory"``, each point's
             encoding of its last visit, no gradient.
+        positive: whether the positive stands in the denominator.
         data: ``"fixed"``, one sample for all seeds; ``"redrawn"``, one each.
-        rate: learning rate of Adam, as printed .03.
+        rate: learning rate of Adam, .03 in the paper.
     """
 
     nearest: Nearest = "y1"
@@ -62,11 +58,6 @@ class Reading:
     positive: bool = True
     data: Literal["fixed", "redrawn"] = "fixed"
     rate: float = LEARNING_RATE
-
-    def __post_init__(self) -> None:
-        require_choices(self)
-        if not (math.isfinite(self.rate) and self.rate > 0):
-            raise reject("rate", self.rate, "a number above 0")
 
     @property
     def name(self) -> str:
@@ -91,11 +82,10 @@ def networks(seeds: Sequence[int], salt: int) -> Networks:
 
 
 def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor:
-    """Draw negatives from the highest ``percent`` % of each row's scores, the own entry excluded.
+    """Indices ``[B, K]`` of negatives from the highest ``percent`` % of each row's scores ``[B, N]``.
 
-    ``scores``: ``[B, N]``; the own entries are overwritten. ``own``: ``[B]`` index of each row's positive. ``percent``:
-    of the N − 1 others, rounded to the nearest count of at least 1. ``draws``: ``[B, K]`` numbers in [0, 1), one for
-    each draw with replacement. Returns ``[B, K]`` indices.
+    The positive of each row, ``own`` ``[B]``, is never among them; its score is overwritten. ``draws``: ``[B, K]``
+    numbers in [0, 1), one for each draw with replacement.
     """
     keys = scores.shape[1]
     count = max(1, round((keys - 1) * share_of(percent)))
@@ -189,26 +179,13 @@ def fit(
 ) -> Fitted:  # fmt: skip
     """Train one pair of networks for each percentage and seed, all of them at once.
 
-    Networks of a seed differ only in their percentage: they share start, order and draws. Adam works entry by entry
-    and the loss is the sum over models, so that none knows of the others.
-
-    ``seeds``: of start, order and draws, and of the data where redrawn. ``epochs``: passes over the points.
-    ``negatives``: K, drawn with replacement; a pair's own y is none of them. ``batch``: pairs per step; the last batch
-    of an epoch may be smaller.
+    Networks of a seed share start, order and draws. Adam works entry by entry and the loss is a sum over models, so
+    that none knows of the others. ``negatives``: K, drawn with replacement; a pair's own y is none of them.
     """
-    for name, value, least in (("epochs", epochs, 1), ("points", points, 3), ("negatives", negatives, 1)):
-        require_integer(name, value, least)
-    if not 1 <= batch <= points:
-        raise reject("batch", batch, f"an integer from 1 to points = {points}")
-    if not percents or not seeds:
-        raise reject("percents, seeds", (percents, seeds), "at least one of each")
-    for percent in percents:
-        share_of(percent)
     models = [(float(percent), seed) for percent in percents for seed in seeds]
     rows = [percent for percent, _ in models]
     place = torch.tensor([list(seeds).index(seed) for _, seed in models])
-    x, y = data(reading, seeds, points)
-    x, y = x[place], y[place]
+    x, y = (part[place] for part in data(reading, seeds, points))
     net_x = networks([seed for _, seed in models], 1)
     net_y = net_x if reading.encoders == "shared" else networks([seed for _, seed in models], 2)
     parameters = net_x.parameters + ([] if net_y is net_x else net_y.parameters)

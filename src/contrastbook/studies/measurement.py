@@ -32,19 +32,13 @@ TEST_ITEMS = {
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
-def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000, ridge: float = 1.0) -> Tensor:
-    """Digits told apart by untrained features: which test pictures each seed has right.
+def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000) -> Tensor:
+    """Digits told apart by untrained features: which test pictures each seed has right, booleans ``[seeds, test]``.
 
     One layer of ``width`` random ReLU features, and a ridge classifier on top. A seed draws the features and nothing
     else; training and test pictures are the same for all.
-
-    ``ridge``: penalty of the classifier, times the number of training pictures / 600. Returns booleans ``[seeds,
-    test]``.
     """
-    require_integer("width", width, 1)
     x, y = _digits()
-    if train < 10 or test < 1 or train + test > len(x):
-        raise reject("train", (train, test), f"at least 10 to train on and 1 to test, {len(x)} in all")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     seen, held = order[:train], order[train : train + test]
     target = F.one_hot(y[seen], 10).double() * 2 - 1
@@ -54,7 +48,7 @@ def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 
         weights = torch.randn(x.shape[1], width, generator=rng, dtype=torch.float64) / x.shape[1] ** 0.5
         bias = torch.randn(width, generator=rng, dtype=torch.float64)
         code = torch.cat([(x @ weights + bias).relu(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
-        inner = code[seen].T @ code[seen] + ridge * train / 600 * torch.eye(width + 1, dtype=torch.float64)
+        inner = code[seen].T @ code[seen] + train / 600 * torch.eye(width + 1, dtype=torch.float64)
         solved = torch.linalg.solve(inner, code[seen].T @ target)
         right.append((code[held] @ solved).argmax(1) == y[held])
     return torch.stack(right)
@@ -71,9 +65,8 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
     """Probability that a two-sided t test of two groups of ``seeds`` runs finds a true difference.
 
     With the standard deviation that the runs show at *S* times the true one, the test finds it with probability
-    ``Φ(δ − cS) + Φ(−δ − cS)``; the mean over *S* is by quadrature.
-
-    ``sd``: standard deviation over seeds of a run, in the same unit.
+    ``Φ(δ − cS) + Φ(−δ − cS)``; the mean over *S* is by quadrature: scipy's noncentral t is NaN for large differences.
+    ``sd``: standard deviation over seeds of a run, in the unit of ``gap``.
     """
     require_integer("seeds", seeds, 2)
     require_positive(sd=sd)
@@ -106,10 +99,8 @@ def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) ->
 def flattery(choices: int) -> float:
     """Expected largest of ``choices`` independent standard normal numbers.
 
-    Settings of equal worth, each measured with a standard error *s*, and the best printed: it is too high by *s* times
-    this.
+    The best of so many settings of equal worth, each measured with a standard error *s*, is too high by *s* times this.
     """
-    require_integer("choices", choices, 1)
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
@@ -118,27 +109,24 @@ def flattery(choices: int) -> float:
 
 
 def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, float]:
-    """What the best of several networks prints, and what it is, if it is picked on few of the test images.
+    """What the best of several networks publishes, and what it is worth, if it is picked on few of the test images.
 
-    ``right``: which test images each network has right, boolean ``[R, N]``. ``draws``: how often they are drawn, from a
-    fixed generator. Returns percent printed on these images, and percent of the same network on the others, both the
-    mean over draws.
+    ``right``: which test images each network has right, boolean ``[R, N]``. Returns percent on ``images`` drawn images,
+    and percent of the same network on the others, both the mean over draws from a fixed generator.
     """
-    if not 0 < images < right.shape[1]:
-        raise reject("images", images, f"an integer from 1 to {right.shape[1] - 1}")
     rng, share = torch.Generator().manual_seed(0), right.double()
-    printed, true = [], []
+    published, true = [], []
     for _ in range(draws):
         order = torch.randperm(right.shape[1], generator=rng)
         seen, rest = share[:, order[:images]].mean(1), share[:, order[images:]].mean(1)
         best = int(seen.argmax())
-        printed.append(float(seen[best]))
+        published.append(float(seen[best]))
         true.append(float(rest[best]))
-    return 100 * float(np.mean(printed)), 100 * float(np.mean(true))
+    return 100 * float(np.mean(published)), 100 * float(np.mean(true))
 
 
 def published_gaps() -> pd.DataFrame:
-    """Every difference of accuracies that a table prints as its claim, with the error that its test images give.
+    """Every difference of accuracies that a table gives as its claim, with the error that its test images give.
 
     Returns:
         ``paper``, ``table``, ``column``, ``claim``, ``gap`` (points), ``items``, and two standard errors in points:
@@ -171,10 +159,8 @@ def published_gaps() -> pd.DataFrame:
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
     """``log(K + 1) − L`` of an encoder that sends every picture to one point and turns that point at each step.
 
-    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at the angle ``a·angle`` from the query, the
+    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query, the
     own key of this step at 0. The pictures share nothing with their embeddings, so the information is 0.
-
-    ``angle``: in radians, of one step.
     """
     ages = np.arange(1, batches + 1)
     others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()
@@ -197,50 +183,41 @@ class Drift:
     own_row: float
 
 
-def drift(
-    step: float, *, batches: int = 16, batch: int = 64, tau: float = 0.2, noise: float = 0.3, seed: int = 0
-) -> Drift:
+def drift(step: float, *, seed: int = 0) -> Drift:
     """An encoder that learns nothing: after every batch its weights take a random step. What do its losses say?
 
-    Two layers embed noisy digits on a sphere. The weights move by ``step`` times their own initial size, in a
-    direction drawn anew each time.
-
-    ``step``: relative length of a step; 0 is a frozen encoder. ``batches``: in the queue, and in one pass of the bank.
-    ``noise``: standard deviation of what distinguishes two views, in units of the pictures'.
+    Two layers embed noisy digits on a sphere; 16 batches of 64 fill the queue, and make one pass of the bank. The
+    weights move by ``step`` times their own initial size, in a direction drawn anew each time.
     """
-    require("step", step, 0)
     pictures = _digits()[0].float()
-    if batches * batch + batch > len(pictures):
-        raise reject("batches", batches, f"a queue of at most {len(pictures) - batch} pictures")
     rng = torch.Generator().manual_seed(seed)
     sizes = (pictures.shape[1], 64, 32)
     weights = [torch.randn(a, b, generator=rng) / a**0.5 for a, b in pairwise(sizes)]
     scale = [float(w.std()) for w in weights]
 
+    def view(x: Tensor) -> Tensor:
+        return x + 0.3 * torch.randn(x.shape, generator=rng)
+
     def embed(x: Tensor) -> Tensor:
         return F.normalize((x @ weights[0]).relu() @ weights[1], dim=1)
 
-    def view(x: Tensor) -> Tensor:
-        return x + noise * torch.randn(x.shape, generator=rng)
-
-    order = torch.randperm(len(pictures), generator=rng)[: batches * batch + batch].split(batch)
+    *batches, last = torch.randperm(len(pictures), generator=rng)[: 17 * 64].split(64)
     stored, kept = [], []
-    for index in order[:-1]:
+    for index in batches:
         kept.append(view(pictures[index]))
         stored.append(embed(kept[-1]))
         for k, w in enumerate(weights):
             weights[k] = w + step * scale[k] * torch.randn(w.shape, generator=rng)
-    last = pictures[order[-1]]
-    query, own = embed(view(last)), embed(view(last))
+    query, own = embed(view(pictures[last])), embed(view(pictures[last]))
     old, new = torch.cat(stored), embed(torch.cat(kept))
     # the bank: queries are the pictures of the first batch, whose rows are a whole pass old
-    again = embed(view(pictures[order[0]]))
+    again = embed(view(pictures[batches[0]]))
     rest = torch.cat(stored[1:])
     pairs = ((query, own, old), (query, own, new), (query, own.roll(1, 0), old), (again, stored[0], rest))
-    return Drift(*(_bound(*each, tau) for each in pairs))
+    return Drift(*(_bound(*each) for each in pairs))
 
 
-def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float) -> float:
+def _bound(query: Tensor, positive: Tensor, keys: Tensor, tau: float = 0.2) -> float:
     own = (query * positive).sum(1) / tau
     every = torch.cat([own[:, None], query @ keys.T / tau], 1)
     return float((math.log(every.shape[1]) + own - every.logsumexp(1)).mean())

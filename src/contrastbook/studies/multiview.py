@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.checks import require, require_integer
+from contrastbook.checks import require
 from contrastlab.errors import reject
 
 Graph = Literal["core", "full"]
@@ -29,10 +30,7 @@ FOUR: Mapping[str, tuple[int, ...]] = {"a": (0, 1, 2, 3), "b": (0, 1), "c": (0, 
 
 
 def pairs(views: int, graph: Graph) -> list[tuple[int, int]]:
-    """Unordered pairs of views whose information is summed: the first with each other, or all."""
-    require_integer("views", views, 2)
-    if graph not in ("core", "full"):
-        raise reject("graph", graph, "'core' or 'full'")
+    """Unordered pairs of views whose information is summed: the first with each other (``core``), or all."""
     return [pair for pair in itertools.combinations(range(views), 2) if graph == "full" or 0 in pair]
 
 
@@ -53,42 +51,31 @@ def _views_of(world: Mapping[str, Sequence[int]]) -> int:
 def of_world(world: Mapping[str, Sequence[int]]) -> tuple[list[list[int]], list[str]]:
     """The bits of each view, and their names: the world's, then a private one of each view."""
     views = range(_views_of(world))
-    names = [*world, *(f"private {view}" for view in views)]
-    return [
-        [n for n, bit in enumerate(names) if bit == f"private {view}" or view in world.get(bit, ())] for view in views
-    ], names
-
-
-def states(world: Mapping[str, Sequence[int]]) -> dict[str, NDArray[np.int64]]:
-    """All states of the world, equally likely: bits by name, ``private 0`` and so on among them; ``[2^bits]`` each."""
-    _, names = of_world(world)
-    every = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
-    return dict(zip(names, every.T, strict=True))
+    holders = dict(world) | {f"private {view}": (view,) for view in views}
+    return [[n for n, bit in enumerate(holders) if view in holders[bit]] for view in views], list(holders)
 
 
 def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]:
     """By how many bits the sum of informations falls without each bit, by enumeration of all states."""
-    known, count = states(world), _views_of(world)
+    held, names = of_world(world)
+    states = np.array(list(itertools.product((0, 1), repeat=len(names))), dtype=np.int64)
 
-    def total(without: str) -> float:
-        codes = []
-        for view in range(count):
-            held = [known[bit] for bit, holders in world.items() if view in holders and bit != without]
-            own = known[f"private {view}"] if f"private {view}" != without else 0 * known["private 0"]
-            codes.append(np.stack([*held, own], 1))
-        return sum(information(codes[i], codes[j]) for i, j in pairs(count, graph))
+    def total(without: int | None) -> float:
+        known = states.copy()
+        if without is not None:
+            known[:, without] = 0
+        return sum(information(known[:, held[i]], known[:, held[j]]) for i, j in pairs(len(held), graph))
 
-    whole = total("")
-    return {bit: whole - total(bit) for bit in known}
+    whole = total(None)
+    return {bit: whole - total(n) for n, bit in enumerate(names)}
 
 
 def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
     """What views with room for a few bits keep, if each keeps bits: the best of all choices.
 
-    ``room``: bits that a view can keep. Returns the largest sum of informations, in bits; and every choice that reaches
-    it with no more bits than it needs, as bit to the views that keep it.
+    Returns the largest sum of informations, in bits; and every choice that reaches it with no more bits than it needs,
+    as bit to the views that keep it.
     """
-    require_integer("room", room, 0)
     names, count = list(world), _views_of(world)
     choices = [
         [
@@ -110,12 +97,7 @@ def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[f
 
 @dataclass(frozen=True)
 class LinearEncoders:
-    """Linear encoders of views of bits.
-
-    Args:
-        weights: ``[n_v, m]`` for each view v, of its n_v bits.
-        noise: standard deviation of what is added to each number.
-    """
+    """Linear encoders of views of bits: ``weights`` ``[n_v, m]`` for each view v of n_v bits, and sd of the noise."""
 
     weights: tuple[Tensor, ...]
     noise: float
@@ -142,37 +124,40 @@ def infonce(first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
     return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
 
 
+def _draw(
+    draw: Sequence[Sequence[int]], bits: int, count: int, generator: torch.Generator
+) -> tuple[Tensor, list[Tensor]]:
+    """States of the world, ±1 ``[count, bits]``, and what each view sees of them."""
+    world = torch.randint(2, (count, bits), generator=generator).float() * 2 - 1
+    return world, [world[:, list(held)] for held in draw]
+
+
 def train(
     draw: Sequence[Sequence[int]], bits: int, graph: Graph, room: int, *, seed: int, steps: int = 300,
-    batch: int = 128, noise: float = 0.4, lr: float = 0.03,
+    batch: int = 128, noise: float = 0.4,
 ) -> LinearEncoders:  # fmt: skip
     """Encoders of fair bits, one a view that holds the bits of ``draw``, trained by CMC on fresh batches."""
     generator = torch.Generator().manual_seed(seed)
-    made = new([len(held) for held in draw], room, noise, generator)
+    encoders = new([len(held) for held in draw], room, noise, generator)
     scale = torch.zeros(len(draw), len(draw), requires_grad=True)
-    weights = [weight.requires_grad_() for weight in made.weights]
-    optimiser = torch.optim.Adam([*weights, scale], lr=lr)
+    optimiser = torch.optim.Adam([*(weight.requires_grad_() for weight in encoders.weights), scale], lr=0.03)
     for _ in range(steps):
-        world = torch.randint(2, (batch, bits), generator=generator).float() * 2 - 1
-        z = made.embed([world[:, list(held)] for held in draw], generator)
+        z = encoders.embed(_draw(draw, bits, batch, generator)[1], generator)
         losses = [infonce(z[i], z[j], scale[i, j]) for i, j in pairs(len(draw), graph)]
         optimiser.zero_grad()
         torch.stack(losses).sum().backward()
         optimiser.step()
-    return LinearEncoders(tuple(weight.detach() for weight in weights), noise)
+    return LinearEncoders(tuple(weight.detach() for weight in encoders.weights), noise)
 
 
-def read(
-    encoders: LinearEncoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int, count: int = 4000
-) -> list[Tensor]:  # fmt: skip
-    """How well each bit of the world is read from each view's embedding.
+def read(encoders: LinearEncoders, draw: Sequence[Sequence[int]], bits: int, *, seed: int) -> list[Tensor]:
+    """How well each bit of the world is read from each view's embedding, and last from all views together.
 
-    Returns for each view ``[bits]``: share of new states whose bit has the sign of a least-squares fit on as many
-    others. A last one is read from all views together.
+    ``[bits]`` each: share of 4,000 new states whose bit has the sign of a least-squares fit on as many others.
     """
-    generator = torch.Generator().manual_seed(10_000 + seed)
-    world = torch.randint(2, (2 * count, bits), generator=generator).float() * 2 - 1
-    z = encoders.embed([world[:, list(held)] for held in draw], generator)
+    generator, count = torch.Generator().manual_seed(10_000 + seed), 4000
+    world, views = _draw(draw, bits, 2 * count, generator)
+    z = encoders.embed(views, generator)
     out = []
     for seen in (*z, torch.cat(z, 1)):
         fitted = torch.linalg.lstsq(seen[:count], world[:count]).solution
@@ -184,34 +169,27 @@ PARTNERS = {"sees both": (True, True), "sees y": (True, False), "sees n": (False
 """Views beside a core view (y, n) of two fair bits: whether they see the label y, and the nuisance n."""
 
 
-def _through(flip: float) -> NDArray[np.float64]:
-    return np.array([[1 - flip, flip], [flip, 1 - flip]])
-
-
 def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
     """The one-bit code of (y, n) that shares most with some views, and what it says of y.
 
-    ``partners``: names in :data:`PARTNERS`; their encoders have room for all they see. Returns accuracy of y from the
-    best of all sixteen codes; and the sums of informations, in bits, of the two codes that matter: ``y`` and ``n``.
+    ``partners``: names in :data:`PARTNERS`; their encoders have room for all they see, each bit flipped with its
+    probability. Returns accuracy of y from the best of all sixteen codes; and the sums of informations, in bits, of
+    the two codes that matter: ``y`` and ``n``.
     """
     require("y_flip", y_flip, 0, 0.5)
     require("n_flip", n_flip, 0, 0.5)
     y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
 
-    def shared(code: NDArray[np.int64], partner: str) -> float:
-        sees_y, sees_n = PARTNERS[partner]
-        joint = np.zeros((2, 2, 2))
-        for k in range(4):
-            seen_y = _through(y_flip if sees_y else 0.5)[y[k]]
-            seen_n = _through(n_flip if sees_n else 0.5)[n[k]]
-            joint[code[k]] += np.outer(seen_y, seen_n) / 4
-        flat = joint.reshape(2, 4)
-        independent = flat.sum(1, keepdims=True) * flat.sum(0, keepdims=True)
-        inside = flat > 0
-        return float((flat[inside] * np.log2(flat[inside] / independent[inside])).sum())
+    def seen(bit: NDArray[np.int64], flip: float) -> NDArray[np.float64]:
+        return np.where(bit[:, None] == (0, 1), 1 - flip, flip)
 
     def total(code: NDArray[np.int64]) -> float:
-        return sum(shared(code, partner) for partner in partners)
+        shared = 0.0
+        for sees_y, sees_n in (PARTNERS[partner] for partner in partners):
+            both = seen(y, y_flip if sees_y else 0.5)[:, :, None] * seen(n, n_flip if sees_n else 0.5)[:, None]
+            joint = np.stack([both[code == value].reshape(-1, 4).sum(0) / 4 for value in (0, 1)])
+            shared += rel_entr(joint, joint.sum(1, keepdims=True) * joint.sum(0)).sum() / math.log(2)
+        return float(shared)
 
     codes = [np.array(code) for code in itertools.product((0, 1), repeat=4)]
     best = max(codes, key=lambda code: round(total(code), 12))
@@ -219,30 +197,26 @@ def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0
     return float(right), {"y": total(y), "n": total(n)}
 
 
-def floors(
-    views: Sequence[int], *, labels: int = 8, room: int = 8, noise: float = 0.5, seed: int = 0
-) -> dict[int, float]:
-    """Accuracy of the label bits from M untrained encoders; each view holds all of them, and as many of its own."""
-    out = {}
+def floors(views: Sequence[int], *, room: int = 8) -> dict[int, float]:
+    """Accuracy of 8 label bits from M untrained encoders; each view holds all of them, and as many of its own."""
+    out, labels = {}, 8
     for count in views:
         draw = [[*range(labels), *range(labels * (1 + v), labels * (2 + v))] for v in range(count)]
-        generator = torch.Generator().manual_seed(seed)
-        encoders = new([2 * labels] * count, room, noise, generator)
-        out[count] = float(read(encoders, draw, labels * (1 + count), seed=seed)[-1][:labels].mean())
+        encoders = new([2 * labels] * count, room, 0.5, torch.Generator().manual_seed(0))
+        out[count] = float(read(encoders, draw, labels * (1 + count), seed=0)[-1][:labels].mean())
     return out
 
 
-def u_formula(shared: float, *, labels: int = 8, room: int = 8, noise: float = 0.5) -> float:
-    """Accuracy of label bits where two views share the first bits of a world and an encoder has room for a few.
+def u_formula(shared: float, *, room: int = 8) -> float:
+    """Accuracy of 8 label bits where two views share the first bits of a world and an encoder has room for a few.
 
-    An encoder of ``room`` numbers spreads its power evenly over the shared bits. Up to ``room`` of them each is read
-    behind noise that is less the fewer they are; beyond, each number holds several, and a linear reader gets a part of
-    the variance of each. Label bits come first, so the shared ones are labels until there are ``labels`` of them.
-
-    ``shared``: bits that both views hold.
+    An encoder of ``room`` numbers spreads its power evenly over the ``shared`` bits, behind noise of sd 0.5. Up to
+    ``room`` of them each is read behind noise that is less the fewer they are; beyond, each number holds several, and a
+    linear reader gets a part of the variance of each. Label bits come first among those that are shared.
     """
     if not shared:
         return 0.5
+    noise, labels = 0.5, 8
     if shared <= room:
         margin = math.sqrt(room / shared) / noise
     else:
@@ -253,41 +227,34 @@ def u_formula(shared: float, *, labels: int = 8, room: int = 8, noise: float = 0
     return (read_bits * right + (labels - read_bits) / 2) / labels
 
 
-def u_trained(
-    shared: int, *, seed: int, bits: int = 16, labels: int = 8, room: int = 8, noise: float = 0.5, steps: int = 300
-) -> float:  # fmt: skip
-    """The same by training: two views of ``bits`` bits share the first ones, each has the others for itself."""
-    own = [list(range(bits + (bits - shared) * v, bits + (bits - shared) * (v + 1))) for v in range(2)]
-    second = [*range(shared), *own[0]]
-    draw = [list(range(bits)), second]
-    world = 2 * bits - shared
-    encoders = train(draw, world, "full", room, seed=seed, steps=steps, batch=256, noise=noise)
-    return float(read(encoders, draw, world, seed=seed)[0][:labels].mean())
+def u_trained(shared: int, *, seed: int, steps: int = 300) -> float:
+    """The same by training: two views of 16 bits share the first ones, each has the others for itself."""
+    bits = 16
+    draw, world = [list(range(bits)), [*range(shared), *range(bits, 2 * bits - shared)]], 2 * bits - shared
+    encoders = train(draw, world, "full", 8, seed=seed, steps=steps, batch=256, noise=0.5)
+    return float(read(encoders, draw, world, seed=seed)[0][:8].mean())
 
 
 def sign_accuracy(
-    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000,
-    seed: int = 0,
-) -> float:  # fmt: skip
+    objective: Literal["predict", "contrast"], rho: Sequence[float], scale: Sequence[float], *, count: int = 20_000
+) -> float:
     """Accuracy of the sign of the first of several independent factors from one number, where views are Gaussian.
 
     The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Predicting it by least squares
     through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
     largest correlation (canonical correlation analysis), which no scale changes.
-
-    ``objective``: ``"predict"`` or ``"contrast"``; the number is found by linear algebra on samples.
     """
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     r, s = np.array(rho), np.array(scale)
     first = rng.standard_normal((count, len(r)))
     second = s * (r * first + np.sqrt(1 - r**2) * rng.standard_normal((count, len(r))))
-    # whitened first view; what the second is compared in: its own units, or whitened, too
-    white = first @ np.linalg.inv(np.linalg.cholesky(first.T @ first / count)).T
-    if objective == "contrast":
-        second = second @ np.linalg.inv(np.linalg.cholesky(second.T @ second / count)).T
-    left, _, _ = np.linalg.svd(white.T @ second / count)
-    number = white @ left[:, 0]
-    agree = float(((number > 0) == (first[:, 0] > 0)).mean())
+
+    def whitened(view: NDArray[np.float64]) -> NDArray[np.float64]:
+        return view @ np.linalg.inv(np.linalg.cholesky(view.T @ view / count)).T
+
+    white = whitened(first)
+    left, _, _ = np.linalg.svd(white.T @ (whitened(second) if objective == "contrast" else second) / count)
+    agree = float(((white @ left[:, 0] > 0) == (first[:, 0] > 0)).mean())
     return max(agree, 1 - agree)

@@ -9,33 +9,21 @@ from torch import Tensor
 
 
 def symmetric(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Numbers from U(−1, 1); over the root of a layer's inputs they are what ``torch.nn.Linear`` starts from."""
+    """U(−1, 1); divided by the root of a layer's inputs, this is how ``torch.nn.Linear`` starts."""
     return 2 * torch.rand(shape, generator=generator) - 1
 
 
 class Networks:
-    """M networks of linear layers with ReLU between them, run at once.
+    """M networks of linear layers with ReLU between them, independent as long as the loss is a sum over them.
 
-    The state of one never depends on the others as long as the loss is a sum over them and the optimiser works entry
-    by entry.
-
-    Args:
-        weights: for each network those of its layers, ``[in, out]``.
-        biases: for each network those of its layers, ``[1, out]``.
-
-    Attributes:
-        weights: of each layer ``[M, in, out]``.
-        biases: of each layer ``[M, 1, out]``.
+    ``weights`` and ``biases`` are given network by network, layer by layer, ``[in, out]`` and ``[1, out]``; as
+    attributes they are stacked layer by layer, ``[M, in, out]`` and ``[M, 1, out]``.
     """
 
     def __init__(self, weights: Sequence[Sequence[Tensor]], biases: Sequence[Sequence[Tensor]]) -> None:
         self.weights = [torch.stack(layer).requires_grad_() for layer in zip(*weights, strict=True)]
         self.biases = [torch.stack(layer).requires_grad_() for layer in zip(*biases, strict=True)]
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """What an optimiser changes."""
-        return [*self.weights, *self.biases]
+        self.parameters = [*self.weights, *self.biases]
 
     def __call__(self, inputs: Tensor, models: slice = slice(None)) -> Tensor:
         """Outputs ``[M, B, out]`` of ``[M, B, in]``, each by its own network, of all networks or of a slice."""

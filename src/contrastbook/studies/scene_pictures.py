@@ -14,14 +14,10 @@ import torch
 from torch import Tensor
 
 from contrastbook.studies import Row, Study, measure, stored
-from contrastlab import data, papers, shipped
-from contrastlab.data.modalities import modality
+from contrastlab import papers, shipped
 from contrastlab.errors import CorruptFileError
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
-from contrastlab.reproduce.run import Run
-from contrastlab.seeds import derive
-from contrastlab.tasks import Setting
 from contrastlab.tasks.segmentation import predict, segment, stream_of
 
 ROWS: Mapping[str, str] = {
@@ -36,11 +32,7 @@ def pack(classes: Tensor) -> str:
 
 
 def unpack(text: str, shape: Sequence[int]) -> Tensor:
-    """The classes that :func:`pack` wrote, int64.
-
-    Raises:
-        CorruptFileError: the text holds other than ``shape`` classes.
-    """
+    """The classes that :func:`pack` wrote, int64; a ``CorruptFileError`` where they are not of this shape."""
     try:
         flat = np.frombuffer(zlib.decompressobj().decompress(base64.b85decode(text), math.prod(shape) + 1), np.uint8)
         return torch.from_numpy(flat.reshape(tuple(shape)).astype(np.int64))
@@ -48,18 +40,15 @@ def unpack(text: str, shape: Sequence[int]) -> Tensor:
         raise CorruptFileError(f"stored classes are not of shape {tuple(shape)}: {error}") from error
 
 
-def _cell(dataset: str, row: str, profile: str) -> Cell:
+def _cells(dataset: str, profile: str) -> dict[str, Cell]:
     plan = papers.plan("cmc", 3)
     column = next(c for c in plan.select(dataset).values() if c.metric == "miou_L")
-    return Cell(plan, "", column, row, 0, profile)
+    return {label: Cell(plan, "", column, row, 0, profile) for label, row in ROWS.items()}
 
 
 def _config(dataset: str, profile: str, scenes: int) -> dict[str, Any]:
-    return {
-        "dataset": dataset,
-        "scenes": scenes,
-        "rows": {k: _cell(dataset, m, profile).setup for k, m in ROWS.items()},
-    }
+    rows = {label: cell.setup for label, cell in _cells(dataset, profile).items()}
+    return {"dataset": dataset, "scenes": scenes, "rows": rows}
 
 
 def study(
@@ -68,30 +57,21 @@ def study(
 ) -> Study:  # fmt: skip
     """What the segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured and stored.
 
-    Encoders and decoders are those of the table's cells.
-
-    ``out_dir``: where runs are, and where new pictures are written. ``prefer``: profile whose stored pictures are taken
-    if there are any, whatever ``profile`` is.
+    Encoders and decoders are those of the table's cells. ``prefer``: profile whose stored pictures are taken if there
+    are any, whatever ``profile`` is.
     """
-    for name in (prefer, profile):
-        known = stored("scene_pictures", name, _config(dataset, name, scenes), (out_dir, *read_also))
-        if known is not None:
-            return known
+    known = stored("scene_pictures", prefer, _config(dataset, prefer, scenes), (out_dir, *read_also))
+    if known is not None:
+        return known
 
     def run() -> list[Row]:
-        splits = data.load(dataset, data_root)
-        test = splits.test.subset(torch.arange(scenes))
-        rows: list[Row] = []
-        for label, method in ROWS.items():
-            cell = _cell(dataset, method, profile)
-            fabric = Execution().fabric(cell.settings.precision)
-            trained = Run(cell.recipe, cell.settings, splits, 0, Path(out_dir)).train(fabric, log=lambda line: None)
-            setting = Setting(
-                cell.recipe.views, modality(test).augmentation(cell.settings), splits, seed=derive(0, "probe") % 2**31
-            )
-            encoder = stream_of(trained.encoders, setting, "L")
-            model = segment(encoder, "L", setting, cell.settings.segmentation)
-            predicted, truth = predict(model, "L", setting, test)
+        execution, rows = Execution(data_root=data_root, out_dir=out_dir), list[Row]()
+        for label, cell in _cells(dataset, profile).items():
+            splits = cell.data(execution)[0]
+            task_run, trained = cell.pretrained(execution)
+            setting = cell.setting(task_run, splits)
+            model = segment(stream_of(trained.encoders, setting, "L"), "L", setting, cell.settings.segmentation)
+            predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(scenes)))
             right = float((predicted == truth)[truth >= 0].double().mean())
             rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
         return rows

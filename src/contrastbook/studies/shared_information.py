@@ -1,34 +1,33 @@
 """cmc Figure 5: how much information do the two views of a picture share?
 
-The paper estimates it with MINE, and tells neither the network nor its training nor an error. Here the critic is
-g(x)·h(y) with two networks of three layers on small views. It is trained on one part of the pictures, stopped on a
-second, and the bound is taken on a third: all of its positive pairs against all of its other pairs, with a bootstrap
-over pictures. On textures whose information is known, :func:`control`, one sees what the estimate is worth. It is a
-lower bound, and from N pictures none of this kind can vouch for much more than log N nats (McAllester and Stratos,
-which the paper cites).
-
-Source: cmc section 4.4; MINE (Belghazi et al., ICML 2018).
+The paper estimates it with MINE and describes neither network nor training. Here the critic is g(x)·h(y), two networks
+of three layers on small views: trained on one part of the pictures, stopped on a second, and scored on a third, all of
+whose positive pairs stand against all other pairs, with a bootstrap over pictures. The value is a lower bound, and from
+N pictures none of this kind can vouch for much more than log N nats (McAllester and Stratos, whom the paper cites);
+:func:`control` shows what it is worth on textures whose information is known.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.studies import Row, Study, measure, of_profile, plain
+from contrastbook.studies import Row, Study, lookup, measure
 from contrastlab import data, methods, papers
 from contrastlab.data.augmentations import augmentation
+from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import Crops, Pictures, batches, subset_order
 from contrastlab.errors import NotApplicableError, reject
+from contrastlab.methods import Recipe
 from contrastlab.seeds import fixed, generator
+from contrastlab.settings import Settings
 from contrastlab.tasks import bootstrap
 from contrastlab.theory import bounds, critics
 from contrastlab.theory.toys import JointGaussian
@@ -36,12 +35,8 @@ from contrastlab.views import Offset
 from contrastlab.views.base import crop_options
 
 STUDY = "cmc_figure5"
-
-OUTLIER = 4.0
-"""Deviations beyond which a value of a view is cut off: one strange picture can ruin a mean of exponentials."""
-
-BATCH = 64
-"""Pairs that the critic sees at once."""
+OUTLIER = 4.0  # deviations beyond which a value of a view is cut off: one picture can ruin a mean of exponentials
+BATCH = 64  # pairs that the critic sees at once
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,10 @@ PROFILES: Mapping[str, Sizes] = {
 
 
 def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, float]:
-    """MINE's lower bound on I(X; Y) from pairs.
+    """MINE's lower bound on I(X; Y) in nats from pairs ``[N, p]`` and ``[N, q]``, and its 95 % half-width.
 
-    ``x``: ``[N, p]``. ``y``: ``[N, q]``, row by row the partner of x. ``seed``: of the split, the order and the
-    critic's weights. Returns the bound in nats, on a fifth of the pairs, which neither trained nor stopped the critic,
-    and the 95 % half-width of its sampling error.
+    The bound is taken on a fifth of the pairs, which neither trained nor stopped the critic; the half-width is of its
+    sampling error. ``seed``: of the split, the order and the critic's weights.
     """
     apart = len(x) // 5
     if len(x) < 10 * BATCH:
@@ -85,16 +79,13 @@ def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, floa
     fit, scored = order[apart:], order[:apart]
     x, y = (_standardised(part, part[fit]) for part in (x, y))
     with fixed(seed):
-        h = sizes.hidden
-        critic = critics.Separable(
-            *(critics.mlp([part.shape[1], h, h, h]) for part in (x, y)), temperature=math.sqrt(h)
-        )
+        networks = (critics.mlp([part.shape[1], *[sizes.hidden] * 3]) for part in (x, y))
+        critic = critics.Separable(*networks, temperature=math.sqrt(sizes.hidden))
     mine = bounds.Mine()
 
     def bound(scores: Tensor) -> Tensor:
-        positives, negatives = bounds.pairs(scores)
         # the running mean is of the batches that train
-        return mine(positives, negatives) if scores.requires_grad else bounds.donsker_varadhan(positives, negatives)
+        return (mine if scores.requires_grad else bounds.donsker_varadhan)(*bounds.pairs(scores))
 
     critics.fit(
         critic, bound, x[fit], y[fit], batch=BATCH, epochs=sizes.epochs, patience=sizes.patience, held_out=0.126,
@@ -113,21 +104,19 @@ def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, floa
 
 
 def _standardised(part: Tensor, seen: Tensor) -> Tensor:
-    # a function of a view tells no more than the view: what is bounded from below without its outliers is so with them
+    # a function of a view tells no more than the view, so that a lower bound without the outliers is one with them
     mean, std = seen.mean(0), seen.std(0)
     return ((part - mean) / std.clamp(min=1e-3)).clamp(-OUTLIER, OUTLIER)
 
 
 def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float = 0.1) -> JointGaussian:
-    """Two square patches of a Gaussian texture whose correlation falls off as exp(−r/length).
+    """Two square patches of ``size`` pixels of a Gaussian texture whose correlation falls off as exp(−r/``length``).
 
-    ``distance``: pixels from one patch to the other along both axes. ``size``: side of a patch in pixels. ``length``:
-    of correlation, in pixels. ``noise``: variance that each pixel has by itself, beside the texture's of 1.
+    ``distance``: pixels from one patch to the other along both axes. ``noise``: variance that each pixel has by itself,
+    beside the texture's of 1.
     """
     if distance < size:
         raise reject("distance", distance, f"at least {size}, the side of a patch: no pixel is in both")
-    if not length > 0:
-        raise reject("length", length, "a positive number of pixels")
     line = np.arange(size)
     patch = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
     places = np.concatenate([patch, patch + distance]).astype(float)
@@ -140,7 +129,7 @@ def control(
     distances: Sequence[int] = (4, 6, 8, 12, 16, 24),
 ) -> Study:  # fmt: skip
     """The estimate beside the exact information of two patches of a texture, in nats, by distance in pixels."""
-    sizes = of_profile(PROFILES, profile)
+    sizes = lookup(PROFILES, profile)
 
     def run() -> list[Row]:
         rows: list[Row] = []
@@ -153,7 +142,7 @@ def control(
                 rows.append(row | {"nats": nats, "half_width": half})
         return rows
 
-    config = {"distances": list(distances), **plain(sizes), "version": 2}
+    config = {"distances": distances, **asdict(sizes), "version": 2}
     return measure(f"{STUDY}_control", profile, config, run, out_dir=out_dir, read_also=read_also)
 
 
@@ -165,59 +154,55 @@ def study(
 
     Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes.
 
-    ``profile``: a name in :data:`PROFILES`; it also says how large patches are and how far apart. ``rows``: full names
-    of recipes of two parts or patches, such as ``cmc/split_rgb``. Returns rows with ``row``, ``label``, ``kind``
-    (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats`` and ``half_width`` (95 %, of the sampling
-    error), the last two None with a ``reason`` where there are no views.
-
-    Raises:
-        MissingDataError: the data are not there.
+    ``rows``: full names of recipes of two parts or patches, such as ``cmc/split_rgb``. Returns rows with ``row``,
+    ``label``, ``kind`` (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats`` and ``half_width``
+    (95 %, of the sampling error), the last two None with a ``reason`` where there are no views.
     """
-    sizes, splits = of_profile(PROFILES, profile), data.load(dataset, data_root)
-    source = splits.pretrain
-    count = min(sizes.pictures, len(source))
+    sizes, source = lookup(PROFILES, profile), data.load(dataset, data_root).pretrain
+    shown = {name: _shown(name, dataset, profile) for name in rows}
 
     def run() -> list[Row]:
         measured: list[Row] = []
-        for name in rows:
-            for seed in sizes.seeds:
-                measured.append(_row(name, source, count, dataset, profile, sizes, seed))
+        for name, (recipe, settings) in shown.items():
+            measured += [_row(recipe, settings, source, sizes, seed) for seed in sizes.seeds]
             log(f"{name}: " + ("n/a" if measured[-1]["nats"] is None else f"{measured[-1]['nats']:.2f} nats"))
         return measured
 
     config = {
-        "rows": list(rows), "data": getattr(source, "fingerprint", source.name), **plain(sizes), "version": 2,
-        "views": [_shown(name, dataset, profile)[1] for name in rows],
+        "rows": rows, "data": getattr(source, "fingerprint", source.name), **asdict(sizes), "version": 2,
+        "views": [[recipe.describe()["views"], settings.image_size] for recipe, settings in shown.values()],
     }  # fmt: skip
     return measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
 
 
-def _shown(name: str, dataset: str, profile: str) -> tuple[Any, list[Any], Any]:
+def _shown(name: str, dataset: str, profile: str) -> tuple[Recipe, Settings]:
     settings = papers.plan("cmc", "figure5").settings(dataset, name, profile)
-    recipe = methods.get(name).override(settings.overrides)
-    return recipe, [recipe.describe()["views"], settings.image_size], settings
+    return methods.get(name).override(settings.overrides), settings
 
 
-def _row(name: str, source: Any, count: int, dataset: str, profile: str, sizes: Sizes, seed: int) -> Row:
-    recipe, _, settings = _shown(name, dataset, profile)
-    patches = isinstance(recipe.views, Offset)
+def _row(recipe: Recipe, settings: Settings, source: ItemSet, sizes: Sizes, seed: int) -> Row:
+    views = recipe.views
+    patches = isinstance(views, Offset)
     empty: Row = {
-        "row": name, "label": recipe.label if patches else " and ".join(recipe.views.streams),
+        "row": recipe.name, "label": recipe.label if patches else " and ".join(views.streams),
         "kind": "patches" if patches else "colours", "seed": seed,
-        "distance": recipe.views.distance / settings.image_size if patches else None,
+        "distance": views.distance / settings.image_size if isinstance(views, Offset) else None,
     }  # fmt: skip
     shown = replace(augmentation("none", settings.image_size), mean=(0.5,), std=(0.5,))
-    order, draw = subset_order(source.labels, count, seed), generator(seed, "views for an estimate")
-    parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    order = subset_order(source.labels, min(sizes.pictures, len(source)), seed)
+    draw, crop = generator(seed, "views for an estimate"), None
     try:
-        crop = None
         if patches and isinstance(source, Pictures):  # whole pictures, of which evaluation sees a small square
-            crop = Crops(shown, seed=seed, **crop_options(recipe.views, settings.image_size))
-        for _, images in batches(source, order, 500, "cpu", drop_last=False, crop=crop):
-            views = recipe.views.make(images, shown, draw) if patches else recipe.views.plain(images, shown)
-            for part, view in zip(parts, views, strict=True):
-                part.append(F.adaptive_avg_pool2d(view, min(sizes.side, view.shape[-1])).flatten(1))
+            crop = Crops(shown, seed=seed, **crop_options(views, settings.image_size))
+        seen = [
+            [
+                F.adaptive_avg_pool2d(view, min(sizes.side, view.shape[-1])).flatten(1)
+                for view in (views.make(images, shown, draw) if patches else views.plain(images, shown))
+            ]
+            for _, images in batches(source, order, 500, "cpu", drop_last=False, crop=crop)
+        ]
     except NotApplicableError as reason:
         return empty | {"nats": None, "half_width": None, "reason": str(reason)}
-    nats, half = estimate(torch.cat(parts[0]), torch.cat(parts[1]), sizes, seed)
+    x, y = (torch.cat(part) for part in zip(*seen, strict=True))
+    nats, half = estimate(x, y, sizes, seed)
     return empty | {"nats": nats, "half_width": half, "reason": None}

@@ -1,11 +1,8 @@
 """Encoders of points on two spirals, trained with InfoNCE against a memory bank: vince appendix G.
 
-The views of a point are the point plus uniform noise of width η. All values of η and all seeds of a reading are trained
-at once; a seed's points, initial weights and draws are the same for every η. The text leaves the geometry, the output
-and the critic open: a :class:`Reading` says how they are read.
-:mod:`contrastbook.studies.vince_figure6` runs and judges the readings.
-
-Source: vince appendix G, "A Second Toy Example" and its training details.
+The views of a point are the point plus uniform noise of width η. All η and all seeds of a reading are trained at once;
+a seed's points, initial weights and draws are the same for every η. :mod:`contrastbook.studies.vince_figure6` runs and
+judges the readings.
 """
 
 from __future__ import annotations
@@ -20,9 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastbook.studies import require_choices
 from contrastbook.studies.networks import Networks, symmetric
-from contrastlab.errors import reject
 from contrastlab.seeds import generator
 from contrastlab.theory.toys import Handedness, shifted, spirals
 
@@ -44,15 +39,13 @@ class Reading:
     """One way to read what appendix G leaves open.
 
     Args:
-        handedness: ``same``: the second spiral is the first turned by 180°, they interleave and never cross;
-            ``opposite``: it is the first mirrored, "one spinning clockwise and one counter-clockwise", and they cross.
-        spacing: points evenly spread over the ``angle``, denser towards the centre, or about evenly over the ``length``
-            of the curve (the angle is the root of a uniform draw, as in a widespread generator).
-        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models; ``plane``: they
-            are left as they are.
-        critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ, on the sphere the same critic at half the temperature.
-        centred: noise from U(−η/2, η/2) in place of the printed U(0, η).
-        clip: largest norm of a model's gradient; none is printed.
+        handedness: ``same``: the second spiral is the first turned by 180°, so that they never cross; ``opposite``: it
+            is the first mirrored, "one spinning clockwise and one counter-clockwise", and they cross.
+        spacing: points evenly spread over the ``angle``, or about evenly over the ``length`` of the curve.
+        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models.
+        critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ.
+        centred: noise from U(−η/2, η/2) in place of the published U(0, η).
+        clip: largest norm of a model's gradient; the paper names none.
     """
 
     handedness: Handedness = "same"
@@ -63,14 +56,6 @@ class Reading:
     centred: bool = False
     clip: float | None = None
 
-    def __post_init__(self) -> None:
-        require_choices(self)
-        if not isinstance(self.centred, bool):
-            raise reject("centred", self.centred, "True or False")
-        for name, value in (("turns", self.turns), ("clip", self.clip)):
-            if value is not None and (isinstance(value, bool) or not (math.isfinite(value) and value > 0)):
-                raise reject(name, value, "a positive number")
-
     @property
     def name(self) -> str:
         """Short, such as ``same, 2 turns, sphere, dot``."""
@@ -80,38 +65,32 @@ class Reading:
 
 
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
-    """``count`` points of the two spirals and their labels, ``[count, 2]`` float32 and ``[count]``.
+    """``count`` points, half of them on each spiral, and their labels: ``[count, 2]`` float32 and ``[count]``.
 
-    ``count``: points, half of them on each spiral. ``seed``: of the points. ``purpose``: points of different purposes
-    are independent draws.
+    Points of different purposes are independent draws.
     """
     draws = generator(seed, f"spirals/{purpose}")
     points, labels = spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
     if reading.spacing == "angle":
         return points, labels
     # keeping a share proportional to the radius makes a uniform radius the root of one
-    kept, own = torch.empty(0, 2), torch.empty(0, dtype=labels.dtype)
-    while min(int((own == label).sum()) for label in (0, 1)) < (count + 1) // 2:
+    kept, of = torch.empty(0, 2), torch.empty(0, dtype=labels.dtype)
+    half = (count + 1) // 2
+    while min(int((of == label).sum()) for label in (0, 1)) < half:
         points, labels = spirals(4 * count, draws, handedness=reading.handedness, turns=reading.turns)
         inside = torch.rand(len(points), generator=draws) < points.norm(dim=1) / 2
-        kept, own = torch.cat([kept, points[inside]]), torch.cat([own, labels[inside]])
-    halves = [kept[own == label][: (count + 1) // 2] for label in (0, 1)]
+        kept, of = torch.cat([kept, points[inside]]), torch.cat([of, labels[inside]])
+    halves = [kept[of == label][:half] for label in (0, 1)]
     return torch.stack(halves, 1).reshape(-1, 2)[:count], torch.arange(count) % 2
 
 
 def info_nce(
     queries: Tensor, positives: Tensor, negatives: Tensor, critic: Critic, scratch: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """InfoNCE with the positive in the denominator, and its gradient by the queries.
+    """InfoNCE with the positive in the denominator (vince Eq. 4), ``[B]`` nats, and its gradient by the queries.
 
-    ``L = −log exp s(q, k⁺) / (exp s(q, k⁺) + Σⱼ exp s(q, kⱼ))``. The keys are bank rows and get no gradient. The
-    gradient is written out because one softmax then serves value and gradient: the step is bound by this table.
-
-    ``queries``: ``[B, D]``. ``positives``: ``[B, D]``. ``negatives``: ``[K, D]``, shared by the queries. ``scratch``:
-    ``[2, B, K + 1]`` to work in; fresh memory of this size costs as much as the arithmetic. Returns ``[B]`` nats and
-    ``[B, D]``, the gradient of each query's loss.
-
-    Source: vince Eq. 4 with the choices of appendix G.
+    Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared, and no key gets a gradient. One softmax
+    serves loss and gradient. ``scratch``, ``[2, B, K + 1]``, saves allocations that cost as much as the arithmetic.
     """
     scores, share = queries.new_empty(2, len(queries), len(negatives) + 1) if scratch is None else scratch
     columns = negatives.T.contiguous()
@@ -136,21 +115,14 @@ def info_nce(
 
 
 class Encoders:
-    """One network for every (seed, η), trained side by side; model ``m`` is seed ``m // E``, noise ``m % E``.
+    """One network for every seed (S) and η (E), trained side by side; model ``m`` is seed ``m // E``, noise ``m % E``.
 
-    Five linear layers with ReLU between them, 2 → 128 → 128 → 128 → 128 → 2; weights start as ``nn.Linear`` starts
-    them, bank rows uniform as in the released image code, on the circle where the output is. The state of one model
-    never depends on which others are trained beside it.
-
-    Args:
-        etas: E values of η.
-        points: N, points per seed.
+    The networks have layers 2 → 128 → 128 → 128 → 128 → 2; bank rows start uniform, on the circle where the output is.
 
     Attributes:
         points: ``[S, N, 2]``.
         labels: ``[S, N]``.
-        bank: ``[S·E, N, 2]``, M.
-        networks: the encoders without their output.
+        bank: ``[S·E, N, 2]``.
         broken: ``[S·E]`` bool, models whose loss was not finite at some step.
     """
 
@@ -164,8 +136,7 @@ class Encoders:
             draws = generator(seed, "spirals/initial")
             weights += [[a**-0.5 * symmetric((a, b), draws) for a, b in sizes]] * len(etas)
             biases += [[a**-0.5 * symmetric((1, b), draws) for a, b in sizes]] * len(etas)
-            bank = math.sqrt(1.5) * symmetric((points, 2), draws)
-            banks += [self._output(bank)] * len(etas)
+            banks += [self._output(math.sqrt(1.5) * symmetric((points, 2), draws))] * len(etas)
         self.networks, self.bank = Networks(weights, biases), torch.stack(banks)
         self.broken = torch.zeros(len(self.bank), dtype=torch.bool)
         self._widths = torch.tensor(self.etas)[:, None, None]
@@ -186,9 +157,9 @@ class Encoders:
         return (anchors[:, None] + self._widths * unit[:, None]).flatten(0, 1)
 
     def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next draws of every seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, negatives ``[S, K]``.
+        """The next draws of every seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``.
 
-        Negatives are bank indices, with replacement, one draw a step for all queries of a seed.
+        The negatives of a step are drawn with replacement, once for all queries of a seed.
         """
         count, size = self.points.shape[1], min(BATCH, self.points.shape[1])
         rows, noise, others = [], [], []
@@ -199,24 +170,20 @@ class Encoders:
         return torch.stack(rows), torch.stack(noise), torch.stack(others)
 
     def step(self, rows: Tensor, unit: Tensor, negatives: Tensor) -> Tensor:
-        """One step of every model: InfoNCE against the bank, SGD, then ``M[i] ← α M[i] + (1 − α) g``.
+        """One step of every model on draws of :meth:`draw`; returns ``[S·E]``, the mean loss in nats.
 
-        ``rows``: ``[S, B]`` different rows of the batch. ``unit``: ``[S, B, 2]`` noise of width one. ``negatives``:
-        ``[S, K]`` bank rows. Returns ``[S·E]`` mean loss, nats.
+        InfoNCE against the bank, SGD, then ``M[i] ← α M[i] + (1 − α) g``.
         """
-        anchors = torch.stack([own[index] for own, index in zip(self.points, rows, strict=True)])
+        anchors = torch.stack([points[index] for points, index in zip(self.points, rows, strict=True)])
         queries = self.encode(self.views(anchors, unit))
-        losses = torch.empty(len(self.bank))
-        gradient = torch.empty_like(queries)
+        losses, gradient = torch.empty(len(self.bank)), torch.empty_like(queries)
         scratch = torch.empty(2, len(rows[0]), len(negatives[0]) + 1)
         with torch.no_grad():
             for model, bank in enumerate(self.bank):
-                seed = model // len(self.etas)
-                loss, own = info_nce(
-                    queries[model], bank[rows[seed]], bank[negatives[seed]], self.reading.critic, scratch
-                )
+                batch, others = bank[rows[model // len(self.etas)]], bank[negatives[model // len(self.etas)]]
+                loss, slopes = info_nce(queries[model], batch, others, self.reading.critic, scratch)
                 losses[model] = loss.mean()
-                gradient[model] = own / len(loss)
+                gradient[model] = slopes / len(loss)
         self._optimizer.zero_grad()
         queries.backward(gradient)
         if self.reading.clip is not None:

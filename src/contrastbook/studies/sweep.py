@@ -11,8 +11,6 @@ from contrastlab import report
 from contrastlab.papers import TablePlan
 from contrastlab.results import Result
 
-_COLUMNS = ["column", "method", "label", "seed", "accuracy", "bound"]
-
 
 def value(column: str) -> float:
     """The number at the end of a column's name: 0.25 for ``alpha0.25``; NaN where there is none."""
@@ -23,11 +21,10 @@ def value(column: str) -> float:
 def frame(
     plan: TablePlan, results: Sequence[Result], dataset: str, profile: str, columns: str | Iterable[str] = "all"
 ) -> pd.DataFrame:
-    """A line for each run of a table, the untrained encoder too.
+    """Column, method, label, seed, accuracy and bound of each run of a table and of its untrained encoder.
 
-    ``columns``: as :meth:`contrastlab.papers.TablePlan.select` takes them. Returns column, method, label, seed,
-    accuracy (percent), and the bound on the information after the last epoch (nats; NaN where the objective bounds
-    none).
+    Accuracy is in percent; ``bound`` is that on the information after the last epoch, in nats (NaN where the objective
+    bounds none).
     """
     lines = []
     for name, column in plan.select(dataset, columns).items():
@@ -38,4 +35,4 @@ def frame(
             for seed, accuracy in row.by_seed.items():
                 bound = row.curves.get(seed, [{}])[-1].get("mi_bound", float("nan"))
                 lines.append((name, method, plan.label(method), seed, accuracy, bound))
-    return pd.DataFrame(lines, columns=_COLUMNS)
+    return pd.DataFrame(lines, columns=["column", "method", "label", "seed", "accuracy", "bound"])

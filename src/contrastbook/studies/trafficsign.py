@@ -1,7 +1,7 @@
 """What a split of filmed traffic signs measures: how far copying the label of the most similar training picture goes.
 
-GTSRB shows each physical sign in a track of about 30 frames. A random split per image, the best reading of ring
-Table 3, puts frames of one sign on both sides; a split by track, or the benchmark's own test part, does not.
+GTSRB shows each physical sign in a track of about 30 frames. A random split of images, the best reading of ring
+Table 3, puts frames of one sign on both sides; a split of tracks, or the benchmark's own test part, does not.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ SPLITS = {
 }
 """Data set to how it is split."""
 
-
 DISTANCES = ("euclidean", "correlation")
 """Between pixels; the second one does not see how bright a picture is, nor its contrast."""
 
+SIDE = 16  # of the squares that are compared, in pixels
 
-def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean", side: int = 16) -> Tensor:
-    """Whether the training image with the nearest pixels has a test image's label; no encoder is needed.
 
-    ``distance``: one of :data:`DISTANCES`. ``side``: of the squares that are compared, in pixels. Returns boolean, one
-    for each test image.
+def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean", side: int = SIDE) -> Tensor:
+    """Whether the training image with the nearest pixels has a test image's label: boolean, ``[test images]``.
+
+    ``distance``: one of :data:`DISTANCES`.
     """
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
@@ -55,17 +55,10 @@ def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean"
 
 
 def study(
-    *, side: int = 16, data_root: str | Path | None = None, out_dir: Path | str = "runs",
+    *, data_root: str | Path | None = None, out_dir: Path | str = "runs",
     read_also: Sequence[Path | str] = shipped.RESULTS,
 ) -> Study:  # fmt: skip
-    """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored.
-
-    ``side``: of the squares that are compared, in pixels. ``data_root``: where the signs lie; see
-    :func:`contrastlab.data.data_root`.
-
-    Raises:
-        MissingDataError: nothing is stored, and the signs are not there.
-    """
+    """1-NN accuracy of raw pixels under every split in :data:`SPLITS`, in percent; stored, or measured and stored."""
 
     def run() -> list[Row]:
         rows: list[Row] = []
@@ -73,10 +66,10 @@ def study(
             splits = data.load(name, data_root)
             row: Row = {"data": name, "split": split, "train images": len(splits.train)}
             for distance in DISTANCES:
-                right = nearest_pixels(splits.train, splits.test, distance=distance, side=side)
+                right = nearest_pixels(splits.train, splits.test, distance=distance)
                 row |= {"test images": len(right), f"1-NN, {distance}": 100 * float(right.double().mean())}
             rows.append(row | {"note": splits.note, "fingerprint": splits.test.fingerprint})
         return rows
 
-    config = {"splits": SPLITS, "side": side, "distances": DISTANCES}
+    config = {"splits": SPLITS, "side": SIDE, "distances": DISTANCES}
     return measure("trafficsign_leak", "laptop", config, run, out_dir=out_dir, read_also=read_also)

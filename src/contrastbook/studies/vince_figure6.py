@@ -26,31 +26,14 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.checks import require_integer
-from contrastbook.studies import Row, Study, measure, of_profile, plain, spirals
+from contrastbook.studies import Row, Study, lookup, measure, spirals
 from contrastbook.studies.spirals import Encoders, Reading, points_of
 from contrastlab.errors import reject, unknown
 from contrastlab.seeds import generator
 from contrastlab.theory.toys import shifted
 
 STUDY = "vince_figure6"
-
-COLLAPSED = 1e-4
-"""A representation that varies less than this share of its size is one point."""
-
-
-def _check(
-    etas: Sequence[float], seeds: Sequence[int], iterations: int, negatives: int, points: int, held_out: int
-) -> None:
-    if not etas or not all(math.isfinite(eta) and eta >= 0 for eta in etas) or len(set(etas)) < len(etas):
-        raise reject("etas", etas, "different numbers of at least 0, one or more")
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise reject("seeds", seeds, "different non-negative integers, one or more")
-    for name, value, least in (
-        ("iterations", iterations, 1), ("negatives", negatives, 1), ("points", points, 20), ("held_out", held_out, 20),
-    ):  # fmt: skip
-        require_integer(name, value, least)
-
+COLLAPSED = 1e-4  # a representation that varies less than this share of its size is one point
 
 _READINGS = (
     Reading(turns=1.0, output="plane", clip=1.0),
@@ -87,27 +70,19 @@ class Sizes:
     points: int = 10_000
     held_out: int = 5000
 
-    def __post_init__(self) -> None:
-        for name in self.readings:
-            if name not in READINGS:
-                raise unknown("reading", name, READINGS)
-        _check(**self.sizes)
-
     @property
     def sizes(self) -> dict[str, Any]:
         """All but the readings: the arguments of :func:`accuracy_curve`."""
         return {name: value for name, value in asdict(self).items() if name != "readings"}
 
 
+_FIRST = tuple(READINGS)
 PROFILES: Mapping[str, Sizes] = {
-    "smoke": Sizes(
-        readings=tuple(READINGS)[:3], etas=(0.0, 0.4, 5.0), seeds=(0,), iterations=20, negatives=64, points=400,
-        held_out=400,
-    ),
-    "laptop": Sizes(readings=tuple(READINGS)[:6], seeds=(0, 1), iterations=1500, negatives=512),
+    "smoke": Sizes(_FIRST[:3], (0.0, 0.4, 5.0), (0,), iterations=20, negatives=64, points=400, held_out=400),
+    "laptop": Sizes(_FIRST[:6], seeds=(0, 1), iterations=1500, negatives=512),
     "paper": Sizes(),
-}  # fmt: skip
-"""``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the printed protocol."""
+}
+"""``smoke`` shows that the code runs, ``laptop`` is for reading along, ``paper`` is the published protocol."""
 
 
 def _one_place(encoded: Tensor) -> bool:
@@ -125,8 +100,9 @@ def _score(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor) -> float:
 
 
 @torch.no_grad()
-def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
+def _evaluate(encoders: Encoders, held_out: int) -> list[Row]:
+    """``accuracy``, ``accuracy_views`` and ``outcome`` of each model."""
+    results: list[Row] = []
     for order, seed in enumerate(encoders.seeds):
         points, labels = encoders.points[order], encoders.labels[order]
         test, truth = points_of(encoders.reading, held_out, seed, "test")
@@ -137,14 +113,12 @@ def _evaluate(encoders: Encoders, held_out: int) -> list[dict[str, Any]]:
             one = slice(model, model + 1)
             clean = [encoders.encode(x[None], one)[0] for x in (points, test)]
             noisy = [encoders.encode((x + eta * u)[None], one)[0] for x, u in zip((points, test), unit, strict=True)]
-            result: dict[str, Any] = {"accuracy": None, "accuracy_views": None}
             if encoders.broken[model] or not all(bool(x.isfinite().all()) for x in (*clean, *noisy)):
-                result["outcome"] = "diverged"
-            else:
-                result["outcome"] = "collapsed" if _one_place(clean[0]) else "trained"
-                result["accuracy"] = _score(clean[0], labels, clean[1], truth)
-                result["accuracy_views"] = _score(noisy[0], labels, noisy[1], truth)
-            results.append(result)
+                results.append({"accuracy": None, "accuracy_views": None, "outcome": "diverged"})
+                continue
+            accuracy, on_views = (_score(train, labels, held, truth) for train, held in (clean, noisy))
+            outcome = "collapsed" if _one_place(clean[0]) else "trained"
+            results.append({"accuracy": accuracy, "accuracy_views": on_views, "outcome": outcome})
     return results
 
 
@@ -152,19 +126,15 @@ def accuracy_curve(
     reading: Reading, etas: Sequence[float], seeds: Sequence[int], *, iterations: int, negatives: int, points: int,
     held_out: int,
 ) -> list[Row]:  # fmt: skip
-    """Train a reading at every η and seed, and probe it.
-
-    ``seeds``: of points, initial weights and draws. ``iterations``: optimiser steps of 128 points. ``held_out``:
-    further points, on which accuracy is taken.
+    """Train a reading at every η and seed, for ``iterations`` steps of 128 points, and probe it.
 
     Returns:
         Rows with ``reading``, ``encoder``, ``eta``, ``seed``, ``accuracy`` (percent, of the points) and
         ``accuracy_views`` (percent, of fresh views of them), ``loss`` (nats, mean of the last tenth), ``mi_bound``
         (``log K − loss``, nats) and ``outcome``. ``encoder`` is ``trained``, or one of two references without η:
         ``raw``, the coordinates themselves, and ``untrained``, the initial network. ``outcome`` is ``trained``,
-        ``collapsed`` (all points have one representation) or ``diverged`` (no number exists: they are None).
+        ``collapsed`` (all points have one representation) or ``diverged`` (the numbers are None).
     """
-    _check(etas, seeds, iterations, negatives, points, held_out)
     rows: list[Row] = []
     encoders = Encoders(reading, (0.0,), seeds, points)
     for order, (seed, result) in enumerate(zip(seeds, _evaluate(encoders, held_out), strict=True)):
@@ -175,12 +145,12 @@ def accuracy_curve(
         rows.append(empty | {"encoder": "untrained"} | result | {"accuracy_views": None})
     encoders = Encoders(reading, etas, seeds, points)
     losses = encoders.train(iterations, negatives).tolist()
-    for model, (loss, result) in enumerate(zip(losses, _evaluate(encoders, held_out), strict=True)):
-        own: Row = {"reading": reading.name, "encoder": "trained"}
-        own |= {"eta": etas[model % len(etas)], "seed": seeds[model // len(etas)]}
+    models = itertools.product(seeds, etas)
+    for (seed, eta), loss, result in zip(models, losses, _evaluate(encoders, held_out), strict=True):
         whole = result["outcome"] != "diverged"
-        own |= {"loss": loss if whole else None, "mi_bound": math.log(negatives) - loss if whole else None}
-        rows.append(own | result)
+        row: Row = {"reading": reading.name, "encoder": "trained", "eta": eta, "seed": seed}
+        row |= {"loss": loss if whole else None, "mi_bound": math.log(negatives) - loss if whole else None}
+        rows.append(row | result)
     return rows
 
 
@@ -188,31 +158,25 @@ def _config(reading: Reading, profile: Sizes) -> dict[str, Any]:
     """Everything that decides the numbers of one reading; code that changes them takes a new version."""
     names = ("layers", "width", "batch", "learning_rate", "momentum", "weight_decay", "temperature", "bank_rate")
     constants = {name: getattr(spirals, name.upper()) for name in names} | {"version": 1}
-    sizes = {key: value for key, value in plain(profile).items() if key != "readings"}
-    return {"reading": asdict(reading), **sizes, **constants}
+    return {"reading": asdict(reading), **profile.sizes, **constants}
 
 
 def study(
-    profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (), readings: Sequence[str] | None = None,
-    log: Callable[[str], None] = print,
-) -> list[Study]:  # fmt: skip
-    """The stored curves of a profile, one file per reading; those that are not stored are trained and stored."""
-    chosen = of_profile(PROFILES, profile)
-    curves = []
-    for number, name in enumerate(names := chosen.readings if readings is None else tuple(readings), 1):
-        if name not in READINGS:
-            raise unknown("reading", name, READINGS)
-        reading = READINGS[name]
-        run = functools.partial(accuracy_curve, reading, **chosen.sizes)
-        measured = measure(STUDY, profile, _config(reading, chosen), run, out_dir=out_dir, read_also=read_also)
-        log(f"{number}/{len(names)} {name}: {measured.provenance['wall_s']:.0f} s")
-        curves.append(measured)
+    profile: str, *, out_dir: Path | str, read_also: Sequence[Path | str] = (), log: Callable[[str], None] = print
+) -> list[Study]:
+    """The stored curves of a profile, one file for each reading; those that are not stored are trained and stored."""
+    chosen, curves = lookup(PROFILES, profile), []
+    for number, name in enumerate(chosen.readings, 1):
+        run = functools.partial(accuracy_curve, READINGS[name], **chosen.sizes)
+        config = _config(READINGS[name], chosen)
+        curves.append(measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also))
+        log(f"{number}/{len(chosen.readings)} {name}: {curves[-1].provenance['wall_s']:.0f} s")
     return curves
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> list[Study]:
     """Those curves of a profile that are stored in one of ``roots``; nothing is trained."""
-    chosen = of_profile(PROFILES, profile)
+    chosen = lookup(PROFILES, profile)
     each = [studies.stored(STUDY, profile, _config(READINGS[name], chosen), roots) for name in chosen.readings]
     return [rows for rows in each if rows is not None]
 
@@ -221,18 +185,12 @@ def representations(
     profile: str, reading: str, etas: Sequence[float] = (0.0, 0.4, 1.6), *, count: int = 200,
     out_dir: Path | str | None, read_also: Sequence[Path | str] = (),
 ) -> Study | None:  # fmt: skip
-    """Representations of held-out points by a reading's encoders, as rows to draw.
+    """Representations of ``count`` held-out points by each encoder of a reading, as rows to draw.
 
-    ``profile``: a name in :data:`PROFILES`, whose seeds and sizes are taken. ``reading``: a name in :data:`READINGS`.
-    ``count``: points of each encoder. ``out_dir``: where new rows are written; None: train nothing, and return None
-    where nothing is stored. Returns rows with ``seed``, ``eta``, ``label``, ``x``, ``y`` (None where the model
-    diverged).
+    ``out_dir``: where new rows are written; None: train nothing, and return None where nothing is stored. Rows have
+    ``seed``, ``eta``, ``label``, ``x`` and ``y`` (None where the model diverged).
     """
-    chosen = of_profile(PROFILES, profile)
-    if reading not in READINGS:
-        raise unknown("reading", reading, READINGS)
-    what = READINGS[reading]
-    _check(etas, chosen.seeds, chosen.iterations, chosen.negatives, chosen.points, count)
+    chosen, what = lookup(PROFILES, profile), lookup(READINGS, reading, "reading")
 
     def run() -> list[Row]:
         encoders = Encoders(what, etas, chosen.seeds, chosen.points)
@@ -241,14 +199,14 @@ def representations(
         for model, (seed, eta) in enumerate(itertools.product(chosen.seeds, etas)):
             points, labels = points_of(what, count, seed, "test")
             with torch.no_grad():
-                own = encoders.encode(points[None], slice(model, model + 1))[0]
-            whole = bool(own.isfinite().all())
-            for label, (x, y) in zip(labels.tolist(), own.tolist(), strict=True):
+                encoded = encoders.encode(points[None], slice(model, model + 1))[0]
+            whole = bool(encoded.isfinite().all())
+            for label, (x, y) in zip(labels.tolist(), encoded.tolist(), strict=True):
                 place: Row = {"x": float(f"{x:.4g}"), "y": float(f"{y:.4g}")} if whole else {"x": None, "y": None}
                 rows.append({"seed": seed, "eta": eta, "label": label} | place)
         return rows
 
-    config = _config(what, chosen) | {"etas": list(etas), "held_out": count}
+    config = _config(what, chosen) | {"etas": etas, "held_out": count}
     if out_dir is None:
         return studies.stored(f"{STUDY}_points", profile, config, read_also)
     return measure(f"{STUDY}_points", profile, config, run, out_dir=out_dir, read_also=read_also)
@@ -281,25 +239,19 @@ class Peak:
     missing: tuple[str, ...] = ()
 
 
-PEAK_ETAS = (0.2, 0.8)
-"""Where the best η counts as the published 0.4."""
-
-NEAR_CHANCE = 60.0
-"""Percent below which an end of the curve counts as "near chance" for two labels."""
-
-SEPARATED = 75.0
-"""Percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty."""
+PEAK_ETAS = (0.2, 0.8)  # where the best η counts as the published 0.4
+NEAR_CHANCE = 60.0  # percent below which an end of the curve counts as "near chance" for two labels
+SEPARATED = 75.0  # percent from which "a (mostly) linear separation" is granted: half-way from chance to certainty
 
 
 def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
-    """Judge the rows of one reading by the words of appendix G.
+    """Judge the rows of one reading by the words of appendix G; diverged models are left out.
 
     The published curve (1) is highest at an η in :data:`PEAK_ETAS`; there (2) it separates the labels to at least
     :data:`SEPARATED` percent, (3) its worst seed is above the best seed of both ends and of the raw coordinates; and
     (4) at the smallest and the largest η its mean is below :data:`NEAR_CHANCE`.
 
-    ``rows``: of :func:`contrastbook.studies.vince_figure6.accuracy_curve`; diverged models are left out. ``accuracy``:
-    the column, ``accuracy`` or ``accuracy_views``.
+    ``rows``: of :func:`accuracy_curve`. ``accuracy``: the column, ``accuracy`` or ``accuracy_views``.
     """
     names = {str(row["reading"]) for row in rows}
     if len(names) != 1:
@@ -314,19 +266,17 @@ def peak(rows: Sequence[Row], *, accuracy: str = "accuracy") -> Peak:
     raw = [float(row["accuracy"]) for row in rows if row["encoder"] == "raw" and row["accuracy"] is not None]
     if len(curve) < 2 or not raw:
         raise reject("rows", f"{len(curve)} values of η, {len(raw)} raw", "two values of η and the raw reference")
-    first, last = min(curve), max(curve)
+    (low, high), first, last = PEAK_ETAS, min(curve), max(curve)
     best = max(curve, key=lambda eta: fmean(curve[eta]))
     top, ends = fmean(curve[best]), (fmean(curve[first]), fmean(curve[last]))
-    missing = []
-    if not PEAK_ETAS[0] <= best <= PEAK_ETAS[1]:
-        missing.append(f"highest at η = {best:g}, not between {PEAK_ETAS[0]:g} and {PEAK_ETAS[1]:g}")
-    if top < SEPARATED:
-        missing.append(f"at most {top:.0f} % there, no separation")
-    if best in (first, last) or min(curve[best]) <= max(*curve[first], *curve[last], *raw):
-        missing.append("not above both ends and the raw coordinates for every seed")
-    if max(ends) >= NEAR_CHANCE:
-        missing.append(f"{max(ends):.0f} % at one end, not near chance")
-    return Peak(names.pop(), best, top, ends, fmean(raw), tuple(missing))
+    above = best not in (first, last) and min(curve[best]) > max(*curve[first], *curve[last], *raw)
+    conditions = (
+        (low <= best <= high, f"highest at η = {best:g}, not between {low:g} and {high:g}"),
+        (top >= SEPARATED, f"at most {top:.0f} % there, no separation"),
+        (above, "not above both ends and the raw coordinates for every seed"),
+        (max(ends) < NEAR_CHANCE, f"{max(ends):.0f} % at one end, not near chance"),
+    )
+    return Peak(names.pop(), best, top, ends, fmean(raw), tuple(lack for met, lack in conditions if not met))
 
 
 def closest(peaks: Sequence[Peak]) -> Peak:
@@ -336,18 +286,15 @@ def closest(peaks: Sequence[Peak]) -> Peak:
 
 def table(peaks: Sequence[Peak]) -> pd.DataFrame:
     """A line for each reading: best η, percentages there, at both ends and of the raw coordinates, what is missing."""
-    return pd.DataFrame(
-        {
-            "reading": each.reading,
-            "best η": each.eta,
-            "accuracy there [%]": each.accuracy,
-            "η smallest [%]": each.ends[0],
-            "η largest [%]": each.ends[1],
-            "raw coordinates [%]": each.raw,
-            "what is missing": "; ".join(each.missing) or "nothing",
-        }
+    columns = (
+        "reading", "best η", "accuracy there [%]", "η smallest [%]", "η largest [%]", "raw coordinates [%]",
+        "what is missing",
+    )  # fmt: skip
+    lines = [
+        (each.reading, each.eta, each.accuracy, *each.ends, each.raw, "; ".join(each.missing) or "nothing")
         for each in peaks
-    ).set_index("reading")
+    ]
+    return pd.DataFrame(lines, columns=columns).set_index("reading")
 
 
 def sentence(curves: Sequence[Study]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from contrastbook import studies
-from contrastbook.studies import Row, Study, looseness, measure, of_profile, plain
+from contrastbook.studies import Row, Study, lookup, looseness, measure
 from contrastbook.studies.looseness import BATCH, COVARIANCE, NEGATIVES, POINTS, Reading
 from contrastbook.theory import gaussians
 from contrastbook.theory.gaussians import PERCENTS, RHO, share_of
@@ -25,16 +26,13 @@ from contrastlab.errors import unknown
 
 STUDY = "vince_table3"
 COLLAPSED = RHO / 20  # nats; over y, the optimal critic has a standard deviation of about ρ
+REPEATS = 5  # times that K negatives are drawn for each pair of an estimate
 
 
 def train(
-    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
-    negatives: int = NEGATIVES, batch: int = BATCH, repeats: int = 5,
-) -> list[Row]:  # fmt: skip
+    reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS
+) -> list[Row]:
     """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
-
-    ``reading``: this and what follows as in :func:`~contrastbook.studies.looseness.fit`. ``epochs``: passes over the
-    points. ``repeats``: K negatives are drawn this often for each pair of an estimate.
 
     Returns:
         A row for each percentage and seed: ``train`` and ``held_out`` (as many fresh pairs), the estimate in nats as
@@ -45,37 +43,38 @@ def train(
         estimate below −.1: worse than a constant) or ``diverged``. A number that is not finite is ``None``, and
         ``reason`` says so.
     """
-    fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points, negatives=negatives, batch=batch)
+    fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points)
     place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
     fresh = [looseness.sample(10_000 + seed, points) for seed in seeds]
     pairs = {
         "train": looseness.data(reading, seeds, points),
         "held_out": (torch.stack([x for x, _ in fresh]), torch.stack([y for _, y in fresh])),
-        "grid": (_GRID_X[None, :, None].expand(len(seeds), -1, 1), _GRID_Y[None, :, None].expand(len(seeds), -1, 1)),
+        "grid": tuple(side[None, :, None].expand(len(seeds), -1, 1) for side in (_GRID_X, _GRID_Y)),
     }
     with torch.no_grad():
         codes = {
-            name: (
-                looseness.encode(fitted.x, x[place].float(), reading.output).double(),
-                looseness.encode(fitted.y, y[place].float(), reading.output).double(),
-            )
-            for name, (x, y) in pairs.items()
+            name: [
+                looseness.encode(net, part[place].float(), reading.output).double()
+                for net, part in zip((fitted.x, fitted.y), parts, strict=True)
+            ]
+            for name, parts in pairs.items()
         }
         rows: list[Row] = []
         for model, (percent, seed) in enumerate(fitted.models):
             one = {name: (x[model], y[model]) for name, (x, y) in codes.items()}
-            numbers: dict[str, float] = {}
+            scores, numbers = one["train"][0] @ one["train"][1].T, {}
             for name in ("train", "held_out"):
                 generator = torch.Generator().manual_seed(20_000 + seed)
-                draws = torch.rand(points, negatives * repeats, generator=generator, dtype=torch.float64)
-                numbers[name] = _estimate(*one[name], percent, draws.view(points, repeats, negatives), reading)
-            numbers["population"] = _expectation(*one["grid"], percent, reading.nearest)
-            scores = one["train"][0] @ one["train"][1].T
-            numbers["infonce"] = _against_others(scores)
-            numbers["infonce_population"] = _expectation(*one["grid"], 100.0, reading.nearest)
-            numbers["last_epoch"] = float(fitted.curve[-1, model])
-            numbers["best_epoch"] = float(fitted.curve[:, model].max())
-            numbers["spread"] = float(scores.var(1).mean().sqrt())
+                draws = torch.rand(points, NEGATIVES * REPEATS, generator=generator, dtype=torch.float64)
+                numbers[name] = _estimate(*one[name], percent, draws.view(points, REPEATS, NEGATIVES), reading)
+            numbers |= {
+                "population": _expectation(*one["grid"], percent, reading.nearest),
+                "infonce": _against_others(scores),
+                "infonce_population": _expectation(*one["grid"], 100.0, reading.nearest),
+                "last_epoch": float(fitted.curve[-1, model]),
+                "best_epoch": float(fitted.curve[:, model].max()),
+                "spread": float(scores.var(1).mean().sqrt()),
+            }
             row: Row = {"reading": reading.name, "percent": percent, "seed": seed}
             rows.append(row | _verdict(numbers, fitted.curve[:, model]))
     return rows
@@ -166,46 +165,42 @@ WRITTEN = Reading()
 THEOREM = Reading(nearest="critic")
 PATIENT = Reading(nearest="critic", rate=0.003)
 
+_OTHERS = (
+    Reading(nearest="critic", rate=0.001),
+    Reading(nearest="critic", rate=0.0003),
+    Reading(nearest="x"),
+    Reading(nearest="x", encoders="shared"),
+    Reading(nearest="critic", bank="memory"),
+    Reading(nearest="critic", rate=0.003, data="redrawn"),
+    Reading(output="sphere"),
+    Reading(nearest="critic", output="sphere", rate=0.003),
+)
 PROFILES: Mapping[str, Sizes] = {
     "smoke": Sizes((WRITTEN, PATIENT), percents=(100.0, 90.0, 75.0), seeds=(0,), epochs=4),
     "laptop": Sizes((WRITTEN, PATIENT), epochs=20),
-    "paper": Sizes(
-        (
-            WRITTEN,
-            THEOREM,
-            PATIENT,
-            Reading(nearest="critic", rate=0.001),
-            Reading(nearest="critic", rate=0.0003),
-            Reading(nearest="x"),
-            Reading(nearest="x", encoders="shared"),
-            Reading(nearest="critic", bank="memory"),
-            Reading(nearest="critic", rate=0.003, data="redrawn"),
-            Reading(output="sphere"),
-            Reading(nearest="critic", output="sphere", rate=0.003),
-        )
-    ),
+    "paper": Sizes((WRITTEN, THEOREM, PATIENT, *_OTHERS)),
 }
+"""``smoke`` takes seconds, ``laptop`` a minute, ``paper`` (100 epochs) half an hour of one core."""
+
+
+def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
+    sizes = asdict(lookup(PROFILES, profile)) | {"negatives": NEGATIVES, "batch": BATCH, "covariance": COVARIANCE}
+    del sizes["readings"]
+    return {reading: {"reading": asdict(reading)} | sizes for reading in PROFILES[profile].readings}
 
 
 def study(
     profile: str, out_dir: Path | str, read_also: Sequence[Path | str] = (), *,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[Reading, Study]:  # fmt: skip
-    """Table 3 under each reading of a profile: stored rows are read, others are trained and stored.
-
-    ``profile``: ``smoke`` (seconds), ``laptop`` (a minute) or ``paper`` (100 epochs, half an hour of one core).
-    ``out_dir``: where new rows are written, one file for each reading.
-    """
-    by_reading = {}
+    """Table 3 under each reading of a profile, a file for each: stored rows are read, others trained and stored."""
+    measured = {}
     for reading, config in _configs(profile).items():
-
-        def run(reading: Reading = reading) -> list[Row]:
-            plan = PROFILES[profile]
-            return train(reading, plan.percents, plan.seeds, epochs=plan.epochs, points=plan.points)
-
-        by_reading[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
-        log(f"{profile}: {reading.name}: {by_reading[reading].provenance['wall_s']:.0f} s when measured")
-    return by_reading
+        sizes = PROFILES[profile]
+        run = partial(train, reading, sizes.percents, sizes.seeds, epochs=sizes.epochs, points=sizes.points)
+        measured[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
+        log(f"{profile}: {reading.name}: {measured[reading].provenance['wall_s']:.0f} s when measured")
+    return measured
 
 
 def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
@@ -215,45 +210,38 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
 
 
 def summary(study: Study, number: str = "train") -> pd.DataFrame:
-    """Mean over seeds of one number of a reading.
+    """Mean over seeds of one number of a reading, a column of :func:`train`.
 
-    ``number``: a column of :func:`train`, such as ``held_out``. Returns one line for each percentage: ``mean``, ``sd``
-    (of one more seed; NaN for a single one), ``median`` in nats over the ``n`` models with a number, and how many ended
-    ``collapsed``, ``negative`` or ``diverged``.
+    Returns one line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats
+    over the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
     """
     frame = pd.DataFrame(study.rows)
     if number not in frame.columns:
         raise unknown("number", number, frame.columns)
-    grouped = frame.astype({number: float}).groupby("percent", sort=False)
-    values = grouped[number]
-    lines = pd.DataFrame({"mean": values.mean(), "sd": values.std(), "median": values.median(), "n": values.count()})
-    for status in ("collapsed", "negative", "diverged"):
+    groups = frame.astype({number: float}).groupby("percent", sort=False)
+    lines = groups[number].agg(["mean", "std", "median", "count"]).rename(columns={"std": "sd", "count": "n"})
+    for status in LOST:
         lines[status] = (frame["status"] == status).groupby(frame["percent"], sort=False).sum()
     return lines
-
-
-def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
-    sizes = plain(of_profile(PROFILES, profile))
-    del sizes["readings"]
-    common = sizes | {"negatives": NEGATIVES, "batch": BATCH, "covariance": [list(row) for row in COVARIANCE]}
-    return {reading: {"reading": asdict(reading)} | common for reading in PROFILES[profile].readings}
 
 
 LOST = {"collapsed": "constant", "negative": "below −.1", "diverged": "diverged"}
 
 
 def published() -> pd.DataFrame:
-    """The printed table by percentage, ``value`` and ``std`` in nats; InfoNCE is VINCE with all of the sample."""
-    names = {"InfoNCE" if p == 100 else f"VINCE ({p:.0f}%)": p for p in gaussians.PERCENTS}
+    """The published table by percentage, ``value`` and ``std`` in nats; InfoNCE is VINCE with all of the sample."""
+    names = {"InfoNCE" if p == 100 else f"VINCE ({p:.0f}%)": p for p in PERCENTS}
     rows = papers.published("vince", "3").set_index("row")
     return rows.loc[list(names), ["value", "std"]].rename(index=names).rename_axis("percent")
 
 
 def exact() -> pd.DataFrame:
     """Many negatives (K → ∞), in nats: :func:`~contrastbook.theory.gaussians.population` and ``largest``, by row."""
-    rows = [(gaussians.population(p), gaussians.largest(p), p) for p in gaussians.PERCENTS]
-    lines = [(p, q.value, q.best, q.best_scale, t.value, t.infonce, 100 * q.share if p < 100 else None)
-             for q, t, p in rows]  # fmt: skip
+    lines = []
+    for p in PERCENTS:
+        optimal, best = gaussians.population(p), gaussians.largest(p)
+        share = 100 * optimal.share if p < 100 else None
+        lines.append((p, optimal.value, optimal.best, optimal.best_scale, best.value, best.infonce, share))
     names = ["percent", "at f*", "best scale", "at a", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
     return pd.DataFrame(lines, columns=names).set_index("percent")
 

@@ -1,11 +1,8 @@
 """Densities of embeddings: RealNVP, and what unit vectors need to have a density at all.
 
-fmicl Figures 1 and 7 fit a flow to pairs of unit vectors. Those lie on a product of spheres, which has volume 0 in
-the space around it: a density over that space does not exist, and a flow fitted there gains likelihood for ever by
-growing thinner. :func:`stereographic` turns a sphere into a plane and says by how much it stretches, so that a flow
-over the plane is a density over the sphere.
-
-The couplings are zuko's, the von Mises–Fisher law scipy's.
+Pairs of unit vectors (fmicl Figures 1 and 7) lie on a product of spheres, which has volume 0 in the space around it: a
+flow fitted there gains likelihood for ever by growing thinner. :func:`stereographic` turns a sphere into a plane and
+says by how much it stretches, so that a flow over the plane is a density over the sphere.
 
 Sources: Dinh et al. 2017 (RealNVP), fmicl Assumption 3 and appendix D.3.
 """
@@ -48,24 +45,20 @@ _stretch = partial(MonotonicAffineTransform, slope=math.exp(-2))  # a coupling s
 
 
 def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: int = 64, seed: int = 0) -> Flow:
-    """A RealNVP for rows such as ``x``, not trained yet.
+    """A RealNVP for rows such as ``x`` ``[N, dim]``, which standardise the data; not trained yet.
 
-    Standardised data go through ``layers`` affine couplings. Each leaves the masked coordinates as they are and shifts
-    and scales the others by a network of them. Masks go round four: even and odd coordinates, first and second half,
-    so that the two vectors of a pair condition each other.
+    ``layers`` affine couplings leave the masked coordinates as they are, and shift and scale the others by a network of
+    them with two hidden layers of ``width``. Masks go round four: even and odd coordinates, first and second half, so
+    that the two vectors of a pair condition each other.
 
-    ``x``: ``[N, dim]`` rows whose mean and standard deviation standardise the data. ``prior``: of the last variable h.
-    ``"gaussian"``: standard normal. ``"uniform"``: sigmoid(h) is uniform on the unit box, which is h standard logistic;
-    the flow is then a map from data into the box. ``width``: units of the two hidden layers of a coupling. Returns a
-    module; ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's volume,
-    ``flow().sample((count,))`` draws.
+    ``prior``: of the last variable h. ``"gaussian"``: standard normal. ``"uniform"``: sigmoid(h) is uniform on the unit
+    box, which is h standard logistic. ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's
+    volume, ``flow().sample((count,))`` draws.
     """
     if prior not in get_args(Prior):
         raise reject("prior", prior, "'gaussian' or 'uniform'")
-    if x.dim() != 2 or len(x) < 2 or x.shape[1] < 2:
+    if x.dim() != 2 or min(x.shape) < 2:
         raise reject("x", tuple(x.shape), "at least two rows of at least 2 coordinates, one to condition the other")
-    if layers < 1:
-        raise reject("layers", layers, "at least one coupling")
     dim = x.shape[1]
     place, scale = torch.arange(dim), x.std(0).clamp(min=1e-6)
     masks = [place % 2 == 0, place % 2 == 1, place < dim // 2, place >= dim // 2]
@@ -89,17 +82,13 @@ def fit(
 ) -> Trace:  # fmt: skip
     """Maximum likelihood by Adam; the weights of the epoch that is best on held-out rows are kept.
 
-    ``flow``: of :func:`real_nvp`, trained in place. ``x``: ``[N, dim]`` training rows. ``held_out``: ``[M, dim]`` rows
-    that decide when to stop. Rows of one image belong on one side. ``patience``: epochs without a better held-out value
-    before stopping; the learning rate is halved half-way. Returns mean log densities in nats.
+    Rows of one image belong on one side: ``x`` ``[N, dim]`` trains, ``held_out`` ``[M, dim]`` decides when to stop,
+    after ``patience`` epochs without a better value; the learning rate is halved half-way. Returns mean log densities
+    in nats.
 
     Raises:
         NonFiniteLossError: the likelihood is not finite.
     """
-    if x.dim() != 2 or len(x) < 2:
-        raise reject("x", tuple(x.shape), "at least two rows")
-    if held_out.dim() != 2 or held_out.shape[1] != x.shape[1] or len(held_out) < 2:
-        raise reject("held_out", tuple(held_out.shape), f"at least two rows of {x.shape[1]} coordinates")
     optimiser = torch.optim.Adam(flow.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimiser, mode="max", factor=0.5, patience=max(patience // 2 - 1, 0)
@@ -144,14 +133,12 @@ def _mirrored(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
-    """Coordinates of unit vectors seen from ``pole``, and by how much the chart shrinks the sphere.
+    """Coordinates of unit vectors ``[N, d]`` seen from ``pole``, and by how much the chart shrinks the sphere.
 
     With q the density over the coordinates, the density with respect to the uniform distribution over the sphere is
-    ``log q(z) − log_area + log_sphere_area(d)``.
-
-    ``x``: ``[N, d]`` unit vectors. ``pole``: ``[d]`` unit vector that goes to infinity; take one far from the data.
-    Returns ``[N, d − 1]`` coordinates z, and ``[N]`` log of the surface per unit of the coordinates' volume, ``(d − 1)
-    log (2 / (1 + ‖z‖²))``.
+    ``log q(z) − log_area + log_sphere_area(d)``. ``pole``: ``[d]`` unit vector that goes to infinity; take one far from
+    the data. Returns coordinates z, ``[N, d − 1]``, and ``log_area`` ``[N]``, the log of the surface per unit of the
+    coordinates' volume, ``(d − 1) log (2 / (1 + ‖z‖²))``.
     """
     x = _mirrored(x, pole, torch.eye(len(pole)).to(pole)[-1])
     z = x[:, :-1] / (1 - x[:, -1:]).clamp(min=1e-6)
@@ -172,10 +159,7 @@ def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tens
 
 
 def von_mises_fisher(mean: Tensor, concentration: float, generator: torch.Generator | None = None) -> Tensor:
-    """One draw around each mean: density ∝ exp(κ x·y), so fmicl Eq. 6 where the means are uniform.
-
-    ``mean``: ``[N, d]`` unit vectors, d ≥ 2. ``concentration``: κ > 0. Returns ``[N, d]`` unit vectors.
-    """
+    """One draw around each mean, unit vectors ``[N, d]``, d ≥ 2: density ∝ exp(κ x·y), κ > 0 (fmicl Eq. 6)."""
     count, dim = mean.shape
     law = _von_mises_fisher(concentration, dim)
     seed = int(torch.randint(2**63 - 1, (), generator=generator))

@@ -5,8 +5,7 @@ with negatives from the p % of Y that the critic scores highest:
 
     VINCE_p(f) = E f(x, y₁) − E log (mean of exp f(x, y) over the p % of y)            (many negatives, K → ∞)
 
-At p = 100 % it is InfoNCE. Its values are quadratures over x of closed forms in y. What networks make of the same
-variables is in :mod:`contrastbook.studies.looseness`.
+At p = 100 % it is InfoNCE. Its values are quadratures over x of closed forms in y.
 
 Sources: vince Corollary 4.1.1 and appendix E.
 """
@@ -70,13 +69,11 @@ def information(rho: float = RHO) -> float:
 
 
 def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Population:
-    """VINCE(``percent`` %) at the optimal critic times ``scale``, exactly.
+    """VINCE(``percent`` %) at the optimal critic times ``scale`` ≥ 0, exactly.
 
     ``f*(x, y) = log p(x, y) / p(x) p(y) = ½x² − ½ log(1 − ρ²) − k (y − x/ρ)²`` with ``k = ρ² / 2(1 − ρ²)``, so the
     highest-scored p % are an interval around x/ρ, and ``E exp(a f*)`` over an interval is a difference of normal
     distribution functions. What is left is one integral over x.
-
-    ``percent``: p, percent of Y among the negatives. ``scale``: a ≥ 0, of the critic a·f*.
 
     Source: vince Corollary 4.1.1, equation of VINCE; the set is defined by f(x, ·).
     """
@@ -103,20 +100,19 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
 
     Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y), and under p(y|x) it has a
     decreasing density d with distribution D. Rearranging a critic to decrease in u keeps its p % of values and raises
-    its mean under p(y|x) (Hardy–Littlewood); and raising it to its value at u = p from there on costs nothing. So the
+    its mean under p(y|x) (Hardy–Littlewood); raising it to its value at u = p from there on costs nothing. So the
     positives count as if those beyond p sat at p, and a decreasing critic cannot use an atom: the best it can do is
     Donsker–Varadhan on the least concave majorant of ``D`` on [0, p] with end (p, 1): KL(majorant ‖ uniform on [0, p]).
     The majorant follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``.
 
-    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every K, too, as
-    long as the positive stands in the denominator: the estimate then rises with f(x, y₁), so it is largest under the
-    majorant, where it is InfoNCE between the majorant and uniform negatives, at most their divergence.
+    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every finite K,
+    too, as long as the positive stands in the denominator.
     """
     part, rho = share_of(percent), _correlation(rho)
     if part == 1:
         return Largest(information(rho), information(rho))
     x, weight = _x_grid()
-    log_top = 0.5 * x**2 - 0.5 * math.log1p(-(rho**2))  # log d(0)
+    log_top = _optimal(x, rho, np.zeros_like(x))  # log d(0)
     keep = log_top > -math.log(part)
     x, weight = x[keep], weight[keep]
     centre, spread = x / rho, math.sqrt(1 - rho**2)
@@ -179,8 +175,6 @@ def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
     By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``. The plug-in is the
     maximum-likelihood estimate: in the long run no unbiased one varies less.
     """
-    if count < 3:
-        raise reject("count", count, "an integer of at least 3")
     return abs(_correlation(rho)) / math.sqrt(count)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
+from contrastbook.checks import require_integer
 from contrastlab.errors import reject
 
 Array = NDArray[np.float64]
@@ -19,12 +20,10 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 
 def expected_loss(m: float, v: float, c: float, tau: float) -> float:
-    """The loss of infinitely many keys (Eq. 4), to twelve digits.
+    """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits.
 
     Of ``softplus(x) = max(x, 0) + log(1 + e^−|x|)`` at the normal ``x = c − a/τ``, the mean of the first is known; that
     of the second is by quadrature on either side of its kink.
-
-    ``m``: mean of ``q·k⁺``. ``v``: its variance, at least 0. ``tau``: τ, above 0.
     """
     _check(v, tau)
     mean, sd = c - m / tau, math.sqrt(v) / tau
@@ -62,9 +61,8 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
     """The ``c`` of many negatives spread evenly over the unit sphere, at τ > 0: ``log K + log E exp(q·k/τ)``."""
     _check(0.0, tau)
-    for name, value in (("negatives", negatives), ("dimension", dimension)):
-        if not value >= 1:
-            raise reject(name, value, "an integer of at least 1")
+    require_integer("negatives", negatives, 1)
+    require_integer("dimension", dimension, 1)
     mean = float(hyp0f1(dimension / 2, 1 / (4 * tau**2)))
     if mean < math.inf:
         return math.log(negatives) + math.log(mean)
