@@ -1,7 +1,5 @@
 """Makers of the files that ``tests/bad_input.toml`` names: a maker's name, and its arguments, to bytes."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

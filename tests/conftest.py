@@ -1,7 +1,5 @@
 """What the tests of the core share: one thread, fixed examples, a few small pictures."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Pictures and tables of pictures as files, written for readers to read."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

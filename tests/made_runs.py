@@ -1,7 +1,5 @@
 """What tests of networks and runs share: seeded generators, networks watched for changes, runs stopped and resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Annotated pictures: each published form, a user's own, the generated ones, and what is said of damage."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

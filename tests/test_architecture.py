@@ -1,7 +1,5 @@
 """ARCHITECTURE.md tells the truth about rooms, arrows and sizes."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

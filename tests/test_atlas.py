@@ -1,14 +1,11 @@
 """The atlas shows every method, with the numbers of its own rows only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from contrastbook.figures import atlas
 from contrastlab import __main__, methods, papers, reproduce, results
-from contrastlab.errors import UnknownNameError
 
 STORED = results.find(Path(__file__).parents[1] / "results")
 
@@ -80,8 +77,3 @@ def test_numbers_are_those_of_the_method() -> None:
     (line,) = measured.query("table == 'ring Table 1' and profile == 'pilot'").to_dict("records")
     assert line["measured"] == pytest.approx(sum(mine) / len(mine))
     assert line["seeds"] == len(mine)
-
-
-def test_an_unknown_method_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean ring/iring"):
-        atlas.card("ring/irng")

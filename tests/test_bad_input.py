@@ -1,29 +1,26 @@
 """Bad input gets one line that names it, or a stated meaning: every row of ``bad_input.toml``."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import threading
 import tomllib
-from functools import reduce
 from pathlib import Path
-from types import SimpleNamespace
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 import torch
 
-import contrastlab
 from bad_files import coco, made, picture, voc
-from contrastbook import evidence, studies
-from contrastlab import __main__, data, encoders, errors, methods, papers, report, results  # noqa: F401 - by name
+from contrastlab import __main__, data, errors, papers
 from contrastlab.data.modalities import modality
 from contrastlab.reproduce import jobs, notebook
 from contrastlab.settings import Settings
 
-ROWS = tomllib.loads((Path(__file__).parent / "bad_input.toml").read_text(encoding="utf-8"))["row"]
+TABLE = tomllib.loads((Path(__file__).parent / "bad_input.toml").read_text(encoding="utf-8"))
+CALLS = [{"entry": entry, "arguments": arguments, "names": [named]} for entry, arguments, named in TABLE["calls"]]
+ROWS = TABLE["row"] + CALLS
 KEYS = {
     "about", "entry", "arguments", "plan", "files", "links", "coco", "voc", "paths", "variables", "names", "error",
     "accepted", "value",
@@ -121,8 +118,8 @@ def answer(row: dict[str, Any], folder: Path) -> Any:
     if row["entry"] == "plan":
         lines = [f"{key} = {toml(value)}" for key, value in {**MINIMAL, **row.get("plan", {})}.items()]
         return plan(*(arguments or ["\n".join(lines)]))
-    whole = SimpleNamespace(**vars(contrastlab), evidence=evidence, studies=studies)
-    return reduce(getattr, row["entry"].split("."), whole)(*arguments)
+    called = resolve_name(row["entry"] if row["entry"].startswith("contrastbook.") else f"contrastlab.{row['entry']}")
+    return called(**arguments) if isinstance(arguments, dict) else called(*arguments)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=title)

@@ -1,7 +1,5 @@
 """The benchmarks' own machinery: unequal values fail, ratios and bars are computed right, the page's file is whole."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """What every chapter has: short cells, a check, solved exercises, a slider, seeded draws, no typed result."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A region out of a stream is the region out of all scores, draw for draw, and so is the learner that uses it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

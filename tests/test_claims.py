@@ -1,7 +1,5 @@
 """Claims: which there are, what is measured of them, what is said, and how others load it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

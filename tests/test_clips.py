@@ -1,7 +1,5 @@
 """Clips: generated ones with exact flow, TV-L1, eight bits, tracks, and video files in their published layout."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from dataclasses import replace

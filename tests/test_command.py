@@ -1,7 +1,5 @@
 """The words of the command line lead on: to what is accepted, to what can be chosen, to what comes next."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The exercises of CONTRIBUTING.md, run as they stand there: parts that exist nowhere else, and no other change."""
 
-from __future__ import annotations
-
 import copy
 import math
 import re

@@ -1,7 +1,5 @@
 """Counts agree with hand calculations, and the fitted constants with what was measured."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

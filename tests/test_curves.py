@@ -1,7 +1,5 @@
 """Learning curves: which points are drawn, and what the line and the band are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Detectors on our encoders: the same as torchvision's, frozen, resumable; average precision against hand and loop."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections import OrderedDict

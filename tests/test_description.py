@@ -1,7 +1,5 @@
 """A recipe as plain values: defaults leave no trace, and what was stored with all fields is still understood."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace

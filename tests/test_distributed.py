@@ -1,7 +1,5 @@
 """Two processes hold and compute what one process with the same global batch does."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import replace

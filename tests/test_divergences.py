@@ -1,7 +1,5 @@
 """Divergences as functions on tensors: names, domains, finite values and gradients at the ends of floating point."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -11,7 +9,6 @@ from torch import Tensor
 
 from contrastlab import divergences
 from contrastlab.divergences import Divergence
-from contrastlab.errors import ArgumentError, UnknownNameError
 
 DTYPES = [torch.float32, torch.float64]
 EVERY = [*map(divergences.get, divergences.names()), divergences.tsallis(1.5), divergences.tsallis(2)]
@@ -46,29 +43,10 @@ def test_names_lead_to_divergences():
     assert divergences.get("tsallis") is divergences.TSALLIS
 
 
-def test_an_unknown_name_is_named():
-    with pytest.raises(UnknownNameError, match="unknown divergence 'pearso'; did you mean pearson"):
-        divergences.get("pearso")
-
-
-@pytest.mark.parametrize("alpha", [1, 0.5, 0, -2, math.nan, math.inf])
-def test_an_order_of_at_most_one_is_refused(alpha):
-    with pytest.raises(ArgumentError, match=f"alpha={alpha}: accepted is a number greater than 1"):
-        divergences.get("tsallis", alpha=alpha)
-
-
 def test_only_tsallis_has_an_order():
     assert divergences.get("tsallis", alpha=2).name == "tsallis(2)"
     assert divergences.get("tsallis", alpha=3).name == "tsallis"
     assert divergences.get("kl", alpha=None) is divergences.KL
-    with pytest.raises(ArgumentError, match="alpha=2: accepted is None for kl: only tsallis has an order"):
-        divergences.get("kl", alpha=2)
-
-
-@pytest.mark.parametrize("mu", [0, -1, math.nan, math.inf])
-def test_a_kernel_of_no_height_is_refused(mu):
-    with pytest.raises(ArgumentError, match=f"mu={mu}: accepted is a positive number"):
-        divergences.KL.spreads(mu)
 
 
 def test_which_divergences_spread():

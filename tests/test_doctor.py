@@ -1,7 +1,5 @@
 """The first page of a bug report says what is there, what is missing, and how to get it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

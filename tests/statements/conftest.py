@@ -1,7 +1,5 @@
 """Numbers of the ledger's texts, and at the end a line per paper: how many statements hold, in part, or not."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Random finite problems for hypothesis: joint distributions, critics and sets, extremes included."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from itertools import product

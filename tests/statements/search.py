@@ -6,8 +6,6 @@ side that should be smaller minus the other. Above ``ROUNDING`` it has found a c
 none, which is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

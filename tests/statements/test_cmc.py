@@ -1,7 +1,5 @@
 """Statements of *Contrastive Multiview Coding*, one test per claim or counterexample."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 

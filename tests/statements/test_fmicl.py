@@ -3,8 +3,6 @@
 The printed formulas of Tables 1 and 6 are typed here from the paper; nothing of ``contrastlab.divergences`` is in them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All that matters of a key is ``a = q·k / τ``, so a distribution of keys is one
 ``c = log Σ exp(q·k⁻ / τ)``. Expectations are finite sums, or integrals on a grid where the keys are Gaussian.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from itertools import product

@@ -1,7 +1,5 @@
 """No verdict without a test, no test without a verdict; and what the page says of itself is so."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -112,11 +110,6 @@ def test_an_entry_must_be_decided(words, fields):
     common = {"paper": "vince", "id": "x", "section": "1", "where": "Lemma 0", "claim": "1 = 1", "how": "exact"}
     with pytest.raises(ValidationError, match=words):
         ledger.Statement(**common | fields)
-
-
-def test_an_unknown_paper_is_named():
-    with pytest.raises(UnknownNameError, match="did you mean vince"):
-        ledger.statements("vinse")
 
 
 def test_the_table_has_a_line_per_statement_and_keeps_its_columns():

@@ -1,7 +1,5 @@
 """Statements of *Conditional Negative Sampling*, one test per claim or counterexample."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from pathlib import Path

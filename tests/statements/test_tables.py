@@ -4,8 +4,6 @@ A claim is a function of the paper's tables that returns whether the sentence is
 ledger says instead is true, and the numbers that the entry shows. Its name is the name of the statement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas as pd

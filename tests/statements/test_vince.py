@@ -1,7 +1,5 @@
 """Statements of *On Mutual Information in Contrastive Learning*, one test per claim or counterexample."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

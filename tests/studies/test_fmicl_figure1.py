@@ -1,7 +1,5 @@
 """Made pairs against their densities, the line through averages, and what a flow says of a known law."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.studies import fmicl_figure1 as study
-from contrastlab.errors import ArgumentError
 
 
 def uniform(count: int, dim: int, seed: int) -> Tensor:
@@ -78,10 +75,3 @@ def test_a_flow_finds_the_density_of_a_kernel() -> None:
     assert float((exact - found).mean()) == pytest.approx(0, abs=0.25)  # nats, the divergence of the flow from the law
     assert float(torch.corrcoef(torch.stack([exact, found]))[0, 1]) > 0.8
     assert bool(study.estimate(parts, epochs=1, space=True).isfinite().all())
-
-
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(ArgumentError, match="kind"):
-        study.control("one width", 10, 8, 0)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="dim"):
-        study.control("clusters", 10, 4, 0)

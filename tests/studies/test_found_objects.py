@@ -1,7 +1,5 @@
 """Detections that are looked at: those of the table's own detectors, drawn where their score is high enough."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

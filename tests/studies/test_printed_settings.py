@@ -1,7 +1,5 @@
 """The protocols of fmicl's tables have the settings that its Table 7 prints."""
 
-from __future__ import annotations
-
 import pytest
 
 from contrastbook.studies import fmicl_tables

@@ -1,7 +1,5 @@
 """The batched encoders against one slow network at a time, the stored rows, and the judgement of a curve."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path
@@ -158,24 +156,6 @@ def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"handedness": "left"}, "handedness='left'"),
-        ({"turns": 0.0}, "turns=0.0"),
-        ({"turns": math.nan}, "turns=nan"),
-        ({"spacing": "area"}, "spacing='area'"),
-        ({"output": "circle"}, "output='circle'"),
-        ({"critic": "cosine"}, "critic='cosine'"),
-        ({"centred": 1}, "centred=1"),
-        ({"clip": -1.0}, "clip=-1.0"),
-    ],
-)
-def test_a_reading_rejects_what_is_none(wrong: dict[str, Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=named):
-        Reading(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
         ({"etas": ()}, "etas"),
         ({"etas": (0.1, 0.1)}, "etas"),
         ({"etas": (-0.1,)}, "etas"),
@@ -190,17 +170,6 @@ def test_a_reading_rejects_what_is_none(wrong: dict[str, Any], named: str) -> No
 def test_a_curve_rejects_sizes_that_are_none(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(ArgumentError, match=named):
         accuracy_curve(Reading(), **{"etas": ETAS, "seeds": SEEDS, **SIZES, **wrong})
-
-
-def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="laptop"):
-        study("latop", out_dir=tmp_path)
-    with pytest.raises(UnknownNameError, match="reading 'same'"):
-        study("smoke", out_dir=tmp_path, readings=["same"])
-    with pytest.raises(UnknownNameError, match="reading"):
-        representations("smoke", "same", out_dir=tmp_path)
-    with pytest.raises(UnknownNameError, match="reading"):
-        Sizes(readings=("same",))
 
 
 def test_names_are_one_to_a_reading() -> None:

@@ -1,7 +1,5 @@
 """Copying the label of the nearest pixels, and what the stored study says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
