@@ -13,6 +13,7 @@ from contrastbook.made import shapes, silhouettes
 from contrastlab import data
 from contrastlab.data import annotated, coco
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from made_runs import refused
 
 
 def picture(path: Path, size: tuple[int, int] = (20, 16)) -> None:
@@ -52,9 +53,6 @@ def own(folder: Path, content: dict) -> Path:
     return folder
 
 
-# Forms
-
-
 def test_coco_s_form_is_read_with_holes_in_the_ids(tmp_path) -> None:
     splits = data.load(f"annotated:{own(tmp_path, raw())}")
     part = splits.train
@@ -62,23 +60,19 @@ def test_coco_s_form_is_read_with_holes_in_the_ids(tmp_path) -> None:
     first, second = (part.target(k, masks=True) for k in range(2))
     assert first["labels"].tolist() == [3]  # the crowd is not trained on
     assert first["boxes"].tolist() == [[2, 3, 7, 7]]
-    expected = torch.zeros(16, 20, dtype=torch.uint8)
-    expected[3:7, 2:7] = 1
-    assert torch.equal(first["masks"][0], expected)
-    expected = torch.zeros(16, 20, dtype=torch.uint8)
-    expected[1:3, 1:3] = 1
     assert second["labels"].tolist() == [2]
-    assert torch.equal(second["masks"][0], expected)
+    for target, rows, columns in ((first, slice(3, 7), slice(2, 7)), (second, slice(1, 3), slice(1, 3))):
+        expected = torch.zeros(16, 20, dtype=torch.uint8)
+        expected[rows, columns] = 1
+        assert torch.equal(target["masks"][0], expected)
     assert part[0].shape == (3, 16, 20)
 
 
 def test_json_is_written_and_read_back(tmp_path) -> None:
     once = coco.parse(raw(), "made")
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(once.plain()))
-    again = coco.read_coco(path)
-    assert again.plain() == once.plain()
-    assert again.fingerprint == once.fingerprint
+    (tmp_path / "a.json").write_text(json.dumps(once.plain()))
+    again = coco.read_coco(tmp_path / "a.json")
+    assert (again.plain(), again.fingerprint) == (once.plain(), once.fingerprint)
     assert coco.parse(with_object(bbox=[2, 3, 5, 5]), "made").fingerprint != once.fingerprint
 
 
@@ -124,21 +118,14 @@ def test_a_set_that_is_not_there_says_what_to_do(tmp_path) -> None:
             data.load(name, tmp_path)
 
 
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (with_object(bbox=[2, 3, -1, 4]), "annotation 1: bbox=.*four finite numbers"),
-        (with_object(bbox=[2, 3, 1]), "annotation 1: bbox=.*four finite numbers"),
-        (with_object(segmentation=[[2, 3, 7, 3]]), "annotation 1: segmentation=.*three corners"),
-    ],
-    ids=["negative", "three numbers", "line"],
-)
-def test_an_object_that_cannot_be_is_named_with_its_file(content, words, tmp_path) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        data.load(f"annotated:{own(tmp_path, content)}")
+def test_an_object_that_cannot_be_is_named_with_its_file(tmp_path) -> None:
+    for change, words in (
+        ({"bbox": [2, 3, -1, 4]}, "annotation 1: bbox=.*four finite numbers"),
+        ({"bbox": [2, 3, 1]}, "annotation 1: bbox=.*four finite numbers"),
+        ({"segmentation": [[2, 3, 7, 3]]}, "annotation 1: segmentation=.*three corners"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            data.load(f"annotated:{own(tmp_path, with_object(**change))}")
 
 
 def test_a_published_set_leaves_boxes_without_area_out_and_counts_them() -> None:
@@ -169,34 +156,24 @@ def test_what_is_not_annotated_is_refused() -> None:
     made = raw()
     for each in made["annotations"]:
         del each["segmentation"]
-    part = annotated.AnnotatedImages("made", coco.parse(made, "made"), None, (torch.zeros(3, 16, 20),) * 2)
-    with pytest.raises(NotApplicableError, match="made has no masks"):
-        part.target(0, masks=True)
-    with pytest.raises(NotApplicableError, match="made has no keypoints"):
-        part.target(0, keypoints=True)
-    with pytest.raises(ArgumentError, match="pictures=1: accepted is 2"):
-        annotated.AnnotatedImages("made", part.annotations, None, (torch.zeros(3, 16, 20),))
-
-
-# Generated
+    kind, shown = annotated.AnnotatedImages, (torch.zeros(3, 16, 20),)
+    part = kind("made", coco.parse(made, "made"), None, 2 * shown)
+    refused(
+        (lambda: part.target(0, masks=True), NotApplicableError, "made has no masks"),
+        (lambda: part.target(0, keypoints=True), NotApplicableError, "made has no keypoints"),
+        (lambda: kind("made", part.annotations, None, shown), ArgumentError, "pictures=1: accepted is 2"),
+    )
 
 
 def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
-    parts = silhouettes.make(silhouettes.SetSpec((3, 1)))
-    pictures, known = parts["train"]
+    pictures, known = silhouettes.make(silhouettes.SetSpec((3, 1)))["train"]
     assert len(pictures) == 3
+    side = range(silhouettes.SIDE)
     for number, image in enumerate(known.images):
         scene = silhouettes.render(number)
-        # the silhouette on top is the last that is painted: alone it must be whole
-        top = len(scene.kinds) - 1
-        assert int((scene.owner == top).sum()) > 0
+        assert int((scene.owner == len(scene.kinds) - 1).sum()) > 0  # the last that is painted is on top
         for k, each in enumerate(known.of_image[image]):
-            pixels = [
-                (row, column)
-                for row in range(silhouettes.SIDE)
-                for column in range(silhouettes.SIDE)
-                if int(scene.owner[row, column]) == k
-            ]
+            pixels = [(row, column) for row in side for column in side if int(scene.owner[row, column]) == k]
             rows, columns = zip(*pixels, strict=True)
             box = [min(columns), min(rows), max(columns) + 1 - min(columns), max(rows) + 1 - min(rows)]
             assert each["bbox"] == box
@@ -262,10 +239,8 @@ def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
     known = parts["train"][1]
     assert len(known.classes) == 40
     assert known.rule == "lvis"
-    count = [0] * 40
-    for each in known.objects:
-        count[known.number[each["category_id"]]] += 1
-    assert sum(count[:4]) > sum(count[20:])
+    numbers = [known.number[each["category_id"]] for each in known.objects]
+    assert sum(number < 4 for number in numbers) > sum(number >= 20 for number in numbers)
     assert {c["frequency"] for c in known.categories} == {"r", "c"}
     assert known.categories == parts["test"][1].categories
     partly = 0
@@ -278,8 +253,7 @@ def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
 
 
 def test_keypoint_pictures_show_one_annotated_kind() -> None:
-    splits = data.load("silhouettes_keypoints")
-    part = splits.train
+    part = data.load("silhouettes_keypoints").train
     assert part.classes == ("ell",)
     assert all(len(part.target(k, keypoints=True)["labels"]) for k in range(len(part)))
     assert part.target(0, keypoints=True)["keypoints"].shape[1:] == (6, 3)

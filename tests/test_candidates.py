@@ -92,6 +92,15 @@ def test_a_bank_of_many_keys_is_never_scored_at_once(monkeypatch: pytest.MonkeyP
     assert sum(sizes) == 12
 
 
+def read_with_gradient(make, queries: Tensor, choose) -> tuple[Tensor, Tensor]:
+    """The chosen scores of ``make(queries)``, and the gradient of their log sum by the queries."""
+    q = queries.clone().requires_grad_()
+    asked = make(q)
+    values = asked.read(choose(asked))
+    torch.logsumexp(values, 1).sum().backward()
+    return values.detach(), q.grad
+
+
 WAYS = {"all scores": {"dense": True}, "a stream": {"dense": False}}
 
 
@@ -104,12 +113,10 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
     keys = torch.randn(40, 5, generator=generator, dtype=torch.float64)
     indices = torch.randint(40, (6, count), generator=generator)  # with repetitions
     mask = torch.rand(6, count, generator=generator) < 0.3 if absent else None
-    found = []
-    for make in (lambda q: Candidates(q @ keys.T), lambda q: Stored(q, keys, **WAYS[way])):
-        q = queries.clone().requires_grad_()
-        values = make(q).read(Chosen(indices, mask))
-        torch.logsumexp(values, 1).sum().backward()
-        found.append((values.detach(), q.grad))
+    found = [
+        read_with_gradient(make, queries, lambda _: Chosen(indices, mask))
+        for make in (lambda q: Candidates(q @ keys.T), lambda q: Stored(q, keys, **WAYS[way]))
+    ]
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-12)
     assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, count, dtype=torch.bool))).all()
 
@@ -118,16 +125,15 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
 def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None:
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 3, generator=generator), torch.randn(30, 3, generator=generator)
-    own, found = torch.tensor([4, 0]), []
-    for make in (lambda q: Candidates(q @ keys.T, own), lambda q: Stored(q, keys, own)):
-        q = queries.clone().requires_grad_()
-        asked = make(q)
+    own = torch.tensor([4, 0])
+
+    def choose(asked) -> Chosen:
         chosen = part.select(asked, BatchRandom(torch.Generator()), 0, 1)
         assert chosen.indices is None
-        values = asked.read(chosen)
-        torch.logsumexp(values, 1).sum().backward()
-        found.append((values.detach(), q.grad))
-    torch.testing.assert_close(found[0], found[1])
+        return chosen
+
+    whole, stored = (lambda q: Candidates(q @ keys.T, own)), (lambda q: Stored(q, keys, own))
+    torch.testing.assert_close(*(read_with_gradient(make, queries, choose) for make in (whole, stored)))
 
 
 PARTS = {
@@ -151,14 +157,12 @@ def test_every_part_draws_the_same_keys_from_a_stream(name: str) -> None:
         PARTS[name].select(c, BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
         for c in made(queries, keys, own, labels)
     ]
-    assert torch.equal(chosen[0].indices, chosen[1].indices)
-    assert torch.equal(chosen[0].indices, chosen[2].indices)
     near = [
-        Neighbours(2, k=5).select(c, chosen[0], BatchRandom(torch.Generator().manual_seed(1)), 0, 1).indices
+        Neighbours(2, k=5).select(c, chosen[0], BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
         for c in made(queries, keys, own, labels)
     ]
-    assert torch.equal(near[0], near[1])
-    assert torch.equal(near[0], near[2])
+    for first, *others in (chosen, near):
+        assert all(torch.equal(first.indices, other.indices) for other in others)
 
 
 def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]:
@@ -203,27 +207,19 @@ def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: 
         torch.testing.assert_close(found[1], plain[1], rtol=1e-4, atol=1e-5)
 
 
-def test_clusters_need_indices() -> None:
-    with pytest.raises(ArgumentError, match="indices"):
-        SameCluster().select(
-            Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), BatchRandom(torch.Generator()), 0, 1
-        )
-
-
 @pytest.mark.parametrize("saved", [torch.tanh, torch.exp, torch.sigmoid])
 @pytest.mark.parametrize("region", [Ring(10, 60, k=None), Ball(50, k=3), Every()])
 def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, region) -> None:
     queries = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     weights = torch.randn(4, 20, generator=torch.Generator().manual_seed(1))
-    gradients = []
-    for copied in (False, True):
-        leaf = queries.clone().requires_grad_()
-        scores = saved(leaf @ weights)
-        keys = Candidates(scores.clone() if copied else scores, own=torch.arange(6))
-        chosen = region.select(keys, BatchRandom(torch.Generator().manual_seed(2)), step=0, total=1)
-        keys.read(chosen).logsumexp(1).sum().backward()
-        gradients.append(leaf.grad)
-    torch.testing.assert_close(*gradients)
+    direct, copied = (
+        read_with_gradient(
+            lambda q, copy=copy: Candidates(copy(saved(q @ weights)), own=torch.arange(6)), queries,
+            lambda asked: region.select(asked, BatchRandom(torch.Generator().manual_seed(2)), step=0, total=1),
+        )
+        for copy in (lambda scores: scores, torch.clone)
+    )  # fmt: skip
+    torch.testing.assert_close(direct, copied)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +233,7 @@ def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, 
         (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
         (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
         (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
+        (lambda: SameCluster().select(Candidates(torch.ones(1, 3)), Chosen(None), BatchRandom(None), 0, 1), "indices"),
     ],
 )
 def test_scores_and_rows_that_cannot_be_are_refused(make, words: str) -> None:

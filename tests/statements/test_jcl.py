@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ive, logsumexp
 
+from contrastbook.theory.joint import closed_form
+from contrastbook.theory.joint import positive_weight as weight
 from contrastlab import objectives, papers
 
 
@@ -38,12 +40,7 @@ def jensen(p, a, c) -> float:
 
 def closed(mean, variance, c, tau: float = 1.0, scale: float = 1.0):
     """Eq. 8 from the mean and variance of q·k; ``scale`` is λ."""
-    return np.logaddexp(mean / tau + scale * variance / (2 * tau**2), c) - mean / tau
-
-
-def weight(mean, variance, c, tau: float = 1.0, scale: float = 1.0):
-    """p⁺, the share of the first term of the sum in Eq. 8."""
-    return 1 / (1 + np.exp(c - mean / tau - scale * variance / (2 * tau**2)))
+    return closed_form(mean, variance, c, tau, scale)
 
 
 def _keys(seed: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -1,6 +1,5 @@
 """What the covariance of an item's keys adds, and how close views of an image are."""
 
-import itertools
 import math
 
 import numpy as np
@@ -103,30 +102,11 @@ def test_every_method_of_figure_2_is_in_its_plan() -> None:
         assert low < high
 
 
-GRID = list(
-    itertools.product((0.2, 0.8), (0.0, 0.005, 0.02), (math.log(4), math.log(64), math.log(65536)), (0.07, 0.2))
+# a smooth loss, and three that are nearly a kink
+@pytest.mark.parametrize(
+    "case", [(0.8, 0.04, 5.0, 0.2), (0.5, 0.3, 8.0, 0.02), (0.8, 0.01, 40.0, 0.02), (0.3, 0.5, -2.0, 0.01)]
 )
-
-
-@pytest.mark.parametrize("case", GRID)
-def test_the_closed_form_bounds_the_expected_loss_from_lambda_one_on(case) -> None:
-    exact = joint.expected_loss(*case)
-    zero, one, four = (float(joint.closed_form(*case, strength)) for strength in (0, 1, 4))
-    assert zero - 1e-9 <= exact <= one + 1e-9 <= four + 2e-9
-    if case[1] == 0:
-        assert four == pytest.approx(exact, abs=1e-9)
-
-
-def test_the_expected_loss_is_a_mean_over_keys() -> None:
-    draw = torch.Generator().manual_seed(0)
-    a = (0.8 + 0.2 * torch.randn(200_000, generator=draw, dtype=torch.float64)) / 0.2
-    losses = torch.logaddexp(a, torch.tensor(5.0)) - a
-    error = float(losses.std()) / len(losses) ** 0.5
-    assert abs(float(losses.mean()) - joint.expected_loss(0.8, 0.04, 5.0, 0.2)) < 4 * error
-
-
-@pytest.mark.parametrize("case", [(0.5, 0.3, 8.0, 0.02), (0.8, 0.01, 40.0, 0.02), (0.3, 0.5, -2.0, 0.01)])
-def test_the_expected_loss_is_exact_where_the_loss_is_a_kink(case) -> None:
+def test_the_expected_loss_is_a_sum_on_a_fine_grid(case) -> None:
     m, v, c, tau = case
     z = np.linspace(-9, 9, 2_000_001)
     a = (m + math.sqrt(v) * z) / tau
@@ -141,15 +121,6 @@ def test_the_library_computes_the_closed_form() -> None:
     library = multi_key_info_nce(own, torch.zeros(1, 64, dtype=torch.float64), lift)
     expected = joint.closed_form(keys.mean(), keys.var(), math.log(64), tau, 4)
     assert library.item() == pytest.approx(float(expected), rel=1e-12)
-
-
-def test_the_weight_of_the_positive_gives_both_slopes() -> None:
-    m, v, c, tau, strength, h = 0.7, 0.02, math.log(64), 0.2, 4.0, 1e-6
-    p = float(joint.positive_weight(m, v, c, tau, strength))
-    by_v = (joint.closed_form(m, v + h, c, tau, strength) - joint.closed_form(m, v - h, c, tau, strength)) / (2 * h)
-    by_m = (joint.closed_form(m + h, v, c, tau, strength) - joint.closed_form(m - h, v, c, tau, strength)) / (2 * h)
-    assert float(by_v) == pytest.approx(strength * p / (2 * tau**2), rel=1e-6)
-    assert float(by_m) == pytest.approx(-(1 - p) / tau, rel=1e-6)
 
 
 def test_negatives_on_the_sphere() -> None:

@@ -90,27 +90,18 @@ def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], po
 @pytest.mark.parametrize(
     "reading",
     [
-        WRITTEN,
-        THEOREM,
-        Reading(nearest="x", encoders="shared"),
-        Reading(output="sphere", positive=False),
+        WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere", positive=False),
         Reading(nearest="critic", bank="memory", data="redrawn"),
     ],
     ids=lambda reading: reading.name,
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("double")
 def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     points, batch, k = 60, 24, 8
     drawn: list[Tensor] = []
-    rounded = looseness.sample
+    rounded, original = looseness.sample, looseness.choose
     monkeypatch.setattr(looseness, "sample", lambda *arguments: tuple(part.double() for part in rounded(*arguments)))
-
-    def choose(*arguments: Tensor) -> Tensor:
-        drawn.append(original(*arguments))
-        return drawn[-1]
-
-    original = looseness.choose
-    monkeypatch.setattr(looseness, "choose", choose)
+    monkeypatch.setattr(looseness, "choose", lambda *given: drawn.append(original(*given)) or drawn[-1])
     fitted = looseness.fit(reading, (100.0, 60.0), (3, 4), epochs=1, points=points, negatives=k, batch=batch)
     for model, (percent, seed) in enumerate(fitted.models):
         alone = _plain(reading, percent, seed, drawn[model :: len(fitted.models)], points, batch)
@@ -142,20 +133,17 @@ def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> N
     for percent in (100.0, 90.0, 50.0, 10.0):
         found = vince_table3._expectation(left, right, percent, "critic")
         assert found == pytest.approx(gaussians.population(percent).value, abs=2e-4)
-
-
-def test_expectation_stays_finite_where_the_negatives_lie_far_below() -> None:
-    x, y = vince_table3._GRID_X[:, None] * 500, vince_table3._GRID_Y[:, None]
-    for nearest in ("x", "critic"):
-        assert math.isfinite(vince_table3._expectation(x, y, 25.0, nearest))
+    for nearest in ("x", "critic"):  # where the negatives lie far below
+        steep = vince_table3._GRID_X[:, None] * 500, vince_table3._GRID_Y[:, None]
+        assert math.isfinite(vince_table3._expectation(*steep, 25.0, nearest))
 
 
 def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_others() -> None:
     scores = torch.zeros(3, 3, dtype=torch.float64)
     scores[0, 1] = 1.0
-    expected = -(math.log((math.e + 1) / 2) + 0 + 0) / 3
-    assert vince_table3._against_others(scores) == pytest.approx(expected, abs=1e-12)
-    assert vince_table3._against_others(scores + 1e4 * torch.eye(3)) == pytest.approx(1e4 + expected, abs=1e-8)
+    expected = -math.log((math.e + 1) / 2) / 3
+    for own in (0, 1e4):
+        assert vince_table3._against_others(scores + own * torch.eye(3)) == pytest.approx(own + expected, abs=1e-8)
 
 
 def test_what_the_written_rule_reports_is_no_lower_bound() -> None:
@@ -167,8 +155,7 @@ def test_what_the_written_rule_reports_is_no_lower_bound() -> None:
 def test_a_model_that_diverges_is_reported_without_numbers() -> None:
     rows = vince_table3.train(Reading(nearest="critic", rate=1e12), (100.0, 90.0), (0,), epochs=1, points=300)
     for row in rows:
-        assert row["status"] == "diverged"
-        assert row["train"] is None
+        assert (row["status"], row["train"]) == ("diverged", None)
         assert "epoch 1" in str(row["reason"])
     json.dumps(rows, allow_nan=False)
 
@@ -192,71 +179,56 @@ def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_summary_counts_what_has_no_number() -> None:
-    rows = [
-        {"percent": 90.0, "status": "trained", "train": 1.0},
-        {"percent": 90.0, "status": "diverged", "train": None},
-    ]
-    rows += [
-        {"percent": 50.0, "status": "collapsed", "train": 0.5},
-        {"percent": 50.0, "status": "trained", "train": 1.5},
-    ]
-    lines = vince_table3.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert lines.index.tolist() == [90.0, 50.0]
-    assert lines["mean"].tolist() == [1.0, 1.0]
-    assert lines["n"].tolist() == [1, 2]
-    assert lines["diverged"].tolist() == [1, 0]
-    assert lines["collapsed"].tolist() == [0, 1]
+    names = ("percent", "status", "train")
+    made = [(90.0, "trained", 1.0), (90.0, "diverged", None), (50.0, "collapsed", 0.5), (50.0, "trained", 1.5)]
+    study = study_of([dict(zip(names, row, strict=True)) for row in made])
+    lines = vince_table3.summary(study)
+    assert lines[["mean", "n", "diverged", "collapsed"]].T.to_dict("list") == {90.0: [1, 1, 1, 0], 50.0: [1, 2, 0, 1]}
     assert lines.loc[50.0, "sd"] == pytest.approx(0.5**0.5)
     with pytest.raises(UnknownNameError):
-        vince_table3.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}), "held")
+        vince_table3.summary(study, "held")
 
 
-def test_profiles_differ_in_nothing_but_plain_data() -> None:
+def test_a_profile_has_each_reading_once_and_all_negatives() -> None:
     for profile in vince_table3.PROFILES.values():
-        names = [reading.name for reading in profile.readings]
-        assert len(set(names)) == len(names)
+        assert len({reading.name for reading in profile.readings}) == len(profile.readings)
         assert 100.0 in profile.percents
 
 
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: vince_table3.train(WRITTEN, (), (0,), epochs=1), "percents"),
-        (lambda: vince_table3.train(WRITTEN, (50.0,), (0,), epochs=0), "epochs"),
-        (lambda: vince_table3.train(WRITTEN, (50.0,), (0,), epochs=1, batch=0), "batch"),
-        (lambda: vince_table3.train(WRITTEN, (150.0,), (0,), epochs=1), "percent"),
-    ],
-)
-def test_bad_arguments_are_named(call, named: str) -> None:
-    with pytest.raises(ArgumentError, match=named):
-        call()
+def test_bad_arguments_are_named() -> None:
+    for percents, sizes, named in (
+        ((), {"epochs": 1}, "percents"), ((50.0,), {"epochs": 0}, "epochs"),
+        ((50.0,), {"epochs": 1, "batch": 0}, "batch"), ((150.0,), {"epochs": 1}, "percent"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=named):
+            vince_table3.train(WRITTEN, percents, (0,), **sizes)
+
+
+def study_of(rows: list[dict]) -> Study:
+    return Study(study="x", profile="x", config={}, rows=rows, provenance={})
 
 
 def rows_of(each: dict[float, dict[str, float]]) -> Study:
     same = {"status": "trained", "held_out": 0.0, "infonce": 0.0, "infonce_population": 0.0}
-    rows = [{"percent": percent, **same, **row} for percent, row in each.items()]
-    return Study(study="x", profile="x", config={}, rows=rows, provenance={})
+    return study_of([{"percent": percent, **same, **row} for percent, row in each.items()])
 
 
 def test_the_table_is_as_printed_and_beside_it_stands_what_is_exact() -> None:
     printed, exact = vince_table3.published(), vince_table3.exact()
     assert printed.loc[100.0].tolist() == [0.01345, 0.001]
     assert printed.index.tolist() == exact.index.tolist() == list(gaussians.PERCENTS)
-    assert exact.loc[50.0, "at f*"] == gaussians.population(50).value
-    assert exact.loc[50.0, "best critic"] == gaussians.largest(50).value
-    assert exact.loc[50.0, "its InfoNCE"] == gaussians.largest(50).infonce
-    assert exact.loc[50.0, "hypothesis holds (% of x)"] == 100 * gaussians.population(50).share
+    half, best = gaussians.population(50), gaussians.largest(50)
+    names = ["at f*", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
+    assert exact.loc[50.0, names].tolist() == [half.value, best.value, best.infonce, 100 * half.share]
     assert pd.isna(exact.loc[100.0, "hypothesis holds (% of x)"])
 
 
 def test_a_verdict_names_the_percentages() -> None:
-    found = rows_of(
-        {
-            100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272, "infonce_population": 0.001},
-            90.0: {"train": 0.0124 * 1.6, "held_out": 0.03, "infonce": 0.0124},
-            75.0: {"train": -0.2, "held_out": 0.019, "infonce": 0.0022 / 1.4, "status": "negative"},
-        }
-    )
+    found = rows_of({
+        100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272, "infonce_population": 0.001},
+        90.0: {"train": 0.0124 * 1.6, "held_out": 0.03, "infonce": 0.0124},
+        75.0: {"train": -0.2, "held_out": 0.019, "infonce": 0.0022 / 1.4, "status": "negative"},
+    })  # fmt: skip
     expected = {"trains": [100.0, 90.0], "above the truth": [90.0], "train": [100.0], "infonce": [90.0, 75.0]}
     assert vince_table3.verdict(found) == expected | {"infonce_population": []}
     other = rows_of({100.0: {"train": 1.0}})
@@ -267,8 +239,7 @@ def test_a_verdict_names_the_percentages() -> None:
 def test_a_cell_says_how_many_seeds_and_what_became_of_the_others() -> None:
     kept = rows_of({90.0: {"train": 0.5}})
     rows = [*kept.rows, {**kept.rows[0], "train": 1.5}, {**kept.rows[0], "train": None, "status": "diverged"}]
-    text = vince_table3.described(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert text.loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
+    assert vince_table3.described(study_of(rows)).loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
     assert vince_table3.described(kept).loc[90.0] == "0.5 (1)"
 
 
