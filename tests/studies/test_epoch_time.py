@@ -4,6 +4,7 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from contrastbook.studies import epoch_time
@@ -33,68 +34,68 @@ def timed(
     )  # fmt: skip
 
 
+def cost_of(*runs: results.Result) -> pd.DataFrame:
+    """Columns without the profile behind their names."""
+    return epoch_time.epoch_cost(PLAN, list(runs), "cifar10", "laptop").rename(
+        columns=lambda c: c.removesuffix(" (laptop)")
+    )
+
+
 def test_epochs_pair_seeds_and_stand_beside_the_printed_ratio() -> None:
-    found = [
+    cost = cost_of(
         timed("ring/ir", 0, [2.0, 1.0]), timed("ring/ir", 1, [1.0, 3.0]),
         timed("ring/iring", 0, [3.0, 1.5]), timed("ring/iring", 1, [2.5, 2.5]), timed("ring/iring", 2, [9.0, 9.0]),
         timed("ring/iring", 0, [70.0], day=-1, epochs=1), timed("ring/moco", 0, []),
-    ]  # fmt: skip
-    # a run that two tasks scored is timed once
-    cost = epoch_time.epoch_cost(
-        PLAN, [*found, timed("ring/ir", 0, [2.0, 1.0], task="neighbours")], "cifar10", "laptop"
-    )
+        timed("ring/ir", 0, [2.0, 1.0], task="neighbours"),  # a run that two tasks scored is timed once
+    )  # fmt: skip
     assert list(cost.index) == ["IR", "IRing", "MoCo", "MoCoRing"]
-    iring = cost.loc["IRing"]
+    iring, ir = cost.loc["IRing"], cost.loc["IR"]
     printed = papers.published("ring", "5a").set_index(["row", "column"])["value"]
     for column in COLUMNS:
         expected = printed["IRing", column] / printed["IR", column]
         assert iring[f"published ratio, {column.split()[0]}"] == pytest.approx(expected)
-    assert iring["seconds an epoch (laptop)"] == pytest.approx(27.5 / 6)
-    assert iring["sd over epochs (laptop)"] == pytest.approx(np.std([3, 1.5, 2.5, 2.5, 9, 9], ddof=1))
-    assert iring["fastest epoch (laptop)"] == pytest.approx(1.5)
-    assert (iring["epochs (laptop)"], iring["seeds (laptop)"]) == (6, 3)
     # seed 2 has no base; 2.25/1.5 and 2.5/2
     mean, half = report.interval([1.5, 1.25])
-    assert iring["ratio (laptop)"] == pytest.approx(mean)
-    assert iring["95 % half-width (laptop)"] == pytest.approx(half)
-    assert iring["ratio of fastest epochs (laptop)"] == pytest.approx(1.5)
+    expected = {
+        "seconds an epoch": 27.5 / 6, "sd over epochs": np.std([3, 1.5, 2.5, 2.5, 9, 9], ddof=1), "fastest epoch": 1.5,
+        "epochs": 6, "seeds": 3, "ratio": mean, "95 % half-width": half, "ratio of fastest epochs": 1.5,
+    }  # fmt: skip
+    assert iring[list(expected)].to_dict() == pytest.approx(expected)
     assert iring["machine"] == "a, 1 thread"
-    assert math.isnan(cost.loc["IR", "ratio (laptop)"])
-    assert math.isnan(cost.loc["IR", "published ratio, CIFAR10"])
-    assert math.isnan(cost.loc["MoCo", "seconds an epoch (laptop)"])  # stored without a curve
-    assert (cost.loc["IR", "epochs (laptop)"], cost.loc["MoCo", "epochs (laptop)"]) == (4, 0)
-    said = epoch_time.sentences(cost, "cifar10", "laptop")
+    assert ir[["ratio", "published ratio, CIFAR10"]].isna().all()
+    assert math.isnan(cost.loc["MoCo", "seconds an epoch"])  # stored without a curve
+    assert (ir["epochs"], cost.loc["MoCo", "epochs"]) == (4, 0)
+    said = epoch_time.sentences(
+        cost.rename(columns=lambda c: c if "," in c or c == "machine" else f"{c} (laptop)"), "cifar10", "laptop"
+    )
     assert "IRing costs 1.50 times" in said[0]
     assert "MoCoRing is not measured" in said[1]
 
 
 def test_no_two_machines_settings_or_precisions_are_compared() -> None:
     base = timed("ring/ir", 0, [1.0, 1.0])
-    ratios = ["ratio (laptop)", "ratio of fastest epochs (laptop)"]
     for other in ({"machine": "b"}, {"batch_size": 7}, {"precision": "bf16-mixed"}):
-        cost = epoch_time.epoch_cost(PLAN, [base, timed("ring/iring", 0, [2.0, 2.0], **other)], "cifar10", "laptop")
-        assert cost.loc["IRing", "seconds an epoch (laptop)"] == pytest.approx(2)
-        assert cost.loc["IRing", ratios].isna().all()
-    one = epoch_time.epoch_cost(PLAN, [base, timed("ring/iring", 0, [2.0])], "cifar10", "laptop").loc["IRing"]
-    assert one["ratio (laptop)"] == pytest.approx(2)
-    assert one[["95 % half-width (laptop)", "sd over epochs (laptop)"]].isna().all()
+        iring = cost_of(base, timed("ring/iring", 0, [2.0, 2.0], **other)).loc["IRing"]
+        assert iring["seconds an epoch"] == pytest.approx(2)
+        assert iring[["ratio", "ratio of fastest epochs"]].isna().all()
+    one = cost_of(base, timed("ring/iring", 0, [2.0])).loc["IRing"]
+    assert one["ratio"] == pytest.approx(2)
+    assert one[["95 % half-width", "sd over epochs"]].isna().all()
     with pytest.raises(UnknownNameError, match="laptop"):
         epoch_time.epoch_cost(PLAN, [], "cifar10", "laptp")
 
 
 def test_a_newer_run_of_another_table_is_not_timed() -> None:
-    own = [timed("ring/ir", 0, [1.0, 1.0]), timed("ring/iring", 0, [2.0, 2.0])]
+    ir, iring = timed("ring/ir", 0, [1.0, 1.0]), timed("ring/iring", 0, [2.0, 2.0])
     # ring Table 4 has the same method with a shorter run
     other = timed("ring/ir", 0, [9.0], day=1, table="ring/table4", epochs=1)
-    cost = epoch_time.epoch_cost(PLAN, [*own, other], "cifar10", "laptop")
-    assert cost.loc["IR", "seconds an epoch (laptop)"] == pytest.approx(1)
-    assert cost.loc["IRing", "ratio (laptop)"] == pytest.approx(2)
+    cost = cost_of(ir, iring, other)
+    assert cost.loc["IR", "seconds an epoch"] == pytest.approx(1)
+    assert cost.loc["IRing", "ratio"] == pytest.approx(2)
     # alone it is no evidence for this table; a run with this table's settings is, whichever table asked for it
-    alone = epoch_time.epoch_cost(PLAN, [own[1], other], "cifar10", "laptop")
-    assert alone.loc["IR", "epochs (laptop)"] == 0
+    assert cost_of(iring, other).loc["IR", "epochs"] == 0
     same = timed("ring/ir", 0, [4.0, 4.0], table="vince/table1")
-    shared = epoch_time.epoch_cost(PLAN, [own[1], same], "cifar10", "laptop")
-    assert shared.loc["IRing", "ratio (laptop)"] == pytest.approx(0.5)
+    assert cost_of(iring, same).loc["IRing", "ratio"] == pytest.approx(0.5)
 
 
 def test_printed_ratios_and_differences() -> None:
