@@ -50,6 +50,16 @@ def resumed(train: Callable[[], Result], between: Callable[[], Any] = lambda: No
     raise AssertionError("a thousand stops: nothing goes on where it was cut off")
 
 
+def one_network(networks: Any, number: int) -> nn.Sequential:
+    """One of the networks that a study trains at once, as linear layers with ReLUs between."""
+    layers: list[nn.Module] = []
+    for weight, bias in zip(networks.weights, networks.biases, strict=True):
+        layer = nn.Linear(*weight.shape[1:])
+        layer.weight.data, layer.bias.data = weight[number].detach().T.clone(), bias[number].detach()[0].clone()
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
 def spread_batch_norms(networks: nn.Module, seed: int) -> None:
     """Give batch-norms means that are not the initial ones, the same draws to each."""
     for module in networks.modules():

@@ -63,12 +63,6 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, kept) -> None:
             assert torch.equal(values, logits[r, expected].sort().values)
 
 
-def test_ties_go_to_the_lower_index() -> None:
-    row = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
-    assert ranks.ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
-    assert ranks.ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
-
-
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("bad", [[3], list(range(40))], ids=["one", "all"])
 def test_scores_that_are_not_numbers_reach_the_loss_and_break_nothing_before(dense: bool, bad: list[int]) -> None:
@@ -83,9 +77,7 @@ def test_a_bank_of_many_keys_is_never_scored_at_once(monkeypatch: pytest.MonkeyP
     queries, keys = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.randn(6000, 4)
     sizes, original = [], ranks.ring_indices
     monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 8 * 6000)
-    monkeypatch.setattr(
-        ranks, "ring_indices", lambda scores, *edges: sizes.append(len(scores)) or original(scores, *edges)
-    )
+    monkeypatch.setattr(ranks, "ring_indices", lambda scores, *at: sizes.append(len(scores)) or original(scores, *at))
     found = Stored(queries, keys, dense=False).region(60, 600, "ranked")
     assert torch.equal(found.indices, original(queries @ keys.T, 60, 600))
     assert max(sizes) <= 4
@@ -185,16 +177,13 @@ def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]
     return losses, torch.cat([p.detach().flatten() for p in learned.network.parameters()])
 
 
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("ring/iring", {"negatives.k": 16, "negatives.inner": 5.0}),
-        ("ring/ir", {"negatives.k": 16}),
-        ("vince/cave", {"negatives.k": 16, "negatives.clusters": 5, "negatives.runs": 2}),
-        ("ring/la", {"negatives.nearest": 12, "positives.clusters": 5, "positives.runs": 2}),
-        ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
-    ],
-)
+@pytest.mark.parametrize(("method", "changes"), [
+    ("ring/iring", {"negatives.k": 16, "negatives.inner": 5.0}),
+    ("ring/ir", {"negatives.k": 16}),
+    ("vince/cave", {"negatives.k": 16, "negatives.clusters": 5, "negatives.runs": 2}),
+    ("ring/la", {"negatives.nearest": 12, "positives.clusters": 5, "positives.runs": 2}),
+    ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
+])  # fmt: skip
 def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = steps(method, changes)
     with monkeypatch.context() as patch:
@@ -222,20 +211,17 @@ def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, 
     torch.testing.assert_close(direct, copied)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
-        (lambda: Candidates(torch.zeros(5)), r"^logits=\(5,\): "),
-        (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
-        (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
-        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
-        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
-        (lambda: SameCluster().select(Candidates(torch.ones(1, 3)), Chosen(None), BatchRandom(None), 0, 1), "indices"),
-    ],
-)
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
+    (lambda: Candidates(torch.zeros(5)), r"^logits=\(5,\): "),
+    (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
+    (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
+    (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
+    (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
+    (lambda: SameCluster().select(Candidates(torch.ones(1, 3)), Chosen(None), BatchRandom(None), 0, 1), "indices"),
+])  # fmt: skip
 def test_scores_and_rows_that_cannot_be_are_refused(make, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         make()

@@ -62,8 +62,7 @@ def test_what_is_missing_is_zero_for_an_encoder_and_not_asked_of_a_decoder() -> 
     packed = SceneAugmentation("none", 32).plain(scenes(2))
     packed[0, 4:8, 3, 5] = math.nan
     packed[1, 3, 0, 0] = -1
-    part = Channels(("depth", "normal", "label"), targets=())
-    depth, normal, label = part.read(packed)
+    depth, normal, label = Channels(("depth", "normal", "label"), targets=()).read(packed)
     assert depth[0, 0, 3, 5] == 0
     assert bool((normal[0, :, 3, 5] == 0).all())
     assert label[1, 0, 0, 0] == -1
@@ -96,9 +95,6 @@ def test_a_patch_is_cut_from_all_channels_alike_and_its_mirror_image_turns_arrow
         arrows[[where["normal"].start, where["flow"].start]] *= -1
         assert torch.equal(arrows, other)
     assert torch.equal(mirror.random(items, generator(3)), flipped)
-
-
-def test_a_mirrored_sphere_still_shows_its_normals() -> None:
     """Depth falls towards where the normal does not point, in a patch and in its mirror image alike."""
     items = scenes(60)
     for seed in (0, 1):
@@ -125,12 +121,18 @@ def test_what_cannot_be_is_named() -> None:
             call()
     assert Channels(("L",)).channels(3) == (1,)
     assert Augmented().channels(8) == (8,)  # all channels stacked, as one would a picture's
+    base, simclr, likelihood = methods.get("cmc/predict_depth"), methods.get("ring/simclr"), objectives.Likelihood()
+    views = Channels(("L", "depth"))
+    refused(
+        (lambda: replace(base, views=views), NotApplicableError, "would collapse: take Pixels of targets"),
+        (lambda: replace(base, objective=objectives.InfoNCE()), NotApplicableError, r"must be Likelihood\(\)"),
+        (lambda: replace(simclr, name="x/y", objective=likelihood), NotApplicableError, "would collapse"),
+    )
 
 
 def patch_recipe(views: Channels, **parts: Any) -> Recipe:
-    return Recipe(
-        "x/patches", "patches", views, keys.Locations(), negatives.Every(), positives.Each(), temperature=0.2, **parts
-    )
+    chosen = keys.Locations(), negatives.Every(), positives.Each()
+    return Recipe("x/patches", "patches", views, *chosen, temperature=0.2, **parts)
 
 
 def learner_of(recipe: Recipe, channels: int = 10) -> Learner:
@@ -210,8 +212,7 @@ def test_a_map_with_other_channels_than_the_embedding_is_refused() -> None:
 
 @pytest.mark.parametrize("target", ["depth", "normal", "label", "ab"])
 def test_predicting_is_half_the_mean_squared_error(target: str) -> None:
-    base = methods.get("cmc/predict_depth")
-    recipe = replace(base, views=Channels(("L",), targets=(target,)))
+    recipe = replace(methods.get("cmc/predict_depth"), views=Channels(("L",), targets=(target,)))
     state = learner_of(recipe)
     items = scenes(3)
     items[0, 4:8, 10:30, 10:30] = math.nan
@@ -245,16 +246,6 @@ def test_a_decoder_without_skips_reads_the_last_map_only() -> None:
             assert decoder(maps, (33, 20)).shape == (2, 2, 33, 20)
 
 
-def test_what_predicts_needs_targets_and_no_negatives() -> None:
-    base, simclr, likelihood = methods.get("cmc/predict_depth"), methods.get("ring/simclr"), objectives.Likelihood()
-    views = Channels(("L", "depth"))
-    refused(
-        (lambda: replace(base, views=views), NotApplicableError, "would collapse: take Pixels of targets"),
-        (lambda: replace(base, objective=objectives.InfoNCE()), NotApplicableError, r"must be Likelihood\(\)"),
-        (lambda: replace(simclr, name="x/y", objective=likelihood), NotApplicableError, "would collapse"),
-    )
-
-
 OF_SCENES = [n for n in methods.names("cmc") if "scenes" not in n and isinstance(methods.get(n).views, Channels)]
 
 
@@ -264,8 +255,7 @@ def test_rows_train_with_adam_and_resume(name: str, tmp_path) -> None:
     done = pretrain(recipe, SETTINGS, rooms_of(), seed=1, folder=tmp_path, log=quiet)
     assert math.isfinite(done.history[-1]["loss"])
     assert "mi_bound" not in done.history[-1]
-    again = pretrain(recipe, SETTINGS, rooms_of(), seed=1, folder=tmp_path, log=quiet)
-    assert again.history == done.history
+    assert pretrain(recipe, SETTINGS, rooms_of(), seed=1, folder=tmp_path, log=quiet).history == done.history
     torch.manual_seed(0)
     untrained = replace(methods.get("cmc/scenes_random"), views=recipe.views.single())
     start = pretrain(untrained, SETTINGS, rooms_of(), seed=1)

@@ -36,7 +36,7 @@ def made() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     return actions.render(torch.arange(64))
 
 
-def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
+def test_a_clip_depends_on_its_index_and_the_seed_and_shows_its_actions_silhouette_at_the_stated_ceiling(made) -> None:
     clips, labels, _ = made
     alone, _, _ = actions.render(torch.tensor([37, 5]))
     assert torch.equal(alone, clips[[37, 5]])
@@ -45,9 +45,6 @@ def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
     parts = data.load("clips", n_train=16, n_test=16)
     assert torch.equal(parts.train.items, clips[:16])
     assert not (parts.test.items[:, None] == parts.train.items[None]).flatten(2).all(2).any()
-
-
-def test_the_share_of_clips_that_show_their_actions_silhouette_is_the_stated_ceiling() -> None:
     index = torch.arange(4000)
     keys = shapes.mix(shapes.mix(shapes.seed_key(0)) + index)
     draws = shapes.draw_factors(keys, {"faithful": (0.0, 1.0), "other": (0.0, 8.0)})
@@ -93,9 +90,6 @@ def test_the_flow_of_a_similarity_is_that_of_its_points() -> None:
     assert moved[0, 0, :, 3, 4].tolist() == [0.25, -0.5]
 
 
-# Flow
-
-
 def test_eight_bits_keep_rest_sign_and_half_a_step() -> None:
     field = torch.linspace(-4, 4, 4001)
     back = flow.restore(flow.quantise(field, 4.0), 4.0)
@@ -117,8 +111,7 @@ def textured(shift: tuple[int, int]) -> Tensor:
 
 @pytest.mark.parametrize("shift", [(2, 0), (0, 2), (-1, 2)])
 def test_tvl1_finds_a_shift_with_x_first(shift) -> None:
-    found = flow.tvl1(textured(shift))[0, :, 8:-8, 8:-8]
-    assert found.mean((1, 2)).tolist() == pytest.approx(shift, abs=0.05)
+    assert flow.tvl1(textured(shift))[0, :, 8:-8, 8:-8].mean((1, 2)).tolist() == pytest.approx(shift, abs=0.05)
 
 
 def test_tvl1_against_the_exact_flow_of_the_generator(made) -> None:
@@ -206,9 +199,6 @@ def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
     )
 
 
-# Views of clips: one crop and one flip for frames and flow
-
-
 def moving_ramp() -> Tensor:
     """One clip of a picture that moves by 2 pixels right and 1 down, and has no motion in its left half's flow."""
     clip = torch.zeros(1, 4, 5, 24, 24, dtype=torch.uint8)
@@ -241,7 +231,7 @@ def test_a_flip_turns_the_sign_of_x_and_a_resized_crop_scales_the_flow() -> None
     assert ClipAugmentation(augmentation("cmc", 8)).flow(clip, at, 2, None).mean((2, 3)).abs().max() < 1e-6
 
 
-def test_frames_and_flow_of_a_view_are_cropped_alike() -> None:
+def test_frames_and_flow_of_a_view_are_cropped_alike_and_a_stack_is_centred() -> None:
     clip = moving_ramp()
     clip[0, 1, 3] = 40 + clip[0, 1, 0] // 2  # a flow that looks like the frame
     seen = ClipAugmentation(augmentation("cmc", 8), centred=False)
@@ -252,9 +242,6 @@ def test_frames_and_flow_of_a_view_are_cropped_alike() -> None:
         sign = -1 if draws.flip[0] else 1
         levels = sign * moved * 127 / (8 / draws.boxes[0, 3]) + 128
         assert torch.allclose(levels, 40 + frame / 2, atol=1.0)
-
-
-def test_a_stack_is_centred_at_its_frame() -> None:
     clip = torch.zeros(1, 9, 5, 8, 8, dtype=torch.uint8)
     clip[0, :, 3] = flow.ZERO + torch.arange(9, dtype=torch.uint8)[:, None, None]
     clip[0, :, 4] = flow.ZERO
@@ -288,9 +275,6 @@ def test_a_track_is_a_clip_and_stays_on_one_side(tmp_path) -> None:
     assert len({(int(c[0, 0, 0, 0]), int(c[0, 1, 0, 0])) for c in everyone}) == 10
     with pytest.raises(MissingDataError, match=r"gtsrb32.*does not exist"):
         data.load("gtsrb32_clips", tmp_path / "elsewhere")
-
-
-# Video files
 
 
 def write_video(path: Path, count: int, brightness: int = 0) -> None:
@@ -388,8 +372,7 @@ def test_flow_of_a_video_is_that_of_its_frames(tmp_path, small_frames) -> None:
     packed.write_bytes(videos._pack(frames, 20.0))
     with zipfile.ZipFile(packed) as opened:
         item = VideoFiles("x", tmp_path, (), torch.zeros(0, dtype=torch.int64), ("a",))._read(opened, [0, 1])
-    direct = flow.tvl1(frames)[0]
-    assert float((flow.restore(item[0, 3:], 20.0) - direct).abs().mean()) < 0.2
+    assert float((flow.restore(item[0, 3:], 20.0) - flow.tvl1(frames)[0]).abs().mean()) < 0.2
     assert float(flow.restore(item[0, 3:], 20.0)[0].mean()) > 0.5
     assert (item[1, 3:] == flow.ZERO).all()
 
@@ -413,8 +396,7 @@ def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
             part = [1, 2, 0, 1] if split == 1 else [2, 1, 1, 0]
             lines = [f"{action}_{k}.avi {p} " for k, p in enumerate(part)]
             (lists / f"{action}_test_split{split}.txt").write_text("\n".join(lines) + "\n")
-    splits = data.load("hmdb51", tmp_path)
-    (train, test), second, _ = splits.folds()
+    (train, test), second, _ = data.load("hmdb51", tmp_path).folds()
     assert train.classes == ("brush_hair", "cartwheel")
     for part, numbers in ((train, "03"), (test, "1"), (second[0], "12")):
         assert [path.split("_")[-1] for path in part.paths] == [f"{k}.avi" for k in 2 * numbers]

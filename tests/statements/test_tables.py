@@ -87,9 +87,8 @@ def vince(t: Table) -> Answers:
 
     pairs = "BALL^s-neigh|BALL RING^s-neigh|RING BALL^Lab+s-neigh|BALL^Lab RING^Lab+s-neigh|RING^Lab"
     gain = pd.Series({a: round(top[a] - top[b], 6) for a, b in (pair.split("|") for pair in pairs.split())})
-    yield "neighbours-not-always", (gain < 0).any(), True, {
-        "all": len(gain), "worse": int((gain < 0).sum()), "most": gain.min(),
-    }  # fmt: skip
+    numbers = {"all": len(gain), "worse": int((gain < 0).sum()), "most": gain.min()}
+    yield "neighbours-not-always", (gain < 0).any(), True, numbers
 
     plain, lab = top["RING^s-neigh+anneal"], top["RING^Lab+s-neigh+anneal"]
     by = {"ir": plain - top["IR^nce"], "la": plain - top["LA^nce"], "cmc": lab - top["CMC^nce"]}
@@ -115,9 +114,8 @@ def vince(t: Table) -> Answers:
 
     gain = gains(two, "CAVE^anneal-IR CAVE^anneal-LA")
     worse = gain[gain <= 0].rename(lambda x: x.removeprefix("CAVE^anneal on "))
-    yield "across-tasks", worse.empty, len(worse) == 2, {
-        "all": len(gain), "above": len(gain) - len(worse), "worse": words(worse),
-    }  # fmt: skip
+    numbers = {"all": len(gain), "above": len(gain) - len(worse), "worse": words(worse)}
+    yield "across-tasks", worse.empty, len(worse) == 2, numbers
 
     best = t(4).idxmax().unique()
     yield "table-4-pattern", list(best) == ["ANN^kmeans+anneal (=CAVE^anneal)"], True, {"columns": t(4).shape[1]}
@@ -160,9 +158,8 @@ def printed_ratios(t: Table) -> list[dict[str, float | str]]:
 
 def ring(t: Table) -> Answers:
     first = gains(t(1), RINGS)
-    yield "section-5-every", above(first), (first >= 0).all() and (first > 0).sum() == len(first) - 1, {
-        **shown(first, "all better"), "level": ", ".join(first.index[first == 0]),
-    }  # fmt: skip
+    numbers = {**shown(first, "all better"), "level": ", ".join(first.index[first == 0])}
+    yield "section-5-every", above(first), (first >= 0).all() and (first > 0).sum() == len(first) - 1, numbers
 
     gain = gains(t(1), "IRing-LA CMCRing-LA MoCoRing-LA")
     yield (
@@ -177,41 +174,35 @@ def ring(t: Table) -> Answers:
 
     third = gains(t(3), RINGS)
     inside = third.between(0.5, 2)
-    yield "half-to-two", inside.all(), True, {
-        **shown(third, "all least most"), "inside": int(inside.sum()), "lost": int((third < 0).sum()),
-    }  # fmt: skip
+    numbers = {**shown(third, "all least most"), "inside": int(inside.sum()), "lost": int((third < 0).sum())}
+    yield "half-to-two", inside.all(), True, numbers
 
     gain = gains(t(3), "IRing-LA")
     yield "iring-above-la", (gain > 0).mean() > 0.5, True, shown(gain, "all better")
 
     speech = gains(t("5c").T, "MoCoRing-MoCo").rename(lambda x: x.removeprefix("MoCoRing on "))
-    yield "speech-mean", len(speech) == 6 and round(speech.mean(), 1) == 2.2, True, {
-        "all": len(speech), "mean": speech.mean(),
-    }  # fmt: skip
+    numbers = {"all": len(speech), "mean": speech.mean()}
+    yield "speech-mean", len(speech) == 6 and round(speech.mean(), 1) == 2.2, True, numbers
     yield "speech-1-to-4", speech.round().between(1, 4).all(), above(speech), shown(speech, "least least_at most")
 
     gain = gains(t("5d").T, "SimCLRing-SimCLR")
     yield "simclring", above(gain) and gain.max() < 1, True, shown(gain, "least most")
 
     low = first[first < 2]
-    yield "two-to-five", first.round().between(2, 5).all(), len(low) == 4, {
-        **shown(first, "all least most"), "low": words(low), "count": len(low),
-    }  # fmt: skip
+    numbers = {**shown(first, "all least most"), "low": words(low), "count": len(low)}
+    yield "two-to-five", first.round().between(2, 5).all(), len(low) == 4, numbers
 
     without, ball = gains(t(2), "IRing-IRing_(No_Anneal)"), gains(t(2), "IRing-IRing_(l=0)")
-    yield "ablations", above(ball) and (without.to_numpy() > ball.to_numpy()).all(), True, {
-        "anneal": words(without), "ball": words(ball),
-    }  # fmt: skip
+    numbers = {"anneal": words(without), "ball": words(ball)}
+    yield "ablations", above(ball) and (without.to_numpy() > ball.to_numpy()).all(), True, numbers
 
     mean = third.groupby(third.index.str.split(" on ").str[1]).mean().sort_values(ascending=False)
-    yield "traffic-and-flowers", set(mean.index[:2]) == {"TrafficSign", "VGGFlower"}, True, {
-        "traffic": mean["TrafficSign"], "flower": mean["VGGFlower"], "next": mean.iloc[2],
-    }  # fmt: skip
+    numbers = {"traffic": mean["TrafficSign"], "flower": mean["VGGFlower"], "next": mean.iloc[2]}
+    yield "traffic-and-flowers", set(mean.index[:2]) == {"TrafficSign", "VGGFlower"}, True, numbers
 
     wrong, count = printed_differences(t)
-    yield "printed-differences", not wrong, len(wrong) == 2, {
-        "all": count, "wrong": len(wrong), "which": "; ".join(wrong),
-    }  # fmt: skip
+    numbers = {"all": count, "wrong": len(wrong), "which": "; ".join(wrong)}
+    yield "printed-differences", not wrong, len(wrong) == 2, numbers
 
     columns = ("COCO det APbb", "COCO seg APmk", "COCO keypoint APkp", "VOC det APbb")
     gain = gains(t(4), "IRing-IR")[[f"IRing on {column}" for column in columns]]
@@ -229,18 +220,16 @@ def ring(t: Table) -> Answers:
     yield "cost-imagenet", minutes.round().between(3, 7).all(), True, shown(minutes, "least most")
 
     sets = {column.split()[0] for column in cost.columns}
-    yield "cost-others", seconds.between(10, 60).all() and len(sets) == 4, len(sets) == 2, {
-        **shown(seconds, "least most"), "others": len(sets) - 1,
-    }  # fmt: skip
+    numbers = {**shown(seconds, "least most"), "others": len(sets) - 1}
+    yield "cost-others", seconds.between(10, 60).all() and len(sets) == 4, len(sets) == 2, numbers
 
     ratios = printed_ratios(t)
     yield "cost-printed-ratios", not ratios, len(ratios) == 1, ratios[0]
 
     gain = (t("5b")["MoCoRing-v2"] - t("5b")["MoCo-v2"]).round(6)
     one = gains(t(1), "MoCoRing-MoCo")
-    yield "best-settings", gain.between(one.min(), one.max()).all(), True, {
-        **shown(gain, "least most"), "first": one.min(), "last": one.max(),
-    }  # fmt: skip
+    numbers = {**shown(gain, "least most"), "first": one.min(), "last": one.max()}
+    yield "best-settings", gain.between(one.min(), one.max()).all(), True, numbers
 
 
 def jcl(t: Table) -> Answers:
@@ -251,9 +240,8 @@ def jcl(t: Table) -> Answers:
     yield "higher-iou", high > half, True, {"half": half, "high": high}
 
     gain = gains(t(2), "JCL-supervised")
-    yield "many-scenarios", (gain > 0).mean() > 0.5, True, {
-        **shown(gain, "all better"), "boxes": int((gain.filter(like="det") > 0).sum()),
-    }  # fmt: skip
+    numbers = {**shown(gain, "all better"), "boxes": int((gain.filter(like="det") > 0).sum())}
+    yield "many-scenarios", (gain > 0).mean() > 0.5, True, numbers
 
     gain = gains(t(2), "supervised-random MoCo-random MoCo_v2-random JCL-random")
     yield "boost-over-random", above(gain), True, shown(gain, "all least")
@@ -269,9 +257,8 @@ def jcl(t: Table) -> Answers:
 
     over = (t(2) - t(2).loc["supervised"]).round(6)
     ours, moco = over.loc[["JCL", "MoCo v2"], "COCO seg APmk"]
-    yield "masks-above-supervised", ours > 0 > moco, True, {
-        "ours": ours, "moco": moco, "kp": over.loc["MoCo v2", "COCO keypoint APkp"],
-    }  # fmt: skip
+    numbers = {"ours": ours, "moco": moco, "kp": over.loc["MoCo v2", "COCO keypoint APkp"]}
+    yield "masks-above-supervised", ours > 0 > moco, True, numbers
 
 
 def cmc(t: Table) -> Answers:
@@ -279,15 +266,13 @@ def cmc(t: Table) -> Answers:
     yield "ydbdr-by-0-7", gain["{Y,DbDr} on ResNet50x2 top1"] == 0.7, True, shown(gain, "least most")
 
     both, image, flow = (t(2).loc[f"CMC ({name})", "UCF-101"] for name in ("V+D", "V", "D"))
-    yield "both-streams", both > max(image, flow), True, {
-        "image": round(both - image, 6), "flow": round(both - flow, 6),
-    }  # fmt: skip
+    numbers = {"image": round(both - image, 6), "flow": round(both - flow, 6)}
+    yield "both-streams", both > max(image, flow), True, numbers
 
     others = t(2).drop(index=["Random", "ImageNet", "CMC (V)", "CMC (D)", "CMC (V+D)"])
     ucf, hmdb = (round(t(2).loc["CMC (V+D)", c] - others[c].max(), 6) for c in ("UCF-101", "HMDB-51"))
-    yield "video-state-of-the-art", min(ucf, hmdb) > 0, ucf > 0, {
-        "ucf": ucf, "hmdb": hmdb, "best": others["HMDB-51"].idxmax(),
-    }  # fmt: skip
+    numbers = {"ucf": ucf, "hmdb": hmdb, "best": others["HMDB-51"].idxmax()}
+    yield "video-state-of-the-art", min(ucf, hmdb) > 0, ucf > 0, numbers
 
     metrics = ("mIoU", "pix. acc.")
     ours, random, supervised = (
@@ -295,9 +280,8 @@ def cmc(t: Table) -> Answers:
     )
     over = (ours - supervised).round(6)
     higher = over[over > 0]
-    yield "supervised-upper-bound", higher.empty, len(higher) == 1, {
-        "all": len(over), "which": "{1}, {0}".format(*higher.index[0]), "by": higher.iloc[0],
-    }  # fmt: skip
+    numbers = {"all": len(over), "which": "{1}, {0}".format(*higher.index[0]), "by": higher.iloc[0]}
+    yield "supervised-upper-bound", higher.empty, len(higher) == 1, numbers
 
     gain, left = ours - random, supervised - ours
     yield "above-random", gain.min() > left.max(), True, {"least": gain.min(), "left": left.max()}
@@ -312,14 +296,12 @@ def cmc(t: Table) -> Answers:
     rows = papers.published("cmc", 7).drop_duplicates("row").set_index("row")["note"].drop(index="Supervised")
     own = rows.filter(like="CMC")
     linear, blank = own.str.contains("Linear").sum(), rows.str.contains("blank").sum()
-    yield "table-7-classifier", linear == 0, 0 < linear < len(own), {
-        "linear": int(linear), "own": len(own), "blank": int(blank),
-    }  # fmt: skip
+    numbers = {"linear": int(linear), "own": len(own), "blank": int(blank)}
+    yield "table-7-classifier", linear == 0, 0 < linear < len(own), numbers
 
     conv, full = gains(seven, "CMC(Patch)_MLP-SplitBrain").iloc[:2]
-    yield "above-splitbrain", "fc5" in seven, round(conv) == 8 and round(full) == 17 and "fc7" in seven, {
-        "conv": conv, "full": full,
-    }  # fmt: skip
+    numbers = {"conv": conv, "full": full}
+    yield "above-splitbrain", "fc5" in seven, round(conv) == 8 and round(full) == 17 and "fc7" in seven, numbers
 
     drop = (seven["conv5"] - seven["fc7"]).dropna()
     predictive = drop[["AE", "SplitBrain"]].min()
@@ -367,9 +349,8 @@ def fmicl(t: Table) -> Answers:
     best = {row: [c for c in OURS if values[c] == values[OURS].max()] for row, values in t(2).iterrows()}
     distinct = {name for names in best.values() for name in names}
     assert max(map(len, best.values())) > 1 or len(distinct) < len(best)  # not a different one on each data set
-    yield "four-divergences", len(distinct) == 4 == len(best), True, {
-        "best": "; ".join(f"{' and '.join(names)} on {row.split(' (')[0]}" for row, names in best.items())
-    }  # fmt: skip
+    numbers = {"best": "; ".join(f"{' and '.join(names)} on {row.split(' (')[0]}" for row, names in best.items())}
+    yield "four-divergences", len(distinct) == 4 == len(best), True, numbers
 
     others = t(2)[OTHERS]
     lead = t(2)["KL"] - others.max(axis=1)
@@ -384,14 +365,12 @@ def fmicl(t: Table) -> Answers:
 
     mean = t(10).loc[[row for row in t(10).index if not row.startswith("k-NN")]].mean()
     rank = mean[[*OURS, "SH", "Tsallis"]].sort_values(ascending=False)
-    yield "four-best-overall", set(rank.index[:4]) == set(OURS), rank.index[-1] == "VLC", {
-        "vlc": rank["VLC"], "sh": rank["SH"], "tsallis": rank["Tsallis"],
-    }  # fmt: skip
+    numbers = {"vlc": rank["VLC"], "sh": rank["SH"], "tsallis": rank["Tsallis"]}
+    yield "four-best-overall", set(rank.index[:4]) == set(OURS), rank.index[-1] == "VLC", numbers
 
     gain = gains(t(4), "Gaussian-Cosine")
-    yield "gaussian-above-cosine", above(gain), True, {
-        **shown(gain, "all least"), "most": gain.drop("Gaussian on VLC").max(),
-    }  # fmt: skip
+    numbers = {**shown(gain, "all least"), "most": gain.drop("Gaussian on VLC").max()}
+    yield "gaussian-above-cosine", above(gain), True, numbers
 
     value = t(3).iloc[0]
     gain = round(value["JS"] - value["MoCo v3"], 6)
@@ -401,9 +380,8 @@ def fmicl(t: Table) -> Answers:
     both = set(first) & set(last)
     different = [key for key in both if first[key] != last[key]]
     (row, column) = key = different[0]
-    yield "table-10", not different, len(different) == 1 and len(both) >= 21, {
-        "row": row, "column": column, "first": first[key], "last": last[key], "both": len(both),
-    }  # fmt: skip
+    numbers = {"row": row, "column": column, "first": first[key], "last": last[key], "both": len(both)}
+    yield "table-10", not different, len(different) == 1 and len(both) >= 21, numbers
 
     best = t(8).idxmax(axis=1)
     lead = min(values["alpha=40"] - values.drop("alpha=40").max() for _, values in t(8).iterrows())

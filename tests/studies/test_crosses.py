@@ -1,6 +1,7 @@
 """The grid of choices and the crosses nobody tried."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -37,15 +38,17 @@ def test_crosses_and_parents_exist_at_the_sizes_of_the_profiles(name: str) -> No
             assert recipe_of(each).override(changes).name == each
 
 
-def test_names() -> None:
+def test_names_are_looked_up_and_two_colour_streams_need_colour() -> None:
     assert recipe_of("jcl_ring") is recipe_of("crosses/jcl_ring")
     assert recipe_of("ring/simclr") is methods.get("ring/simclr")
     assert (floor("jcl_ring"), floor("cmc_jcl")) == crosses.REFERENCES
     assert list(crosses.chosen("all")) == list(CROSSES)
     assert list(crosses.chosen("cmc_jcl, jcl_ring")) == ["crosses/cmc_jcl", "crosses/jcl_ring"]
+    with pytest.raises(NotApplicableError, match="colour|channel"):
+        crosses.run("cmc_jcl", "digits", "smoke", 0)
 
 
-def test_the_grid_is_whole_and_holds_every_method_of_a_table() -> None:
+def test_the_grid_and_its_picture_hold_every_method_of_a_table() -> None:
     cells = grid()
     assert len(cells) == math.prod(map(len, CHOICES.values()))
     assert (cells["recipe"].notna() == cells["exists"]).all()
@@ -58,10 +61,6 @@ def test_the_grid_is_whole_and_holds_every_method_of_a_table() -> None:
     reasons = set(cells["reason"]) - {""}  # of kinds and not of values
     assert not [reason for reason in reasons if "(" in reason or "x:" in reason or "given" in reason]
     assert len(reasons) < 15
-
-
-def test_the_picture_of_the_grid_counts_as_the_grid_does() -> None:
-    cells = grid()
     states = crosses.states(cells)
     assert states.size == len(cells)
     assert (states.to_numpy() == 2).sum() == cells["published"].sum()
@@ -102,11 +101,6 @@ def test_a_cross_is_measured_once(monkeypatch, tmp_path) -> None:
     assert crosses.study("simclr_ball", "shapes", "smoke", 3, out_dir=tmp_path / "b", read_also=[tmp_path]) == first
 
 
-def test_two_colour_streams_need_colour() -> None:
-    with pytest.raises(NotApplicableError, match="colour|channel"):
-        crosses.run("cmc_jcl", "digits", "smoke", 0)
-
-
 CHILD = "crosses/jcl_ring"
 PARENTS = CROSSES[CHILD].parents
 
@@ -119,7 +113,7 @@ def runs(values: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index()
 
 
-def test_a_child_is_above_a_parent_by_more_than_chance_or_not() -> None:
+def test_a_child_is_above_a_parent_by_more_than_chance_or_not_and_beside_the_floor() -> None:
     one = runs({CHILD: [40.0], PARENTS[0]: [30.0], PARENTS[1]: [39.0], floor(CHILD): [41.0]})
     width = tasks.metric("linear").half_width
     assert 1 < np.hypot(width(40.0, 1000), width(39.0, 1000)) < 10
@@ -137,9 +131,6 @@ def test_a_child_is_above_a_parent_by_more_than_chance_or_not() -> None:
     assert "level with" in said[0]
     assert said[1] == "Above both parents: none."
     assert said[2].endswith("anything: none.")
-
-
-def test_a_family_has_parents_and_the_floor() -> None:
     made = runs({CHILD: [40.0, 42.0], PARENTS[0]: [30.0], PARENTS[1]: [39.0], floor(CHILD): [20.0]})
     frame = crosses.family(made, {CHILD: CROSSES[CHILD]})
     assert list(frame.index.get_level_values("role")) == ["child", "parent", "parent", "random"]
@@ -155,8 +146,7 @@ def test_what_cannot_exist_is_said_and_the_rest_is_measured(monkeypatch) -> None
         asked.append((name, seed, where))
         if name == "crosses/cmc_jcl":
             raise NotApplicableError("grey")
-        rows = [{"name": name, "seed": seed, "linear": 1.0, "knn200": 1.0, "loss": None, "test_images": 10}]
-        return type("Stored", (), {"rows": rows})()
+        return SimpleNamespace(rows=runs({name: [1.0]}).reset_index().assign(seed=seed).to_dict("records"))
 
     monkeypatch.setattr(crosses, "study", study)
     found, missing = crosses.measured(crosses.chosen("cmc_jcl"), "digits", "smoke", (0, 1), out_dir="x")

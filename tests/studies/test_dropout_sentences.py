@@ -91,7 +91,7 @@ def masked(axis: int, most: int, **masks: int) -> tuple[Any, np.ndarray, list[in
     raise AssertionError("no view hides so much")
 
 
-def test_a_view_is_heard_without_what_it_does_not_show() -> None:
+def test_a_view_is_heard_without_what_it_does_not_show_and_has_a_title() -> None:
     _, heard, frames = masked(0, 10, frequency_mask=0, time_mask=30)
     first, last = frames[0] * 128 + 512, frames[-1] * 128 - 512  # where no window reaches that is not masked
     assert np.abs(heard[first:last]).max() < 1e-6
@@ -104,6 +104,10 @@ def test_a_view_is_heard_without_what_it_does_not_show() -> None:
     again = view.plain(torch.from_numpy(np.rint(heard * 32768).astype(np.int16))[None])[0, 0]
     inside = bands[len(bands) // 2]
     assert float((view.plain(noise()[None])[0, 0][inside] - again[inside]).median()) > 30
+    view = torch.zeros(3, 4)
+    assert len(senses.spectrograms([view, view + 1], ["a", "b"]).data) == 2
+    with pytest.raises(ArgumentError, match="^titles="):
+        senses.spectrograms([view], ["a", "b"])
 
 
 @pytest.mark.parametrize(("weight", "spread"), [(409600.0, 20.0), (40.0, 1.0)])
@@ -112,12 +116,4 @@ def test_push_and_pull_of_kl_are_those_of_the_formula(weight, spread) -> None:
     for cosine, one, other in zip(pull.x, pull.y, push.y, strict=True):
         assert one == pytest.approx(2 * spread)
         assert other == pytest.approx(weight * 2 * spread * math.exp(2 * spread * (cosine - 1)))
-    at = senses.crossing(weight, spread)
-    assert weight * math.exp(2 * spread * (at - 1)) == pytest.approx(1)
-
-
-def test_spectrograms_want_a_title_each() -> None:
-    view = torch.zeros(3, 4)
-    assert len(senses.spectrograms([view, view + 1], ["a", "b"]).data) == 2
-    with pytest.raises(ArgumentError, match="^titles="):
-        senses.spectrograms([view], ["a", "b"])
+    assert weight * math.exp(2 * spread * (senses.crossing(weight, spread) - 1)) == pytest.approx(1)

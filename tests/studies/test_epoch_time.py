@@ -36,9 +36,8 @@ def timed(
 
 def cost_of(*runs: results.Result) -> pd.DataFrame:
     """Columns without the profile behind their names."""
-    return epoch_time.epoch_cost(PLAN, list(runs), "cifar10", "laptop").rename(
-        columns=lambda c: c.removesuffix(" (laptop)")
-    )
+    cost = epoch_time.epoch_cost(PLAN, list(runs), "cifar10", "laptop")
+    return cost.rename(columns=lambda name: name.removesuffix(" (laptop)"))
 
 
 def test_epochs_pair_seeds_and_stand_beside_the_printed_ratio() -> None:
@@ -65,14 +64,12 @@ def test_epochs_pair_seeds_and_stand_beside_the_printed_ratio() -> None:
     assert ir[["ratio", "published ratio, CIFAR10"]].isna().all()
     assert math.isnan(cost.loc["MoCo", "seconds an epoch"])  # stored without a curve
     assert (ir["epochs"], cost.loc["MoCo", "epochs"]) == (4, 0)
-    said = epoch_time.sentences(
-        cost.rename(columns=lambda c: c if "," in c or c == "machine" else f"{c} (laptop)"), "cifar10", "laptop"
-    )
+    said = epoch_time.sentences(cost.add_suffix(" (laptop)"), "cifar10", "laptop")
     assert "IRing costs 1.50 times" in said[0]
     assert "MoCoRing is not measured" in said[1]
 
 
-def test_no_two_machines_settings_or_precisions_are_compared() -> None:
+def test_only_runs_of_one_machine_setting_precision_and_table_are_compared() -> None:
     base = timed("ring/ir", 0, [1.0, 1.0])
     for other in ({"machine": "b"}, {"batch_size": 7}, {"precision": "bf16-mixed"}):
         iring = cost_of(base, timed("ring/iring", 0, [2.0, 2.0], **other)).loc["IRing"]
@@ -83,9 +80,6 @@ def test_no_two_machines_settings_or_precisions_are_compared() -> None:
     assert one[["95 % half-width", "sd over epochs"]].isna().all()
     with pytest.raises(UnknownNameError, match="laptop"):
         epoch_time.epoch_cost(PLAN, [], "cifar10", "laptp")
-
-
-def test_a_newer_run_of_another_table_is_not_timed() -> None:
     ir, iring = timed("ring/ir", 0, [1.0, 1.0]), timed("ring/iring", 0, [2.0, 2.0])
     # ring Table 4 has the same method with a shorter run
     other = timed("ring/ir", 0, [9.0], day=1, table="ring/table4", epochs=1)
@@ -98,7 +92,7 @@ def test_a_newer_run_of_another_table_is_not_timed() -> None:
     assert cost_of(iring, same).loc["IRing", "ratio"] == pytest.approx(0.5)
 
 
-def test_printed_ratios_and_differences() -> None:
+def test_printed_ratios_and_the_pools_of_a_batch() -> None:
     printed = papers.published("ring", "5a").set_index(["row", "column"])["value"]
     ratio, extra = epoch_time.published(), epoch_time.published("extra")
     for ring, base in (("IRing", "IR"), ("MoCoRing", "MoCo")):
@@ -106,17 +100,11 @@ def test_printed_ratios_and_differences() -> None:
             assert ratio.loc[column, ring] * printed[base, column] == pytest.approx(printed[ring, column])
             assert extra.loc[column, ring] + printed[base, column] == pytest.approx(printed[ring, column])
     assert set(epoch_time.printed_beside()["table"]) == {"5a", "5b"}
-
-
-def test_the_ring_of_a_batch_holds_a_tenth_of_it() -> None:
     plan = papers.plan("ring", "5d")
     pools = epoch_time.pools(plan)
     assert set(pools.index) == set(plan.profiles)
     assert (pools["candidates"] == 2 * pools["batch"] - 2).all()
     assert ((pools["hole"] + pools["kept"]) / pools["candidates"]).between(0.08, 0.1).all()
-
-
-def test_both_parts_of_a_ring_take_time() -> None:
     parts = epoch_time.where_time_goes({"small": 500, "large": 1000}, queries=4, dimension=8)
     assert list(parts.index) == ["small", "large"]
     assert (parts > 0).all(axis=None)

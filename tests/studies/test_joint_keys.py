@@ -25,12 +25,16 @@ def test_no_matrix_is_needed() -> None:
     assert torch.allclose(matrix, numbers, rtol=1e-12)
     mean_key, _ = joint_keys.two_forms(keys=1)  # one key has no covariance
     assert not torch.allclose(mean_key, matrix)
+    keys, tau = np.array([[0.5, 0.8, 0.9]]), 0.2
+    own, lift = get("jcl/jcl").positives.pair(torch.tensor(keys / tau), 0, 1)
+    library = multi_key_info_nce(own, torch.zeros(1, 64, dtype=torch.float64), lift)
+    expected = joint.closed_form(keys.mean(), keys.var(), math.log(64), tau, 4)
+    assert library.item() == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_averages_settle_at_the_limit_and_not_at_the_closed_form() -> None:
     found = joint_keys.averages(draws=200, most=256)
-    exact = joint.expected_loss(0.8, 0.04, 5.0, 0.2)
-    assert abs(found.limit - exact) < 4 * found.error
+    assert abs(found.limit - joint.expected_loss(0.8, 0.04, 5.0, 0.2)) < 4 * found.error
     assert found.closed[0] < found.limit - 4 * found.error < found.limit + 4 * found.error < found.closed[1]
     assert list(found.frame.index) == [2**i for i in range(9)]
     width = found.frame["high"] - found.frame["low"]
@@ -38,16 +42,13 @@ def test_averages_settle_at_the_limit_and_not_at_the_closed_form() -> None:
     assert found.frame["mean"].iloc[-1] == pytest.approx(found.limit)
 
 
-def test_a_sweep_starts_at_nought_and_keeps_the_order_of_the_bounds() -> None:
+def test_the_covariance_enters_with_few_negatives() -> None:
     frame = joint_keys.sweep(math.log(64))
     assert frame.iloc[0].abs().max() < 1e-12
     later = frame.iloc[1:]
     assert (later["λ = 1"] > later["infinitely many keys"]).all()
     assert (later["λ = 0"] < later["infinitely many keys"]).all()
     assert (later["λ = 4"] > later["λ = 1"]).all()
-
-
-def test_with_the_papers_negatives_the_covariance_hardly_enters() -> None:
     frame = joint_keys.inertness()
     assert frame.loc[(65536, 4), "p⁺"] < 0.01 < frame.loc[(64, 4), "p⁺"]
     assert frame.loc[(65536, 4), "added (nats)"] < 0.01
@@ -58,8 +59,7 @@ def test_both_histograms_of_figure_3_are_one() -> None:
     z = F.normalize(torch.randn(5, 7, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=2)
     of = ViewStatistics.of(z)
     assert torch.allclose(of.variance, (1 - of.cosine) / 12, atol=1e-12)
-    # the slow way
-    for i in range(5):
+    for i in range(5):  # the slow way
         others = torch.stack([torch.stack([z[i, a] @ z[i, b] for b in range(7) if b != a]) for a in range(7)])
         assert float(of.m[i]) == pytest.approx(float(others.mean()))
         assert float(of.v[i]) == pytest.approx(float(others.var(1, correction=0).mean()))
@@ -70,7 +70,7 @@ def test_both_histograms_of_figure_3_are_one() -> None:
         ViewStatistics.of(z[:, :1])
 
 
-def test_close_to_what_is_told_by_other_images() -> None:
+def test_close_to_what_is_told_by_other_images_and_every_method_of_figure_2_is_planned() -> None:
     one_place = torch.ones(4, 3, 2, dtype=torch.float64) / 2**0.5
     apart = torch.eye(4, dtype=torch.float64)[:, None].expand(4, 3, 4)
     numbers = {name: {"embedding": ViewStatistics.of(z)} for name, z in (("one place", one_place), ("apart", apart))}
@@ -80,6 +80,10 @@ def test_close_to_what_is_told_by_other_images() -> None:
     weights = joint_keys.weights(numbers, math.log(64))
     assert list(weights["v"]) == pytest.approx([0, 0])
     assert weights.loc["apart", "p⁺, λ = 0"] == pytest.approx(float(joint.positive_weight(1, 0, math.log(64), 0.2, 0)))
+    rows = papers.plan("jcl", "figure2").rows
+    for values, (low, high) in joint_keys.SAID_GOOD.values():
+        assert set(values) <= set(rows)
+        assert low < high
 
 
 def test_views_of_images_by_an_encoder(pictures, tiny, tmp_path) -> None:
@@ -95,13 +99,6 @@ def test_views_of_images_by_an_encoder(pictures, tiny, tmp_path) -> None:
         assert torch.allclose(of.variance, (1 - of.cosine) / of.centre.shape[1], atol=1e-6)
 
 
-def test_every_method_of_figure_2_is_in_its_plan() -> None:
-    rows = papers.plan("jcl", "figure2").rows
-    for values, (low, high) in joint_keys.SAID_GOOD.values():
-        assert set(values) <= set(rows)
-        assert low < high
-
-
 # a smooth loss, and three that are nearly a kink
 @pytest.mark.parametrize(
     "case", [(0.8, 0.04, 5.0, 0.2), (0.5, 0.3, 8.0, 0.02), (0.8, 0.01, 40.0, 0.02), (0.3, 0.5, -2.0, 0.01)]
@@ -113,14 +110,6 @@ def test_the_expected_loss_is_a_sum_on_a_fine_grid(case) -> None:
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     expected = float(((np.logaddexp(a, c) - a) * density).sum() * (z[1] - z[0]))
     assert joint.expected_loss(*case) == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_library_computes_the_closed_form() -> None:
-    keys, tau = np.array([[0.5, 0.8, 0.9]]), 0.2
-    own, lift = get("jcl/jcl").positives.pair(torch.tensor(keys / tau), 0, 1)
-    library = multi_key_info_nce(own, torch.zeros(1, 64, dtype=torch.float64), lift)
-    expected = joint.closed_form(keys.mean(), keys.var(), math.log(64), tau, 4)
-    assert library.item() == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_negatives_on_the_sphere() -> None:

@@ -15,6 +15,7 @@ from contrastbook.studies.looseness import Reading
 from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Sizes
 from contrastbook.theory import gaussians
 from contrastlab.errors import ArgumentError, UnknownNameError
+from made_runs import one_network
 
 MI = gaussians.information()
 
@@ -42,17 +43,8 @@ def double() -> Iterator[None]:
 
 def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], points: int, batch: int) -> list[Tensor]:
     # one model: torch modules, autograd throughout; the draws are given and checked to lie in the set
-    def network(salt: int) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        drawn = looseness.networks([seed], salt)
-        for weight, bias in zip(drawn.weights, drawn.biases, strict=True):
-            layer = nn.Linear(*weight.shape[1:])
-            layer.weight.data, layer.bias.data = weight.detach()[0].T.clone(), bias.detach()[0, 0].clone()
-            layers += [layer, nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-    net_x = network(1)
-    net_y = net_x if reading.encoders == "shared" else network(2)
+    net_x = one_network(looseness.networks([seed], 1), 0)
+    net_y = net_x if reading.encoders == "shared" else one_network(looseness.networks([seed], 2), 0)
     x, y = looseness.sample(seed if reading.data == "redrawn" else 0, points)
     both = [part for net in dict.fromkeys((net_x, net_y)) for part in net.parameters()]
     optimizer = torch.optim.Adam(both, lr=reading.rate)
@@ -87,14 +79,10 @@ def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], po
     return [part.detach() for part in both]
 
 
-@pytest.mark.parametrize(
-    "reading",
-    [
-        WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere", positive=False),
-        Reading(nearest="critic", bank="memory", data="redrawn"),
-    ],
-    ids=lambda reading: reading.name,
-)  # fmt: skip
+@pytest.mark.parametrize("reading", [
+    WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere", positive=False),
+    Reading(nearest="critic", bank="memory", data="redrawn"),
+], ids=lambda reading: reading.name)  # fmt: skip
 @pytest.mark.usefixtures("double")
 def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     points, batch, k = 60, 24, 8
@@ -115,8 +103,7 @@ def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: p
 def test_a_seed_gives_the_same_numbers_alone_or_among_others() -> None:
     few = {"epochs": 1, "points": 300}
     among = vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
-    again = vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
-    assert among == again
+    assert among == vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
     alone = vince_table3.train(PATIENT, (75.0,), (1,), **few)[0]
     twin = among[3]
     assert (twin["percent"], twin["seed"]) == (75.0, 1)
@@ -124,7 +111,7 @@ def test_a_seed_gives_the_same_numbers_alone_or_among_others() -> None:
         assert alone[name] == pytest.approx(twin[name], rel=1e-3, abs=1e-5)
 
 
-def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> None:
+def test_expectations_on_the_grid_and_of_samples() -> None:
     x, y = vince_table3._GRID_X[:, None] / math.sqrt(2), vince_table3._GRID_Y[:, None] / math.sqrt(2)
     # f* = (x, y)-products of rank 3: ρxy/(1−ρ²) − ½ρ²x²/(1−ρ²) − ½ρ²y²/(1−ρ²)
     bend = 0.04 / 0.96
@@ -136,9 +123,6 @@ def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> N
     for nearest in ("x", "critic"):  # where the negatives lie far below
         steep = vince_table3._GRID_X[:, None] * 500, vince_table3._GRID_Y[:, None]
         assert math.isfinite(vince_table3._expectation(*steep, 25.0, nearest))
-
-
-def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_others() -> None:
     scores = torch.zeros(3, 3, dtype=torch.float64)
     scores[0, 1] = 1.0
     expected = -math.log((math.e + 1) / 2) / 3
@@ -146,24 +130,18 @@ def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_ot
         assert vince_table3._against_others(scores + own * torch.eye(3)) == pytest.approx(own + expected, abs=1e-8)
 
 
-def test_what_the_written_rule_reports_is_no_lower_bound() -> None:
-    row = vince_table3.train(WRITTEN, (90.0,), (0,), epochs=6)[0]
-    assert row["status"] == "trained"
-    assert row["held_out"] > 2 * MI
-
-
-def test_a_model_that_diverges_is_reported_without_numbers() -> None:
+def test_a_model_that_diverges_or_collapses_is_reported_as_such() -> None:
     rows = vince_table3.train(Reading(nearest="critic", rate=1e12), (100.0, 90.0), (0,), epochs=1, points=300)
     for row in rows:
         assert (row["status"], row["train"]) == ("diverged", None)
         assert "epoch 1" in str(row["reason"])
     json.dumps(rows, allow_nan=False)
-
-
-def test_a_constant_critic_is_reported_as_collapsed() -> None:
     row = vince_table3.train(THEOREM, (25.0,), (0,), epochs=15, points=400)[0]
     assert row["status"] == "collapsed"
     assert abs(row["train"]) < 1e-3
+    row = vince_table3.train(WRITTEN, (90.0,), (0,), epochs=6)[0]
+    assert row["status"] == "trained"
+    assert row["held_out"] > 2 * MI
 
 
 def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +156,7 @@ def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(lines) == len(first) == 2
 
 
-def test_summary_counts_what_has_no_number() -> None:
+def test_summaries_count_what_has_no_number() -> None:
     names = ("percent", "status", "train")
     made = [(90.0, "trained", 1.0), (90.0, "diverged", None), (50.0, "collapsed", 0.5), (50.0, "trained", 1.5)]
     study = study_of([dict(zip(names, row, strict=True)) for row in made])
@@ -187,15 +165,16 @@ def test_summary_counts_what_has_no_number() -> None:
     assert lines.loc[50.0, "sd"] == pytest.approx(0.5**0.5)
     with pytest.raises(UnknownNameError):
         vince_table3.summary(study, "held")
+    kept = rows_of({90.0: {"train": 0.5}})
+    rows = [*kept.rows, {**kept.rows[0], "train": 1.5}, {**kept.rows[0], "train": None, "status": "diverged"}]
+    assert vince_table3.described(study_of(rows)).loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
+    assert vince_table3.described(kept).loc[90.0] == "0.5 (1)"
 
 
-def test_a_profile_has_each_reading_once_and_all_negatives() -> None:
+def test_a_profile_has_each_reading_once_and_bad_arguments_are_named() -> None:
     for profile in vince_table3.PROFILES.values():
         assert len({reading.name for reading in profile.readings}) == len(profile.readings)
         assert 100.0 in profile.percents
-
-
-def test_bad_arguments_are_named() -> None:
     for percents, sizes, named in (
         ((), {"epochs": 1}, "percents"), ((50.0,), {"epochs": 0}, "epochs"),
         ((50.0,), {"epochs": 1, "batch": 0}, "batch"), ((150.0,), {"epochs": 1}, "percent"),
@@ -234,13 +213,6 @@ def test_a_verdict_names_the_percentages() -> None:
     other = rows_of({100.0: {"train": 1.0}})
     table = pd.DataFrame({"a": vince_table3.verdict(other), "b": vince_table3.verdict(found)}).T
     assert vince_table3.closest(table) == ("b", "infonce")
-
-
-def test_a_cell_says_how_many_seeds_and_what_became_of_the_others() -> None:
-    kept = rows_of({90.0: {"train": 0.5}})
-    rows = [*kept.rows, {**kept.rows[0], "train": 1.5}, {**kept.rows[0], "train": None, "status": "diverged"}]
-    assert vince_table3.described(study_of(rows)).loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
-    assert vince_table3.described(kept).loc[90.0] == "0.5 (1)"
 
 
 def test_the_stored_readings_can_be_judged() -> None:

@@ -14,6 +14,7 @@ from contrastbook.studies import spirals as module
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
 from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
 from contrastlab.errors import ArgumentError, UnknownNameError
+from made_runs import one_network
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
 SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}
@@ -32,12 +33,7 @@ class Twin:
         self.reading, self.bank = encoders.reading, encoders.bank[model].clone()
         seed, eta = divmod(model, len(encoders.etas))
         self.eta, self.points = encoders.etas[eta], encoders.points[seed].clone()
-        layers: list[nn.Module] = []
-        for weight, bias in zip(encoders.networks.weights, encoders.networks.biases, strict=True):
-            linear = nn.Linear(*weight.shape[1:])
-            linear.weight.data, linear.bias.data = weight[model].detach().T.clone(), bias[model].detach()[0].clone()
-            layers += [linear, nn.ReLU()]
-        self.net = nn.Sequential(*layers[:-1])
+        self.net = one_network(encoders.networks, model)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-5)
 
     def output(self, raw: Tensor) -> Tensor:
@@ -120,7 +116,16 @@ def test_bank_moves_half_way_to_the_view_and_only_where_it_was_seen(output: Any)
     assert encoders.bank.grad is None
 
 
-def test_views_without_noise_are_the_points_and_noise_is_on_one_side_unless_centred() -> None:
+def test_points_fill_the_curve_and_views_add_noise_on_one_side_unless_centred() -> None:
+    for spacing, inner in (("angle", 0.5), ("length", 0.25)):
+        points, labels = points_of(Reading(spacing=spacing), 4001, 0)  # type: ignore[arg-type]
+        assert points.shape == (4001, 2)
+        assert sorted(labels.bincount().tolist()) == [2000, 2001]
+        assert float((points.norm(dim=1) < 1).float().mean()) == pytest.approx(inner, abs=0.03)
+        first = points[labels == 0]
+        angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
+        torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
+    assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
     for centred, low in ((False, 0.0), (True, -0.2)):
         encoders = Encoders(Reading(centred=centred), (0.0, 0.4), (0,), 300)
         rows, unit, _ = encoders.draw(5)
@@ -132,32 +137,17 @@ def test_views_without_noise_are_the_points_and_noise_is_on_one_side_unless_cent
         assert float(shift.mean()) == pytest.approx(low + 0.2, abs=0.03)
 
 
-def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
-    for spacing, inner in (("angle", 0.5), ("length", 0.25)):
-        points, labels = points_of(Reading(spacing=spacing), 4001, 0)  # type: ignore[arg-type]
-        assert points.shape == (4001, 2)
-        assert sorted(labels.bincount().tolist()) == [2000, 2001]
-        assert float((points.norm(dim=1) < 1).float().mean()) == pytest.approx(inner, abs=0.03)
-        first = points[labels == 0]
-        angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
-        torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
-    assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
-
-
-def test_a_curve_rejects_sizes_that_are_none() -> None:
+def test_names_are_one_to_a_reading_and_sizes_that_are_none_are_refused() -> None:
+    name = Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name
+    assert name == "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
+    assert len(set(READINGS.values())) == len(READINGS)
+    assert all(set(profile.readings) <= set(READINGS) for profile in PROFILES.values())
     for wrong in (
         {"etas": ()}, {"etas": (0.1, 0.1)}, {"etas": (-0.1,)}, {"seeds": ()}, {"seeds": (-1,)},
         {"iterations": 0}, {"negatives": 0}, {"points": 3}, {"held_out": 3},
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             accuracy_curve(Reading(), **{"etas": ETAS, "seeds": SEEDS, **SIZES, **wrong})
-
-
-def test_names_are_one_to_a_reading() -> None:
-    name = Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name
-    assert name == "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
-    assert len(set(READINGS.values())) == len(READINGS)
-    assert all(set(profile.readings) <= set(READINGS) for profile in PROFILES.values())
 
 
 def test_rows_are_deterministic_and_do_not_depend_on_what_is_trained_beside_them() -> None:
@@ -174,7 +164,7 @@ def test_rows_are_deterministic_and_do_not_depend_on_what_is_trained_beside_them
     assert alone["loss"] == pytest.approx(trained[1.6, 7]["loss"], rel=1e-4)
 
 
-def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_diverged_or_collapsed_says_so(monkeypatch) -> None:
     monkeypatch.setattr(module, "LEARNING_RATE", 1e6)
     rows = accuracy_curve(Reading(output="plane"), (0.0,), (0,), **{**SIZES, "iterations": 12})
     (row,) = [row for row in rows if row["encoder"] == "trained"]
@@ -182,9 +172,6 @@ def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyP
     assert row["accuracy"] is row["accuracy_views"] is row["loss"] is row["mi_bound"] is None
     with pytest.raises(ArgumentError, match="two values"):
         peak(rows)
-
-
-def test_a_collapsed_model_says_so() -> None:
     encoders = Encoders(Reading(output="plane"), (0.0, 0.4), (0,), 40)
     with torch.no_grad():
         encoders.networks.weights[-1][0] = 0
@@ -201,7 +188,7 @@ def curve(*points: tuple[float, float], raw: float = 51.0) -> list[dict[str, Any
     return [{"encoder": "raw", "eta": None, "accuracy": raw, **shared}, *trained]
 
 
-def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
+def test_the_published_shape_is_a_peak_and_the_closest_lacks_least() -> None:
     found = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0)))
     assert found.missing == ()
     assert (found.eta, found.accuracy, found.ends, found.raw) == (0.4, 91.0, (51.0, 52.0), 51.0)
@@ -217,6 +204,18 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
         peak([*curve((0.0, 50.0)), {**curve((0.0, 50.0))[0], "reading": "other"}])
     with pytest.raises(UnknownNameError, match="accuracy_views"):
         peak(curve((0.0, 50.0), (0.4, 70.0)), accuracy="loss")
+    good, low, higher = (peak(curve((0.0, 50.0), (0.4, value), (5.0, 51.0))) for value in (90.0, 70.0, 73.0))
+    far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
+    for few, best in (([far, low, higher, good], good), ([far, low, higher], higher), ([far, low], low)):
+        assert vince_figure6.closest(few) is best
+    missing = vince_figure6.table([good, low])["what is missing"].tolist()
+    assert missing == ["nothing", "at most 71 % there, no separation"]
+    empty = {"accuracy_views": None, "loss": None, "mi_bound": None}
+    rows = [{**row, **empty} for row in curve((0.0, 50.0), (0.4, 90.0))]
+    rows[1]["accuracy"] = None
+    frame = vince_figure6.frame(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
+    assert frame["eta"].tolist() == [0.0, 0.4, 0.0, 0.4]
+    assert frame["accuracy"].isna().tolist() == [True, False, False, False]
 
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,24 +236,6 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=None, read_also=[tmp_path])
     assert [(row["seed"], row["eta"], row["label"]) for row in drawn.rows[29:31]] == [(0, 0.0, 1), (0, 1.6, 0)]
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
-
-
-def test_the_closest_lacks_least_and_the_table_says_what() -> None:
-    good, low, higher = (peak(curve((0.0, 50.0), (0.4, value), (5.0, 51.0))) for value in (90.0, 70.0, 73.0))
-    far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
-    for few, best in (([far, low, higher, good], good), ([far, low, higher], higher), ([far, low], low)):
-        assert vince_figure6.closest(few) is best
-    missing = vince_figure6.table([good, low])["what is missing"].tolist()
-    assert missing == ["nothing", "at most 71 % there, no separation"]
-
-
-def test_a_frame_has_the_trained_rows_with_numbers() -> None:
-    empty = {"accuracy_views": None, "loss": None, "mi_bound": None}
-    rows = [{**row, **empty} for row in curve((0.0, 50.0), (0.4, 90.0))]
-    rows[1]["accuracy"] = None
-    frame = vince_figure6.frame(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert frame["eta"].tolist() == [0.0, 0.4, 0.0, 0.4]
-    assert frame["accuracy"].isna().tolist() == [True, False, False, False]
 
 
 @pytest.mark.parametrize("name", ["vince_table3", "vince_figure6", "vince_figure6_points"])
