@@ -1,7 +1,5 @@
 """Makers of the files that ``tests/bad_input.toml`` names: a maker's name, and its arguments, to bytes."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct
@@ -13,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+
+from made_files import encoded
 
 
 def text(content: str = "", repeat: int = 1, encoding: str = "utf-8") -> bytes:
@@ -30,15 +30,6 @@ def sparse(size: int) -> int:
     return size
 
 
-# Pictures -----------------------------------------------------------------------------------------------------------
-
-
-def saved(image: Image.Image, form: str, **save: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **save)
-    return buffer.getvalue()
-
-
 def picture(
     mode: str = "RGB", size: tuple[int, int] = (8, 8), colour: Any = 0, form: str = "PNG", **save: Any
 ) -> bytes:
@@ -48,22 +39,22 @@ def picture(
         exif = Image.Exif()
         exif[0x0112] = save.pop("orientation")
         save["exif"] = exif
-    return saved(image, form, **save)
+    return encoded(image, form, **save)
 
 
 def sixteen_bit(value: int, size: int = 8, form: str = "PNG") -> bytes:
-    return saved(Image.fromarray(np.full((size, size), value, np.uint16)), form)
+    return encoded(np.full((size, size), value, np.uint16), form)
 
 
 def palette(colour: list[int], transparent: bool = False) -> bytes:
     image = Image.new("P", (8, 8), 1)
     image.putpalette([0, 0, 0, *colour])
-    return saved(image, "PNG", **({"transparency": bytes([255, 0])} if transparent else {}))
+    return encoded(image, "PNG", **({"transparency": bytes([255, 0])} if transparent else {}))
 
 
 def animation(colours: list[list[int]]) -> bytes:
     frames = [Image.new("RGB", (8, 8), tuple(colour)) for colour in colours]
-    return saved(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
+    return encoded(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -77,9 +68,6 @@ def bomb(width: int, height: int) -> bytes:
     pixels = b"".join(rows.compress(row) for _ in range(height)) + rows.flush()
     header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-
-
-# Parquet ------------------------------------------------------------------------------------------------------------
 
 
 def parquet(
@@ -103,9 +91,6 @@ def parquet(
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
-
-
-# Sounds -------------------------------------------------------------------------------------------------------------
 
 
 def wav(
@@ -135,9 +120,6 @@ def flac(samples: int) -> bytes:
     content[8 + 13] = (content[8 + 13] & 0xF0) | (samples >> 32)
     content[8 + 14 : 8 + 18] = (samples & 0xFFFFFFFF).to_bytes(4, "big")
     return bytes(content)
-
-
-# Annotations --------------------------------------------------------------------------------------------------------
 
 
 def coco(

@@ -1,10 +1,9 @@
 """Pictures and tables of pictures as files, written for readers to read."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +11,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 
-def encoded(picture: Image.Image | np.ndarray, kind: str = "PNG") -> bytes:
+def encoded(picture: Image.Image | np.ndarray, kind: str = "PNG", **save: Any) -> bytes:
     """The bytes of a file that shows a picture, or an array of ``[H, W]`` or ``[H, W, 3]``."""
     stream = io.BytesIO()
-    (picture if isinstance(picture, Image.Image) else Image.fromarray(picture)).save(stream, kind)
+    (picture if isinstance(picture, Image.Image) else Image.fromarray(picture)).save(stream, kind, **save)
     return stream.getvalue()
 
 

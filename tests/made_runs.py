@@ -1,7 +1,5 @@
 """What tests of networks and runs share: seeded generators, networks watched for changes, runs stopped and resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -50,6 +48,16 @@ def resumed(train: Callable[[], Result], between: Callable[[], Any] = lambda: No
         except KeyboardInterrupt:
             between()
     raise AssertionError("a thousand stops: nothing goes on where it was cut off")
+
+
+def one_network(networks: Any, number: int) -> nn.Sequential:
+    """One of the networks that a study trains at once, as linear layers with ReLUs between."""
+    layers: list[nn.Module] = []
+    for weight, bias in zip(networks.weights, networks.biases, strict=True):
+        layer = nn.Linear(*weight.shape[1:])
+        layer.weight.data, layer.bias.data = weight[number].detach().T.clone(), bias[number].detach()[0].clone()
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def spread_batch_norms(networks: nn.Module, seed: int) -> None:

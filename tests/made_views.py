@@ -1,7 +1,5 @@
 """Views of a modality that no paper has: vectors, cut into streams that are compared along a graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Annotated pictures: each published form, a user's own, the generated ones, and what is said of damage."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -15,6 +13,7 @@ from contrastbook.made import shapes, silhouettes
 from contrastlab import data
 from contrastlab.data import annotated, coco
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
+from made_runs import refused
 
 
 def picture(path: Path, size: tuple[int, int] = (20, 16)) -> None:
@@ -54,33 +53,22 @@ def own(folder: Path, content: dict) -> Path:
     return folder
 
 
-# Forms
-
-
-def test_coco_s_form_is_read_with_holes_in_the_ids(tmp_path) -> None:
-    splits = data.load(f"annotated:{own(tmp_path, raw())}")
-    part = splits.train
+def test_coco_s_form_is_read_with_holes_in_the_ids_and_written_as_it_was(tmp_path) -> None:
+    part = data.load(f"annotated:{own(tmp_path, raw())}").train
     assert part.classes == ("b", "c", "z")
     first, second = (part.target(k, masks=True) for k in range(2))
     assert first["labels"].tolist() == [3]  # the crowd is not trained on
     assert first["boxes"].tolist() == [[2, 3, 7, 7]]
-    expected = torch.zeros(16, 20, dtype=torch.uint8)
-    expected[3:7, 2:7] = 1
-    assert torch.equal(first["masks"][0], expected)
-    expected = torch.zeros(16, 20, dtype=torch.uint8)
-    expected[1:3, 1:3] = 1
     assert second["labels"].tolist() == [2]
-    assert torch.equal(second["masks"][0], expected)
+    for target, rows, columns in ((first, slice(3, 7), slice(2, 7)), (second, slice(1, 3), slice(1, 3))):
+        expected = torch.zeros(16, 20, dtype=torch.uint8)
+        expected[rows, columns] = 1
+        assert torch.equal(target["masks"][0], expected)
     assert part[0].shape == (3, 16, 20)
-
-
-def test_json_is_written_and_read_back(tmp_path) -> None:
     once = coco.parse(raw(), "made")
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(once.plain()))
-    again = coco.read_coco(path)
-    assert again.plain() == once.plain()
-    assert again.fingerprint == once.fingerprint
+    (tmp_path / "a.json").write_text(json.dumps(once.plain()))
+    again = coco.read_coco(tmp_path / "a.json")
+    assert (again.plain(), again.fingerprint) == (once.plain(), once.fingerprint)
     assert coco.parse(with_object(bbox=[2, 3, 5, 5]), "made").fingerprint != once.fingerprint
 
 
@@ -99,7 +87,7 @@ def voc(folder: Path, difficult: int = 0, xmin: int = 1) -> Path:
     return folder
 
 
-def test_voc_s_form_counts_pixels_from_one_and_both_ends_inside(tmp_path) -> None:
+def test_voc_s_and_lvis_s_forms_are_told_apart(tmp_path) -> None:
     splits = data.load(f"annotated:{voc(tmp_path, difficult=1)}")
     assert splits.train.classes == splits.test.classes == ("cat", "dog")
     assert splits.train.target(0)["boxes"].tolist() == [[0, 2, 20, 6], [4, 2, 20, 6]]  # 40 is cut at the border
@@ -107,9 +95,6 @@ def test_voc_s_form_counts_pixels_from_one_and_both_ends_inside(tmp_path) -> Non
     assert [each["difficult"] for each in splits.train.annotations.objects] == [0, 1]
     assert splits.test.target(0)["boxes"].tolist() == [[1, 2, 4, 6]]
     assert splits.train.annotations.rule == "voc12"
-
-
-def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
     made = raw()
     del made["images"][0]["file_name"]
     made["images"][0] |= {"coco_url": "http://images.org/val2017/000000000007.jpg", "neg_category_ids": [5]}
@@ -119,37 +104,41 @@ def test_lvis_s_form_is_told_by_its_lists_and_its_names_are_read() -> None:
     assert [image["file_name"] for image in found.images.values()] == ["val2017/000000000007.jpg", "000000000003.jpg"]
 
 
-def test_a_set_that_is_not_there_says_what_to_do(tmp_path) -> None:
+def test_what_is_not_there_or_not_annotated_is_refused(tmp_path) -> None:
     names = ["coco_instances", "coco_keypoints", "voc07", "lvis", "bccd", "bccd_val", "coco200_things", "lsp"]
     for name in [*names, "coco200_persons"]:
         with pytest.raises(MissingDataError, match=f"{tmp_path}.*CONTRASTLAB_DATA"):
             data.load(name, tmp_path)
+    made = raw()
+    for each in made["annotations"]:
+        del each["segmentation"]
+    kind, shown = annotated.AnnotatedImages, (torch.zeros(3, 16, 20),)
+    part = kind("made", coco.parse(made, "made"), None, 2 * shown)
+    refused(
+        (lambda: part.target(0, masks=True), NotApplicableError, "made has no masks"),
+        (lambda: part.target(0, keypoints=True), NotApplicableError, "made has no keypoints"),
+        (lambda: kind("made", part.annotations, None, shown), ArgumentError, "pictures=1: accepted is 2"),
+    )
 
 
-# Bad input
+def test_an_object_or_picture_that_cannot_be_is_named_with_its_file(tmp_path) -> None:
+    for change, words in (
+        ({"bbox": [2, 3, -1, 4]}, "annotation 1: bbox=.*four finite numbers"),
+        ({"bbox": [2, 3, 1]}, "annotation 1: bbox=.*four finite numbers"),
+        ({"segmentation": [[2, 3, 7, 3]]}, "annotation 1: segmentation=.*three corners"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            data.load(f"annotated:{own(tmp_path, with_object(**change))}")
+    folder = own(tmp_path, raw())
+    picture(folder / "test" / "b.png", (21, 16))
+    with pytest.raises(CorruptFileError, match="b.png has 21x16 pixels; its annotations say 20x16"):
+        _ = data.load(f"annotated:{folder}").test[1]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (with_object(bbox=[2, 3, -1, 4]), "annotation 1: bbox=.*four finite numbers"),
-        (with_object(bbox=[2, 3, 1]), "annotation 1: bbox=.*four finite numbers"),
-        (with_object(segmentation=[[2, 3, 7, 3]]), "annotation 1: segmentation=.*three corners"),
-    ],
-    ids=["negative", "three numbers", "line"],
-)
-def test_an_object_that_cannot_be_is_named_with_its_file(content, words, tmp_path) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        data.load(f"annotated:{own(tmp_path, content)}")
-
-
-def test_a_published_set_leaves_boxes_without_area_out_and_counts_them() -> None:
+def test_boxes_without_area_are_left_out_of_published_sets_and_keypoints_are_counted() -> None:
     found = coco.parse(with_object(bbox=[2, 3, 0, 4]), "made", strict=False)
     assert [each["id"] for each in found.objects] == [2, 3]
     assert found.left_out == 1
-
-
-def test_keypoints_of_the_wrong_count() -> None:
     made = with_object(keypoints=[1, 2, 2] * 3)
     made["categories"][0]["keypoints"] = ["left_a", "right_a"]
     with pytest.raises(ArgumentError, match="'9 numbers': accepted is 6: x, y and visibility of each of 2 points"):
@@ -160,45 +149,15 @@ def test_keypoints_of_the_wrong_count() -> None:
     assert (found.keypoints.mirrored, found.objects[0]["num_keypoints"]) == ((1, 0), 1)
 
 
-def test_a_picture_of_another_size_than_its_annotations_say_is_named(tmp_path) -> None:
-    folder = own(tmp_path, raw())
-    picture(folder / "test" / "b.png", (21, 16))
-    with pytest.raises(CorruptFileError, match="b.png has 21x16 pixels; its annotations say 20x16"):
-        _ = data.load(f"annotated:{folder}").test[1]
-
-
-def test_what_is_not_annotated_is_refused() -> None:
-    made = raw()
-    for each in made["annotations"]:
-        del each["segmentation"]
-    part = annotated.AnnotatedImages("made", coco.parse(made, "made"), None, (torch.zeros(3, 16, 20),) * 2)
-    with pytest.raises(NotApplicableError, match="made has no masks"):
-        part.target(0, masks=True)
-    with pytest.raises(NotApplicableError, match="made has no keypoints"):
-        part.target(0, keypoints=True)
-    with pytest.raises(ArgumentError, match="pictures=1: accepted is 2"):
-        annotated.AnnotatedImages("made", part.annotations, None, (torch.zeros(3, 16, 20),))
-
-
-# Generated
-
-
-def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
-    parts = silhouettes.make(silhouettes.SetSpec((3, 1)))
-    pictures, known = parts["train"]
+def test_masks_boxes_areas_and_owners_of_pixels_equal_loops() -> None:
+    pictures, known = silhouettes.make(silhouettes.SetSpec((3, 1)))["train"]
     assert len(pictures) == 3
+    side = range(silhouettes.SIDE)
     for number, image in enumerate(known.images):
         scene = silhouettes.render(number)
-        # the silhouette on top is the last that is painted: alone it must be whole
-        top = len(scene.kinds) - 1
-        assert int((scene.owner == top).sum()) > 0
+        assert int((scene.owner == len(scene.kinds) - 1).sum()) > 0  # the last that is painted is on top
         for k, each in enumerate(known.of_image[image]):
-            pixels = [
-                (row, column)
-                for row in range(silhouettes.SIDE)
-                for column in range(silhouettes.SIDE)
-                if int(scene.owner[row, column]) == k
-            ]
+            pixels = [(row, column) for row in side for column in side if int(scene.owner[row, column]) == k]
             rows, columns = zip(*pixels, strict=True)
             box = [min(columns), min(rows), max(columns) + 1 - min(columns), max(rows) + 1 - min(rows)]
             assert each["bbox"] == box
@@ -206,9 +165,6 @@ def test_masks_boxes_and_areas_equal_a_loop_over_pixels() -> None:
             mask = annotated.draw(each["segmentation"], silhouettes.SIDE, silhouettes.SIDE)
             assert {(r, c) for r, c in mask.nonzero().tolist()} == set(pixels)
             assert known.classes[known.number[each["category_id"]]] == scene.kinds[k]
-
-
-def test_the_owner_of_a_pixel_is_the_last_silhouette_painted_on_it() -> None:
     for index in range(3):
         scene = silhouettes.render(index)
         for row in range(0, silhouettes.SIDE, 3):
@@ -224,14 +180,13 @@ def test_the_owner_of_a_pixel_is_the_last_silhouette_painted_on_it() -> None:
                 assert int(scene.owner[row, column]) == owner, (index, row, column)
 
 
-def test_corners_of_an_ell_lie_at_the_edge_of_its_mask() -> None:
+def test_corners_of_an_ell_lie_at_the_edge_of_its_mask_or_are_covered() -> None:
     seen = 0
     for index in range(12):
         scene = silhouettes.render(index, kinds=("disc", "ell"))
         assert scene.corners[0] is None
         corners = scene.corners[1]
-        mask = scene.owner == 1
-        pixels = mask.nonzero().flip(1).double() + 0.5
+        pixels = (scene.owner == 1).nonzero().flip(1).double() + 0.5
         for x, y, v in corners.tolist():
             if v == 2:
                 seen += 1
@@ -242,21 +197,23 @@ def test_corners_of_an_ell_lie_at_the_edge_of_its_mask() -> None:
         assert (left - corner).norm() == pytest.approx(float((right - corner).norm()), rel=1e-9)
         assert ((left - corner) @ (right - corner)).abs() < 1e-6
     assert seen > 40
-
-
-def test_a_covered_corner_is_hidden() -> None:
     scenes = (silhouettes.render(index, kinds=("ell", "disc", "disc")) for index in range(60))
     states = [v for scene in scenes for v in scene.corners[0][:, 2].tolist()]
     assert states.count(1.0) > 5
     assert states.count(2.0) > states.count(1.0)
 
 
-def test_pictures_are_the_same_every_time_and_those_of_the_test_are_others() -> None:
+def test_generated_sets_are_the_same_every_time_and_can_be_cut() -> None:
     spec = silhouettes.SetSpec((4, 4))
     once, again = silhouettes.make(spec), silhouettes.make(spec)
     assert all(torch.equal(a, b) for a, b in zip(once["train"][0], again["train"][0], strict=True))
     assert once["train"][1].fingerprint == again["train"][1].fingerprint
     assert not any(torch.equal(a, b) for a, b in zip(once["train"][0], once["test"][0], strict=True))
+    part = data.load("silhouettes", n_train=5).train
+    chosen = part.subset([3, 1])
+    assert torch.equal(chosen[0], part[3])
+    assert torch.equal(chosen.target(1)["boxes"], part.target(1)["boxes"])
+    assert len(data.load("silhouettes", n_test=4).test) == 4
 
 
 def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
@@ -264,10 +221,8 @@ def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
     known = parts["train"][1]
     assert len(known.classes) == 40
     assert known.rule == "lvis"
-    count = [0] * 40
-    for each in known.objects:
-        count[known.number[each["category_id"]]] += 1
-    assert sum(count[:4]) > sum(count[20:])
+    numbers = [known.number[each["category_id"]] for each in known.objects]
+    assert sum(number < 4 for number in numbers) > sum(number >= 20 for number in numbers)
     assert {c["frequency"] for c in known.categories} == {"r", "c"}
     assert known.categories == parts["test"][1].categories
     partly = 0
@@ -279,25 +234,13 @@ def test_the_lvis_set_has_zipf_s_classes_and_federated_lists() -> None:
     assert partly > 10
 
 
-def test_keypoint_pictures_show_one_annotated_kind() -> None:
-    splits = data.load("silhouettes_keypoints")
-    part = splits.train
+def test_keypoint_pictures_show_one_annotated_kind_and_are_written_as_a_user_s_own(tmp_path) -> None:
+    part = data.load("silhouettes_keypoints").train
     assert part.classes == ("ell",)
     assert all(len(part.target(k, keypoints=True)["labels"]) for k in range(len(part)))
     assert part.target(0, keypoints=True)["keypoints"].shape[1:] == (6, 3)
-
-
-def test_generated_sets_are_written_as_a_user_s_own(tmp_path) -> None:
     silhouettes.write(tmp_path, "silhouettes_keypoints")
     read, made = data.load(f"annotated:{tmp_path}"), data.load("silhouettes_keypoints")
     assert read.train.annotations.plain() == made.train.annotations.plain()
     assert all(torch.equal(read.train[k], made.train[k]) for k in range(3))
     assert len(read.test) == len(made.test)
-
-
-def test_a_subset_keeps_pictures_and_objects_together() -> None:
-    part = data.load("silhouettes", n_train=5).train
-    chosen = part.subset([3, 1])
-    assert torch.equal(chosen[0], part[3])
-    assert torch.equal(chosen.target(1)["boxes"], part.target(1)["boxes"])
-    assert len(data.load("silhouettes", n_test=4).test) == 4

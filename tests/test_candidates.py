@@ -1,7 +1,5 @@
 """A region out of a stream is the region out of all scores, draw for draw, and so is the learner that uses it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -65,12 +63,6 @@ def test_both_ways_give_the_ranks_of_a_sort(problem, own_is, ban, kept) -> None:
             assert torch.equal(values, logits[r, expected].sort().values)
 
 
-def test_ties_go_to_the_lower_index() -> None:
-    row = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
-    assert ranks.ring_indices(row, 1, 4).tolist() == [[0, 2, 3]]
-    assert ranks.ring_indices(row, 1, 6).tolist() == [[0, 2, 3, 4, 5]]
-
-
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("bad", [[3], list(range(40))], ids=["one", "all"])
 def test_scores_that_are_not_numbers_reach_the_loss_and_break_nothing_before(dense: bool, bad: list[int]) -> None:
@@ -85,13 +77,20 @@ def test_a_bank_of_many_keys_is_never_scored_at_once(monkeypatch: pytest.MonkeyP
     queries, keys = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.randn(6000, 4)
     sizes, original = [], ranks.ring_indices
     monkeypatch.setattr(ranks, "KEPT_BYTES", 4 * 8 * 6000)
-    monkeypatch.setattr(
-        ranks, "ring_indices", lambda scores, *edges: sizes.append(len(scores)) or original(scores, *edges)
-    )
+    monkeypatch.setattr(ranks, "ring_indices", lambda scores, *at: sizes.append(len(scores)) or original(scores, *at))
     found = Stored(queries, keys, dense=False).region(60, 600, "ranked")
     assert torch.equal(found.indices, original(queries @ keys.T, 60, 600))
     assert max(sizes) <= 4
     assert sum(sizes) == 12
+
+
+def read_with_gradient(make, queries: Tensor, choose) -> tuple[Tensor, Tensor]:
+    """The chosen scores of ``make(queries)``, and the gradient of their log sum by the queries."""
+    q = queries.clone().requires_grad_()
+    asked = make(q)
+    values = asked.read(choose(asked))
+    torch.logsumexp(values, 1).sum().backward()
+    return values.detach(), q.grad
 
 
 WAYS = {"all scores": {"dense": True}, "a stream": {"dense": False}}
@@ -106,12 +105,10 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
     keys = torch.randn(40, 5, generator=generator, dtype=torch.float64)
     indices = torch.randint(40, (6, count), generator=generator)  # with repetitions
     mask = torch.rand(6, count, generator=generator) < 0.3 if absent else None
-    found = []
-    for make in (lambda q: Candidates(q @ keys.T), lambda q: Stored(q, keys, **WAYS[way])):
-        q = queries.clone().requires_grad_()
-        values = make(q).read(Chosen(indices, mask))
-        torch.logsumexp(values, 1).sum().backward()
-        found.append((values.detach(), q.grad))
+    found = [
+        read_with_gradient(make, queries, lambda _: Chosen(indices, mask))
+        for make in (lambda q: Candidates(q @ keys.T), lambda q: Stored(q, keys, **WAYS[way]))
+    ]
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-12)
     assert ((found[1][0] == ABSENT) == (mask if absent else torch.zeros(6, count, dtype=torch.bool))).all()
 
@@ -120,16 +117,15 @@ def test_logits_of_stored_keys_and_their_gradient_are_those_of_autograd(absent: 
 def test_most_keys_are_read_in_place_with_the_gradient_of_autograd(part) -> None:
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 3, generator=generator), torch.randn(30, 3, generator=generator)
-    own, found = torch.tensor([4, 0]), []
-    for make in (lambda q: Candidates(q @ keys.T, own), lambda q: Stored(q, keys, own)):
-        q = queries.clone().requires_grad_()
-        asked = make(q)
+    own = torch.tensor([4, 0])
+
+    def choose(asked) -> Chosen:
         chosen = part.select(asked, BatchRandom(torch.Generator()), 0, 1)
         assert chosen.indices is None
-        values = asked.read(chosen)
-        torch.logsumexp(values, 1).sum().backward()
-        found.append((values.detach(), q.grad))
-    torch.testing.assert_close(found[0], found[1])
+        return chosen
+
+    whole, stored = (lambda q: Candidates(q @ keys.T, own)), (lambda q: Stored(q, keys, own))
+    torch.testing.assert_close(*(read_with_gradient(make, queries, choose) for make in (whole, stored)))
 
 
 PARTS = {
@@ -153,14 +149,12 @@ def test_every_part_draws_the_same_keys_from_a_stream(name: str) -> None:
         PARTS[name].select(c, BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
         for c in made(queries, keys, own, labels)
     ]
-    assert torch.equal(chosen[0].indices, chosen[1].indices)
-    assert torch.equal(chosen[0].indices, chosen[2].indices)
     near = [
-        Neighbours(2, k=5).select(c, chosen[0], BatchRandom(torch.Generator().manual_seed(1)), 0, 1).indices
+        Neighbours(2, k=5).select(c, chosen[0], BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
         for c in made(queries, keys, own, labels)
     ]
-    assert torch.equal(near[0], near[1])
-    assert torch.equal(near[0], near[2])
+    for first, *others in (chosen, near):
+        assert all(torch.equal(first.indices, other.indices) for other in others)
 
 
 def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]:
@@ -183,16 +177,13 @@ def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]
     return losses, torch.cat([p.detach().flatten() for p in learned.network.parameters()])
 
 
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("ring/iring", {"negatives.k": 16, "negatives.inner": 5.0}),
-        ("ring/ir", {"negatives.k": 16}),
-        ("vince/cave", {"negatives.k": 16, "negatives.clusters": 5, "negatives.runs": 2}),
-        ("ring/la", {"negatives.nearest": 12, "positives.clusters": 5, "positives.runs": 2}),
-        ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
-    ],
-)
+@pytest.mark.parametrize(("method", "changes"), [
+    ("ring/iring", {"negatives.k": 16, "negatives.inner": 5.0}),
+    ("ring/ir", {"negatives.k": 16}),
+    ("vince/cave", {"negatives.k": 16, "negatives.clusters": 5, "negatives.runs": 2}),
+    ("ring/la", {"negatives.nearest": 12, "positives.clusters": 5, "positives.runs": 2}),
+    ("ring/mocoring", {"keys.size": 64, "negatives.inner": 5.0}),
+])  # fmt: skip
 def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = steps(method, changes)
     with monkeypatch.context() as patch:
@@ -205,42 +196,32 @@ def test_a_learner_trains_alike_by_all_three_ways(method, changes, monkeypatch: 
         torch.testing.assert_close(found[1], plain[1], rtol=1e-4, atol=1e-5)
 
 
-def test_clusters_need_indices() -> None:
-    with pytest.raises(ArgumentError, match="indices"):
-        SameCluster().select(
-            Stored(torch.ones(1, 1), torch.ones(3, 1)), Chosen(None), BatchRandom(torch.Generator()), 0, 1
-        )
-
-
 @pytest.mark.parametrize("saved", [torch.tanh, torch.exp, torch.sigmoid])
 @pytest.mark.parametrize("region", [Ring(10, 60, k=None), Ball(50, k=3), Every()])
 def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, region) -> None:
     queries = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     weights = torch.randn(4, 20, generator=torch.Generator().manual_seed(1))
-    gradients = []
-    for copied in (False, True):
-        leaf = queries.clone().requires_grad_()
-        scores = saved(leaf @ weights)
-        keys = Candidates(scores.clone() if copied else scores, own=torch.arange(6))
-        chosen = region.select(keys, BatchRandom(torch.Generator().manual_seed(2)), step=0, total=1)
-        keys.read(chosen).logsumexp(1).sum().backward()
-        gradients.append(leaf.grad)
-    torch.testing.assert_close(*gradients)
+    direct, copied = (
+        read_with_gradient(
+            lambda q, copy=copy: Candidates(copy(saved(q @ weights)), own=torch.arange(6)), queries,
+            lambda asked: region.select(asked, BatchRandom(torch.Generator().manual_seed(2)), step=0, total=1),
+        )
+        for copy in (lambda scores: scores, torch.clone)
+    )  # fmt: skip
+    torch.testing.assert_close(direct, copied)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
-        (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
-        (lambda: Candidates(torch.zeros(5)), r"^logits=\(5,\): "),
-        (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
-        (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
-        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
-        (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
-    ],
-)
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
+    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
+    (lambda: Candidates(torch.zeros(5)), r"^logits=\(5,\): "),
+    (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
+    (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
+    (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 4)), r"^queries, keys=\(\(2, 3\), \(5, 4\)\): "),
+    (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
+    (lambda: SameCluster().select(Candidates(torch.ones(1, 3)), Chosen(None), BatchRandom(None), 0, 1), "indices"),
+])  # fmt: skip
 def test_scores_and_rows_that_cannot_be_are_refused(make, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         make()

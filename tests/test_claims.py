@@ -1,11 +1,10 @@
 """Claims: which there are, what is measured of them, what is said, and how others load it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,13 @@ def cells(method: str, values: list[float], profile: str = "laptop", bits: torch
     return [r.model_copy(update={"correct": {"linear": results.pack(row)}}) for r, row in zip(made, bits, strict=True)]
 
 
+def protocol(name: str) -> str:
+    return (Path(papers.__file__).parent / f"protocols/{name}.toml").read_text(encoding="utf-8")
+
+
 def line(frame: pd.DataFrame, method: str, base: str, profile: str = "laptop", column: str = "cifar10") -> pd.Series:
-    mask = (frame["method"] == method) & (frame["base"] == base) & (frame["column"] == column)
-    frame = frame[mask & (frame["table"] == "1") & frame["profile"].isin([profile, ""])]
-    (found,) = frame.to_dict("records")
+    asked = "method == @method and base == @base and column == @column and table == '1' and profile in [@profile, '']"
+    (found,) = frame.query(asked).to_dict("records")
     return pd.Series(found)
 
 
@@ -52,11 +54,9 @@ def test_every_claim_of_every_plan_has_a_line_and_none_without_a_published_gain_
     for plan in (papers.plan(*name) for name in papers.plans()):
         mine = frame[(frame["paper"] == plan.paper) & (frame["table"] == plan.table)]
         asked = {
-            (column, *pair)
-            for column in plan.columns
-            for pair in plan.comparisons
+            (column, *pair) for column, pair in product(plan.columns, plan.comparisons)
             if plan.published_difference(column, *pair)[0] is not None or pair[0] in plan.signs
-        }
+        }  # fmt: skip
         here = {tuple(row) for row in mine[["column", "method", "base"]].to_numpy()}
         assert here <= asked
         for column, method, base in asked - here:  # another table of the paper has the same line
@@ -72,28 +72,23 @@ def test_every_claim_of_every_plan_has_a_line_and_none_without_a_published_gain_
     assert against["published_from"] == "derived"
 
 
-@pytest.mark.parametrize(
-    ("paper", "column", "method", "base", "published", "sign"),
-    [
-        ("fmicl", "cifar10", "fmicl/kl", "fmicl/simclr", 0.9, 1),
-        ("fmicl", "cifar10", "fmicl/kl", "fmicl/au", 0.2, 0),  # printed deviations 0.47 and 0.26
-        ("ring", "fashionmnist", "ring/iring", "ring/ir", 0.1, 0),  # rows 91.7 and 91.6
-        ("ring", "fashionmnist", "ring/mocoring", "ring/moco", 0.4, 1),
-        ("cmc", "nyu", "cmc/full_4", "cmc/core_4", 0.3, 0),  # "equally well"
-        ("cmc", "nyu", "cmc/core_4", "cmc/scenes_random", 12.7, 1),
-    ],
-)
+@pytest.mark.parametrize(("paper", "column", "method", "base", "published", "sign"), [
+    ("fmicl", "cifar10", "fmicl/kl", "fmicl/simclr", 0.9, 1),
+    ("fmicl", "cifar10", "fmicl/kl", "fmicl/au", 0.2, 0),  # printed deviations 0.47 and 0.26
+    ("ring", "fashionmnist", "ring/iring", "ring/ir", 0.1, 0),  # rows 91.7 and 91.6
+    ("ring", "fashionmnist", "ring/mocoring", "ring/moco", 0.4, 1),
+    ("cmc", "nyu", "cmc/full_4", "cmc/core_4", 0.3, 0),  # "equally well"
+    ("cmc", "nyu", "cmc/core_4", "cmc/scenes_random", 12.7, 1),
+])  # fmt: skip
 def test_a_difference_that_the_print_itself_calls_none_claims_no_sign(
     paper: str, column: str, method: str, base: str, published: float, sign: int
 ) -> None:
-    frame = claims.frame([])
-    asked = (frame["paper"] == paper) & (frame["column"] == column) & (frame["method"] == method)
-    (found,) = frame[asked & (frame["base"] == base) & frame["table"].isin(["2", "3"])].to_dict("records")
-    assert found["published"] == pytest.approx(published)
-    assert found["claimed_sign"] == sign
+    asked = "paper == @paper and column == @column and method == @method and base == @base and table in ['2', '3']"
+    (found,) = claims.frame([]).query(asked)[["published", "claimed_sign"]].to_numpy().tolist()
+    assert found == [pytest.approx(published), sign]
 
 
-def test_two_rows_below_an_untrained_encoder_decide_nothing() -> None:
+def test_only_rows_above_an_untrained_encoder_decide_and_it_may_be_one_of_them() -> None:
     def said(untrained: float) -> pd.Series:
         made = cells("ring/ir", [40.0 + k / 10 for k in range(8)])
         made += cells("ring/iring", [50.3, *(50.0 + k / 10 for k in range(1, 8))])
@@ -104,21 +99,24 @@ def test_two_rows_below_an_untrained_encoder_decide_nothing() -> None:
     assert (below["untrained"], below["above_untrained"], below["verdict"]) == (60.0, False, "open")
     assert claims.sentence(below) == "open (neither row above an untrained encoder)"
     assert (between["above_untrained"], between["verdict"]) == (True, "same sign")
-
-
-def test_the_untrained_encoder_may_be_a_row_of_the_claim() -> None:
     frame = claims.frame([r for r in STORED if r.table == "cmc/table2" and r.dataset == "clips"])
-    (found,) = frame[frame["base"].str.endswith("random") & frame["gain"].notna()].to_dict("records")
-    assert math.isnan(found["untrained"])
-    assert found["verdict"] == "opposite sign"
+    found = frame[frame["base"].str.endswith("random") & frame["gain"].notna()]
+    assert found["untrained"].isna().all()
+    assert found["verdict"].tolist() == ["opposite sign"]
 
 
-def test_what_two_tables_print_of_the_same_runs_is_one_line() -> None:
+def test_lines_of_two_tables_and_columns_that_stand_for_others() -> None:
     frame = claims.frame([*cells("ring/ir", [40.0]), *cells("ring/iring", [50.0])])
-    mine = frame[(frame["method"] == "ring/iring") & (frame["base"] == "ring/ir") & (frame["column"] == "cifar10")]
+    mine = frame.query("method == 'ring/iring' and base == 'ring/ir' and column == 'cifar10'")
     assert mine[["table", "gain"]].to_numpy().tolist() == [["1", 10.0]]
-    top1 = frame[(frame["paper"] == "vince") & (frame["metric"] == "linear") & (frame["dataset"] == "cifar10")]
-    assert set(top1["table"]) == {"1"}
+    assert set(frame.query("paper == 'vince' and metric == 'linear' and dataset == 'cifar10'")["table"]) == {"1"}
+    plan = papers.plan("ring", "5c")
+    assert plan.select("fsdd")["fsdd"].stands_for == "audiomnist"
+    assert plan.published_value("fsdd", "ring/moco") is None
+    assert set(claims.frame([], [plan])["stands_for"]) == {""}
+    raw = protocol("ring_table5c")
+    with pytest.raises(ArgumentError, match="stands_for 'audiomnits'; did you mean audiomnist"):
+        papers.parse_plan(raw.replace('stands_for = "audiomnist"', 'stands_for = "audiomnits"'), "ring_table5c")
 
 
 def test_a_line_is_what_the_results_say() -> None:
@@ -145,16 +143,13 @@ def test_a_line_is_what_the_results_say() -> None:
     assert claims.sentence(found) == "same sign"
 
 
-def test_fewer_than_eight_seeds_are_open_however_clear_they_look() -> None:
+def test_few_seeds_and_settings_picked_on_test_accuracy_decide_nothing() -> None:
     frame = claims.frame([*cells("ring/ir", [40.0, 40.1, 40.2]), *cells("ring/iring", [50.0, 50.1, 50.3])], [PLAN])
     found = line(frame, "ring/iring", "ring/ir")
+    assert (claims.sentence(found), found["p"]) == ("open (3 of 8 seeds)", 1)
     assert found["low"] > 9
-    assert claims.sentence(found) == "open (3 of 8 seeds)"
-    assert found["p"] == 1
     assert math.isnan(found["low_8"])
 
-
-def test_runs_picked_on_test_accuracy_decide_nothing() -> None:
     def clear(profile: str) -> pd.Series:
         arms = [cells(n, [v + k / 10 for k in range(8)], profile) for n, v in (("ring/ir", 40.0), ("ring/iring", 50.0))]
         arms[1][0] = result("ring/iring", 0, 50.3, profile=profile, items=200)
@@ -201,10 +196,8 @@ def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded() -> 
         )
 
     def frame_of(gains: list[float]) -> pd.DataFrame:
-        made = [cell("cmc/views_2", seed, 50.0) for seed in range(len(gains))]
-        made += [cell("cmc/views_3", seed, 50.0 + gain) for seed, gain in enumerate(gains)]
-        frame = claims.frame(made, [plan])
-        return frame[frame["gain"].notna()]
+        arms = [(cell("cmc/views_2", k, 50.0), cell("cmc/views_3", k, 50.0 + gain)) for k, gain in enumerate(gains)]
+        return claims.frame([each for arm in arms for each in arm], [plan]).dropna(subset=["gain"])
 
     rise = [3.0, 3.1, 2.9, 3.2, 2.8, 3.0, 3.3, 2.7]
     for gains, verdict in ((rise, "same sign"), ([-gain for gain in rise], "opposite sign")):
@@ -220,14 +213,12 @@ def test_where_a_paper_says_a_sign_and_no_number_only_zero_can_be_excluded() -> 
 
 
 def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign() -> None:
-    raw = (Path(papers.__file__).parent / "protocols/ring_table1.toml").read_text(encoding="utf-8")
+    raw = protocol("ring_table1")
     second = 'cifar100 = { data = "cifar10", metric = "linear5", published = "CIFAR100" }'
     plan = papers.parse_plan(raw.replace('cifar100 = "CIFAR100"', second), "ring_table1")
     draw = np.random.default_rng(1)
     arms = [
-        r.model_copy(
-            update={"metrics": {"linear": r.metrics["linear"], "linear5": r.metrics["linear"] + draw.normal()}}
-        )
+        r.model_copy(update={"metrics": r.metrics | {"linear5": r.metrics["linear"] + draw.normal()}})
         for method, level in (("ring/ir", 50.0), ("ring/iring", 51.0))
         for r in cells(method, (level + draw.normal(0, 0.5, 8)).tolist())
     ]
@@ -238,17 +229,6 @@ def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign(
     least = here["p"].idxmin()
     assert here.loc[least, "p_holm"] == pytest.approx(8 * here.loc[least, "p"])
     assert here["p_holm"].tolist() == pytest.approx(inference.holm([*here["p"], *[1.0] * 6])[:2])
-
-
-def test_a_column_that_stands_for_another_takes_its_published_gain() -> None:
-    plan = papers.plan("ring", "5c")
-    assert plan.select("fsdd")["fsdd"].stands_for == "audiomnist"
-    assert plan.published_value("fsdd", "ring/moco") is None
-    raw = (Path(papers.__file__).parent / "protocols/ring_table5c.toml").read_text(encoding="utf-8")
-    with pytest.raises(ArgumentError, match="stands_for 'audiomnits'; did you mean audiomnist"):
-        papers.parse_plan(raw.replace('stands_for = "audiomnist"', 'stands_for = "audiomnits"'), "ring_table5c")
-    claimed = claims.frame([], [plan])
-    assert set(claimed["stands_for"]) == {""}
 
 
 def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
@@ -275,40 +255,36 @@ def every() -> pd.DataFrame:
 
 
 def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
-    frame = every
-    shown = frame[frame["gain"].notna()]
+    shown = every[every["gain"].notna()]
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
-    axes = claims.forest(frame).axes[0]
+    axes = claims.forest(every).axes[0]
     assert len(axes.get_yticks()) == len(shown)
-    ticks = [len(x.get_xdata()) for x in axes.lines if x.get_marker() == "|"]
-    assert ticks == shown["seeds"].tolist()
-    diamonds = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "D"]
-    assert diamonds == shown["published"].dropna().tolist()
-    dots = [x.get_xdata()[0] for x in axes.lines if x.get_marker() == "o"]
-    assert dots == pytest.approx(shown["gain"].tolist())
-    claims.forest(frame.iloc[:0]).canvas.draw()
+
+    def marked(marker: str) -> list:
+        return [line.get_xdata() for line in axes.lines if line.get_marker() == marker]
+
+    assert list(map(len, marked("|"))) == shown["seeds"].tolist()
+    assert [x[0] for x in marked("D")] == shown["published"].dropna().tolist()
+    assert [x[0] for x in marked("o")] == pytest.approx(shown["gain"].tolist())
+    claims.forest(every.iloc[:0]).canvas.draw()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_others_load_the_same_lines(tmp_path: Path, suffix: str, every, monkeypatch, capsys) -> None:
     monkeypatch.setattr(claims, "frame", lambda stored: every if len(stored) == len(STORED) else pytest.fail("others"))
-    assert (
-        command.main(["claims", "--results", str(ROOT / "results"), "--out", str(tmp_path / f"claims.{suffix}")]) == 0
-    )
+    path = tmp_path / f"claims.{suffix}"
+    assert command.main(["claims", "--results", str(ROOT / "results"), "--out", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "ring 1, cifar10: IRing − IR" in printed
     assert "cmc Figure 4, " in printed
-    path = tmp_path / f"claims.{suffix}"
     loaded = pd.read_csv(path, keep_default_na=False, na_values=[""]) if suffix == "csv" else pd.read_parquet(path)
-    expected = every
-    assert list(loaded.columns) == list(expected.columns)
-    assert loaded["gain"].to_numpy(float) == pytest.approx(expected["gain"].to_numpy(float), nan_ok=True)
-    assert loaded["claim"].tolist() == expected["claim"].tolist()
-    meanings = pd.read_csv(tmp_path / "claims-columns.csv")
-    assert dict(meanings.to_numpy()) == dict(claims.COLUMNS)
+    assert list(loaded.columns) == list(every.columns)
+    assert loaded["gain"].to_numpy(float) == pytest.approx(every["gain"].to_numpy(float), nan_ok=True)
+    assert loaded["claim"].tolist() == every["claim"].tolist()
+    assert dict(pd.read_csv(tmp_path / "claims-columns.csv").to_numpy()) == dict(claims.COLUMNS)
 
 
-def test_the_page_has_a_line_for_each_claim_and_the_files(tmp_path: Path) -> None:
+def test_the_page_has_a_line_for_each_claim_and_the_files(tmp_path) -> None:
     frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
     texts = re.findall("<td>(.*?)</td>", claims.html(frame))
     assert texts[:3] == ["ring 1: IRing − IR, cifar10", "+2.7", "+0.75"]
@@ -319,9 +295,6 @@ def test_the_page_has_a_line_for_each_claim_and_the_files(tmp_path: Path) -> Non
     assert pd.read_csv(io.BytesIO(files["claims.csv"]))["claim"].tolist() == frame["claim"].tolist()
     assert pd.read_parquet(io.BytesIO(files["claims.parquet"]))["claim"].tolist() == frame["claim"].tolist()
     assert len(pd.read_csv(io.BytesIO(files["claims-columns.csv"]))) == len(claims.COLUMNS)
-
-
-def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"csv or \.parquet"):
         claims.write(claims.frame([], [PLAN]), tmp_path / "claims.xlsx")
     assert not list(tmp_path.iterdir())

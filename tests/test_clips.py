@@ -1,7 +1,5 @@
 """Clips: generated ones with exact flow, TV-L1, eight bits, tracks, and video files in their published layout."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from dataclasses import replace
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from contrastbook.made import actions, shapes
 from contrastlab import data, methods, tasks
-from contrastlab.data import flow, limits, loading, videos
+from contrastlab.data import Splits, flow, limits, loading, videos
 from contrastlab.data.augmentations import ViewDraws, augmentation
 from contrastlab.data.clip_augmentation import ClipAugmentation
 from contrastlab.data.modalities import modality
@@ -38,22 +36,15 @@ def made() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     return actions.render(torch.arange(64))
 
 
-# Generated clips
-
-
-def test_a_clip_depends_on_its_index_and_the_seed_alone(made) -> None:
+def test_a_clip_depends_on_its_index_and_the_seed_and_shows_its_actions_silhouette_at_the_stated_ceiling(made) -> None:
     clips, labels, _ = made
     alone, _, _ = actions.render(torch.tensor([37, 5]))
-    assert torch.equal(alone[0], clips[37])
-    assert torch.equal(alone[1], clips[5])
+    assert torch.equal(alone, clips[[37, 5]])
     assert not torch.equal(actions.render(torch.tensor([37]), seed=1)[0][0], clips[37])
     assert labels.tolist() == [k % 8 for k in range(64)]
     parts = data.load("clips", n_train=16, n_test=16)
     assert torch.equal(parts.train.items, clips[:16])
     assert not (parts.test.items[:, None] == parts.train.items[None]).flatten(2).all(2).any()
-
-
-def test_the_share_of_clips_that_show_their_actions_silhouette_is_the_stated_ceiling() -> None:
     index = torch.arange(4000)
     keys = shapes.mix(shapes.mix(shapes.seed_key(0)) + index)
     draws = shapes.draw_factors(keys, {"faithful": (0.0, 1.0), "other": (0.0, 8.0)})
@@ -99,9 +90,6 @@ def test_the_flow_of_a_similarity_is_that_of_its_points() -> None:
     assert moved[0, 0, :, 3, 4].tolist() == [0.25, -0.5]
 
 
-# Flow
-
-
 def test_eight_bits_keep_rest_sign_and_half_a_step() -> None:
     field = torch.linspace(-4, 4, 4001)
     back = flow.restore(flow.quantise(field, 4.0), 4.0)
@@ -123,8 +111,7 @@ def textured(shift: tuple[int, int]) -> Tensor:
 
 @pytest.mark.parametrize("shift", [(2, 0), (0, 2), (-1, 2)])
 def test_tvl1_finds_a_shift_with_x_first(shift) -> None:
-    found = flow.tvl1(textured(shift))[0, :, 8:-8, 8:-8]
-    assert found.mean((1, 2)).tolist() == pytest.approx(shift, abs=0.05)
+    assert flow.tvl1(textured(shift))[0, :, 8:-8, 8:-8].mean((1, 2)).tolist() == pytest.approx(shift, abs=0.05)
 
 
 def test_tvl1_against_the_exact_flow_of_the_generator(made) -> None:
@@ -144,7 +131,7 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
     frames = made[0][:5, :3, :3]
     direct = torch.stack([flow.quantise(flow.tvl1(clip), 5.0) for clip in frames])
     monkeypatch.setattr(flow, "_KEEP_EVERY", 2)
-    asked = []
+    real, asked = flow.tvl1, []
 
     def counted(clip: Tensor) -> Tensor:
         asked.append(clip)
@@ -152,7 +139,6 @@ def test_an_estimate_is_kept_whole_and_goes_on_where_it_was_cut_off(tmp_path, mo
             raise KeyboardInterrupt
         return real(clip)
 
-    real = flow.tvl1
     monkeypatch.setattr(flow, "tvl1", counted)
     with pytest.raises(KeyboardInterrupt):
         flow.cached_tvl1(frames, 5.0)
@@ -177,21 +163,17 @@ def test_a_strip_shows_directions_as_colours_at_one_scale() -> None:
     field = torch.zeros(2, 1, 4)
     field[0, 0, 1:] = torch.tensor([2.0, -1.0, 0.0])
     field[1, 0, 3] = 2.0
-    colours = draw.flow_colours(field, 2.0)[0]
-    assert colours.tolist() == [[1, 1, 1], [1, 0, 0], pytest.approx([0.5, 1, 1]), pytest.approx([0.5, 1, 0])]
+    colours = torch.as_tensor(draw.flow_colours(field, 2.0)[0])
+    assert torch.allclose(colours, colours.new_tensor([[1, 1, 1], [1, 0, 0], [0.5, 1, 1], [0.5, 1, 0]]))
     frames = torch.zeros(3, 3, 4, 4, dtype=torch.uint8)
     flows = {"slow": torch.ones(3, 2, 4, 4), "fast": 2 * torch.ones(3, 2, 4, 4)}
     figure = draw.strip(frames, flows, [0, 2], title="t")
     pictures = [axes.images[0].get_array() for axes in figure.axes if axes.images]
     assert len(pictures) == 2 + 2 + 2 + 1
     assert [axes.get_title() for axes in figure.axes[:2]] == ["t = 0", "t = 2"]
-    slow, fast = (1 - pictures[k].min() for k in (2, 4))
-    assert slow == pytest.approx(fast / 2)
+    assert 1 - pictures[2].min() == pytest.approx((1 - pictures[4].min()) / 2)
     with pytest.raises(ArgumentError, match="flow.shape"):
         draw.flow_colours(field[0], 2.0)
-
-
-# Sets
 
 
 def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
@@ -215,9 +197,6 @@ def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
         (lambda: flow.quantise(torch.zeros(1), 0), ArgumentError, "bound=0"),
         (lambda: seen.random(pictures), NotApplicableError, "views are of clips"),
     )
-
-
-# Views of clips: one crop and one flip for frames and flow
 
 
 def moving_ramp() -> Tensor:
@@ -252,7 +231,7 @@ def test_a_flip_turns_the_sign_of_x_and_a_resized_crop_scales_the_flow() -> None
     assert ClipAugmentation(augmentation("cmc", 8)).flow(clip, at, 2, None).mean((2, 3)).abs().max() < 1e-6
 
 
-def test_frames_and_flow_of_a_view_are_cropped_alike() -> None:
+def test_frames_and_flow_of_a_view_are_cropped_alike_and_a_stack_is_centred() -> None:
     clip = moving_ramp()
     clip[0, 1, 3] = 40 + clip[0, 1, 0] // 2  # a flow that looks like the frame
     seen = ClipAugmentation(augmentation("cmc", 8), centred=False)
@@ -263,9 +242,6 @@ def test_frames_and_flow_of_a_view_are_cropped_alike() -> None:
         sign = -1 if draws.flip[0] else 1
         levels = sign * moved * 127 / (8 / draws.boxes[0, 3]) + 128
         assert torch.allclose(levels, 40 + frame / 2, atol=1.0)
-
-
-def test_a_stack_is_centred_at_its_frame() -> None:
     clip = torch.zeros(1, 9, 5, 8, 8, dtype=torch.uint8)
     clip[0, :, 3] = flow.ZERO + torch.arange(9, dtype=torch.uint8)[:, None, None]
     clip[0, :, 4] = flow.ZERO
@@ -274,9 +250,6 @@ def test_a_stack_is_centred_at_its_frame() -> None:
     assert (stack[0, ::2, 0, 0] * 127).round().tolist() == [2, 3, 4, 5]
     assert (stack[0, 1::2] == 0).all()
     assert (seen.flow(clip, torch.tensor([4]), 3, None)[0, ::2, 0, 0] * 127).round().tolist() == [3, 4, 5]
-
-
-# Tracks of traffic signs
 
 
 def test_a_track_is_a_clip_and_stays_on_one_side(tmp_path) -> None:
@@ -302,9 +275,6 @@ def test_a_track_is_a_clip_and_stays_on_one_side(tmp_path) -> None:
     assert len({(int(c[0, 0, 0, 0]), int(c[0, 1, 0, 0])) for c in everyone}) == 10
     with pytest.raises(MissingDataError, match=r"gtsrb32.*does not exist"):
         data.load("gtsrb32_clips", tmp_path / "elsewhere")
-
-
-# Video files
 
 
 def write_video(path: Path, count: int, brightness: int = 0) -> None:
@@ -344,42 +314,41 @@ def small_frames(monkeypatch) -> None:
     monkeypatch.setattr(videos, "WIDTH", 32)
 
 
-def test_ucf101_as_its_authors_publish_it(tmp_path, small_frames) -> None:
+@pytest.fixture
+def ucf(tmp_path, small_frames) -> Splits:
     write_ucf(tmp_path)
-    splits = data.load("ucf101", tmp_path)
-    assert splits.train.classes == ("Archery", "Biking")
-    assert len(splits.folds()) == 3
-    for k, (train, test) in enumerate(splits.folds(), 1):
+    return data.load("ucf101", tmp_path)
+
+
+def test_ucf101_as_its_authors_publish_it(ucf) -> None:
+    assert ucf.train.classes == ("Archery", "Biking")
+    assert len(ucf.folds()) == 3
+    for k, (train, test) in enumerate(ucf.folds(), 1):
         assert (len(train), len(test)) == (4, 2)
         assert not set(train.paths) & set(test.paths)
         assert all(f"_g{k:02d}_" in path for path in test.paths)
         assert test.labels.tolist() == [0, 1]
         assert train.labels.tolist() == [0, 0, 1, 1]
-    assert splits.pretrain is splits.train
+    assert ucf.pretrain is ucf.train
+    first = 5 * sorted(p for f in ucf.folds() for p in f[1].paths).index(ucf.train.paths[0])
+
+    def shown(clip: Tensor) -> list[float]:
+        """Which frames these are, by their brightness."""
+        return ((clip[:, :3].float().mean((1, 2, 3)) - first) / 10).tolist()
+
     # a window of twelve of the fourteen frames: the middle one, and one that starts anywhere
-    item = splits.train[0]
-    assert item.shape == (12, 5, 24, 32)
-    bright = item[:, :3].float().mean((1, 2, 3))
-    shown = 5 * sorted(p for f in splits.folds() for p in f[1].paths).index(splits.train.paths[0])
-    assert bright.tolist() == pytest.approx([shown + 10 * t for t in range(1, 13)], abs=4)
-    starts = set()
-    for seed in range(20):
-        window = splits.train.window(0, generator(seed))
-        starts.add(round((float(window[0, :3].float().mean()) - shown) / 10))
-    assert starts == {0, 1, 2}
-    few = splits.train.spread(7)[0]
-    assert few[:, :3].float().mean((1, 2, 3)).tolist() == pytest.approx(
-        [shown + 10 * t for t in range(1, 14, 2)], abs=4
-    )
+    assert ucf.train[0].shape == (12, 5, 24, 32)
+    assert shown(ucf.train[0]) == pytest.approx(range(1, 13), abs=0.4)
+    assert {round(shown(ucf.train.window(0, generator(seed)))[0]) for seed in range(20)} == {0, 1, 2}
+    few = ucf.train.spread(7)[0]
+    assert shown(few) == pytest.approx(range(1, 14, 2), abs=0.4)
     assert (few[:, 3:] == flow.ZERO).all()
-    assert splits.train.still()[0].shape == (1, 5, 24, 32)
+    assert ucf.train.still()[0].shape == (1, 5, 24, 32)
 
 
-def test_a_video_is_decoded_once_and_a_kept_file_is_whole(tmp_path, small_frames, monkeypatch) -> None:
-    write_ucf(tmp_path)
-    part = data.load("ucf101", tmp_path).train
-    calls = []
-    real = videos.decode
+def test_a_video_is_decoded_once_and_a_kept_file_is_whole(tmp_path, ucf, monkeypatch) -> None:
+    part = ucf.train
+    real, calls = videos.decode, []
     monkeypatch.setattr(videos, "decode", lambda path: calls.append(path) or real(path))
     first = part[0]
     assert torch.equal(part[0], first)
@@ -403,26 +372,17 @@ def test_flow_of_a_video_is_that_of_its_frames(tmp_path, small_frames) -> None:
     packed.write_bytes(videos._pack(frames, 20.0))
     with zipfile.ZipFile(packed) as opened:
         item = VideoFiles("x", tmp_path, (), torch.zeros(0, dtype=torch.int64), ("a",))._read(opened, [0, 1])
-    direct = flow.tvl1(frames)[0]
-    assert float((flow.restore(item[0, 3:], 20.0) - direct).abs().mean()) < 0.2
+    assert float((flow.restore(item[0, 3:], 20.0) - flow.tvl1(frames)[0]).abs().mean()) < 0.2
     assert float(flow.restore(item[0, 3:], 20.0)[0].mean()) > 0.5
     assert (item[1, 3:] == flow.ZERO).all()
 
 
-def test_a_video_without_frames_is_named(tmp_path, small_frames) -> None:
-    pytest.importorskip("av")
-    write_ucf(tmp_path)
-    splits = data.load("ucf101", tmp_path)
-    path = splits.train.folder / splits.train.paths[0]
-    path.write_bytes(b"RIFF....AVI nothing")
-    with pytest.raises(CorruptFileError, match=path.name):
-        splits.train[0]
-    write_video(path, 0)
-    with pytest.raises(CorruptFileError, match=f"{path.name}: no frame"):
-        splits.train[0]
-    write_video(path, 5)
-    with pytest.raises(CorruptFileError, match=f"{path.name} has 5 frames"):
-        splits.train[0]
+def test_a_video_without_frames_is_named(tmp_path, ucf) -> None:
+    path = ucf.train.folder / ucf.train.paths[0]
+    for frames, words in ((None, path.name), (0, f"{path.name}: no frame"), (5, f"{path.name} has 5 frames")):
+        path.write_bytes(b"RIFF....AVI nothing") if frames is None else write_video(path, frames)
+        with pytest.raises(CorruptFileError, match=words):
+            ucf.train[0]
     assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
@@ -436,12 +396,10 @@ def test_hmdb51_as_its_authors_publish_it(tmp_path, small_frames) -> None:
             part = [1, 2, 0, 1] if split == 1 else [2, 1, 1, 0]
             lines = [f"{action}_{k}.avi {p} " for k, p in enumerate(part)]
             (lists / f"{action}_test_split{split}.txt").write_text("\n".join(lines) + "\n")
-    splits = data.load("hmdb51", tmp_path)
-    (train, test), second, _ = splits.folds()
+    (train, test), second, _ = data.load("hmdb51", tmp_path).folds()
     assert train.classes == ("brush_hair", "cartwheel")
-    assert [path.split("_")[-1] for path in train.paths] == ["0.avi", "3.avi"] * 2
-    assert [path.split("_")[-1] for path in test.paths] == ["1.avi"] * 2
-    assert [path.split("_")[-1] for path in second[0].paths] == ["1.avi", "2.avi"] * 2
+    for part, numbers in ((train, "03"), (test, "1"), (second[0], "12")):
+        assert [path.split("_")[-1] for path in part.paths] == [f"{k}.avi" for k in 2 * numbers]
     assert test.labels.tolist() == [0, 1]
     (lists / "cartwheel_test_split2.txt").write_text("cartwheel_0.avi 7\n")
     data._read_row.cache_clear()
@@ -477,18 +435,16 @@ def test_windows_of_files_are_the_same_for_any_number_of_workers(tmp_path, small
     assert not torch.equal(windows(4, 0), one)  # another epoch, other windows
 
 
-def test_rows_run_on_video_files_from_training_to_the_mean_of_three_splits(tmp_path, small_frames) -> None:
-    write_ucf(tmp_path)
-    splits = data.load("ucf101", tmp_path)
+def test_rows_run_on_video_files_from_training_to_the_mean_of_three_splits(ucf) -> None:
     settings = Settings(
         image_size=16, augmentation="cmc", arch="tiny", stem="cifar", dim=16, epochs=2, batch_size=4, milestones=(),
         knn_every=0, action={"epochs": 1, "batch_size": 4, "frames": 3, "crops": 10},
     )  # fmt: skip
     recipe = methods.get("cmc/video_vd").override({"views.stack": 4, "views.k": 2})
     speed = Speed(workers=0)
-    trained = pretrain(recipe, settings, splits.pretrain, seed=0, speed=speed, log=quiet)
+    trained = pretrain(recipe, settings, ucf.pretrain, seed=0, speed=speed, log=quiet)
     assert [row["step"] for row in trained.history] == [1, 2]
-    setting = tasks.Setting(recipe.views, modality(splits.train).augmentation(settings), splits)
+    setting = tasks.Setting(recipe.views, modality(ucf.train).augmentation(settings), ucf)
     measured = tasks.Action.of(settings).score(trained.encoders, setting)["action"]
     assert measured.items == 6  # two test videos in each of three splits
     assert measured.value in {100 * k / 6 for k in range(7)}

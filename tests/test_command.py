@@ -1,7 +1,5 @@
 """The words of the command line lead on: to what is accepted, to what can be chosen, to what comes next."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -30,11 +28,8 @@ def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: in
     return said.err if status else said.out
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package_and_help_names_every_profile(capsys) -> None:
     assert printed(["--version"], capsys) == f"contrastlab {contrastlab.__version__}\n"
-
-
-def test_the_help_of_run_names_every_profile_that_a_table_has(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(printed(["run", "--help"], capsys).split())
     listed = said.partition("--profile PROFILE ")[2].partition(" --")[0]
     profiles = {profile for each in papers.plans() for profile in papers.plan(*each).profiles}
@@ -58,12 +53,11 @@ def test_a_run_says_how_to_choose_another_profile_and_once_how_to_go_on(
 
 
 STUDIES = [each for each in papers.catalogue() if (each.paper, each.table) not in papers.plans()]
+assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}
 
 
 @pytest.mark.parametrize("entry", STUDIES, ids=lambda entry: entry.name)
-def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
-    entry: papers.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(entry, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run", "show"):
         said = printed([name, entry.name], capsys, status=2)
@@ -71,10 +65,6 @@ def test_a_table_that_only_a_notebook_makes_leads_to_the_notebook(
         assert f"contrastlab notebook {entry.name} writes the notebook here" in said
     printed(["notebook", entry.name], capsys)
     assert (tmp_path / Path(entry.notebook).name).is_file()
-
-
-def test_the_studies_of_the_catalogue_are_there() -> None:
-    assert {"jcl/table3", "fmicl/figure1", "cmc/table12"} <= {each.name for each in STUDIES}
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +81,8 @@ def test_what_only_lists_needs_no_torch_once_the_same_has_been_asked(stored: Pat
     commands = [["list", *here], ["show", "ring/table1", *here], ["claims", *here], ["encoders"], ["methods"],
                 ["run", "ring/table1", "--dataset", "shapes", "--columns", "nope"],
                 ["run", "ring/table1", "--dataset", "nowhere"]]  # fmt: skip
-    code = f"""
-import sys
-from contrastlab.__main__ import main
-print([main(words) for words in {commands}], "torch" in sys.modules)
-"""
+    code = "import sys; from contrastlab.__main__ import main; "
+    code += f"print([main(words) for words in {commands}], 'torch' in sys.modules)"
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     first, second = (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env, check=True)
@@ -108,9 +95,7 @@ print([main(words) for words in {commands}], "torch" in sys.modules)
     assert first.stderr == second.stderr
 
 
-def test_lists_are_tables_for_people_and_all_fields_for_programs(
-    stored: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lists_are_tables_for_people_and_all_fields_for_programs(stored, monkeypatch, capsys) -> None:
     for words in (["list"], ["show", "ring/table1"], ["claims"]):
         words += ["--results", str(stored)]
         rows = json.loads(printed([*words, "--json"], capsys))
@@ -126,8 +111,6 @@ def test_lists_are_tables_for_people_and_all_fields_for_programs(
 
 
 @pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"]], ids=lambda words: words[0])
-def test_the_usual_folders_need_not_exist(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     printed(arguments, capsys)

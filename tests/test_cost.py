@@ -1,13 +1,11 @@
 """Counts agree with hand calculations, and the fitted constants with what was measured."""
 
-from __future__ import annotations
-
 import json
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import cost
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,13 +16,9 @@ from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameErr
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
+from made_runs import refused
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-
-import cost  # noqa: E402
-
-STORED = FOLDER / "results" / "scale.json"
+STORED = Path(__file__).parents[1] / "benchmarks" / "results" / "scale.json"
 TINY = Settings(arch="tiny", stem="cifar", image_size=32, batch_size=64, dim=16)
 NAMES = ("ring/ir", "ring/iring", "ring/cmc", "ring/moco", "ring/mocoring", "ring/simclr", "jcl/jcl", "fmicl/moco_v3")
 
@@ -66,7 +60,7 @@ def test_what_is_kept_for_the_backward_pass_of_a_small_network() -> None:
     assert cost.encoder("tiny", stem="cifar", side=32).activations == pytest.approx(by_hand, rel=0.03)
 
 
-def test_messages_by_hand() -> None:
+def test_messages_and_negatives_by_hand() -> None:
     assert cost.all_reduce(100, 2) == 100
     assert cost.all_reduce(100, 8) == 175
     assert cost.all_gather(100, 4) == 75
@@ -77,6 +71,12 @@ def test_messages_by_hand() -> None:
     # MoCo with shuffled batch norm sends the pictures of the keys, too
     five = cost.work(methods.get("jcl/jcl"), TINY, 1000, processes=4)
     assert five.gathered == 3 / 4 * 64 * (4 * 16 + 5 * (4 * 3 * 32**2 + 4 * 16))
+    ring = methods.get("ring/mocoring").override({"keys.size": 1000})
+    assert cost.work(ring, TINY, 10_000, progress=0).drawn == 64 * 990
+    assert cost.work(ring, TINY, 10_000).drawn == 64 * 90
+    assert cost.work(methods.get("ring/moco").override({"keys.size": 1000}), TINY, 10_000).drawn == 64 * 1000
+    assert cost.work(methods.get("ring/ir").override({"negatives.k": 7}), TINY, 10_000).drawn == 64 * 7
+    assert cost.work(methods.get("ring/cmc").override({"negatives.k": 7}), TINY, 10_000).drawn == 2 * 64 * 7
 
 
 @pytest.mark.parametrize("name", ["ring/ir", "ring/iring", "ring/cmc", "ring/moco", "ring/mocoring"])
@@ -150,22 +150,13 @@ def test_kinds_are_those_of_the_learner(images: int) -> None:
     assert moco.product == 2 * 64 * d * images * 2
 
 
-def test_negatives_that_enter_the_loss() -> None:
-    ring = methods.get("ring/mocoring").override({"keys.size": 1000})
-    assert cost.work(ring, TINY, 10_000, progress=0).drawn == 64 * 990
-    assert cost.work(ring, TINY, 10_000).drawn == 64 * 90
-    assert cost.work(methods.get("ring/moco").override({"keys.size": 1000}), TINY, 10_000).drawn == 64 * 1000
-    assert cost.work(methods.get("ring/ir").override({"negatives.k": 7}), TINY, 10_000).drawn == 64 * 7
-    assert cost.work(methods.get("ring/cmc").override({"negatives.k": 7}), TINY, 10_000).drawn == 2 * 64 * 7
-
-
 def machine(**rates: float) -> cost.Machine:
     rate = {name: cost.Rate(rates.get(name, 1e30), "1/s", "made up") for name in ("encoder", "product", "memory")}
     rate |= {name: cost.Rate(rates.get(name, 1e30), "1/s", "made up") for name in ("link", "images")}
     return cost.Machine(**rate, passes={k: cost.Rate(2, "passes", "made up") for k in (*cost.KINDS, "views")})
 
 
-def test_seconds_are_counts_through_rates() -> None:
+def test_seconds_are_counts_through_rates_and_decoding_runs_beside_the_rest() -> None:
     step = cost.work(methods.get("ring/ir"), TINY, 1000, processes=2)
     assert step.steps == 15
     assert cost.epoch(step, machine(encoder=step.encoder)).seconds == pytest.approx(15)
@@ -175,45 +166,46 @@ def test_seconds_are_counts_through_rates() -> None:
     moved = cost.epoch(step, machine(memory=1.0))
     assert moved.objective == pytest.approx(15 * (2 * 4 * 32 * 1000 + 32 * 4095 * (8 + 4 + 4 + 4 * 16)))
     assert moved.views == pytest.approx(15 * 2 * 4 * 32 * 3 * 32**2)
-
-
-@pytest.mark.parametrize("name", ["encoder", "images", "link", "product"])
-def test_the_bottleneck_is_named(name: str) -> None:
-    step = cost.work(methods.get("ring/ir"), TINY, 1000, processes=2)
-    done = cost.epoch(step, machine(**{name: 1.0}))
-    assert done.bottleneck == {"images": "data", "product": "objective"}.get(name, name)
-    assert done.seconds == pytest.approx(sum(done.parts.values()))
-    assert "estimate" in str(done)
-
-
-def test_decoding_runs_beside_the_rest() -> None:
     assert cost.Epoch(5, 1, 1, 1, 1).seconds == 5
     assert cost.Epoch(3, 1, 1, 1, 1).seconds == 4
     assert cost.Epoch(3, 1, 1.5, 1, 1).bottleneck == "encoder"
 
 
+@pytest.mark.parametrize("name", ["encoder", "images", "link", "product"])
+def test_the_bottleneck_is_named(name: str) -> None:
+    done = cost.epoch(cost.work(methods.get("ring/ir"), TINY, 1000, processes=2), machine(**{name: 1.0}))
+    assert done.bottleneck == {"images": "data", "product": "objective"}.get(name, name)
+    assert done.seconds == pytest.approx(sum(done.parts.values()))
+    assert "estimate" in str(done)
+
+
 def test_what_cannot_be_is_refused() -> None:
-    for wrong in ({"processes": 3}, {"images": 10}, {"progress": 2}):
-        with pytest.raises(ArgumentError, match="{}={}".format(*next(iter(wrong.items())))):
-            cost.work(methods.get("ring/ir"), TINY, **{"images": 1000, **wrong})
-    with pytest.raises(NotApplicableError):
-        cost.work(methods.get("ours/random"), TINY, 1000)
-    with pytest.raises(ArgumentError, match="link=0"):
-        machine(link=0.0)
-    with pytest.raises(UnknownNameError, match="views"):
-        replace(machine(), passes={k: cost.Rate(1, "", "") for k in cost.KINDS})
-    with pytest.raises(UnknownNameError, match="every"):
-        cost.predict({}, methods.get("ring/moco"), 10, 2)
+    ir, few = methods.get("ring/ir"), {k: cost.Rate(1, "", "") for k in cost.KINDS}
+    refused(
+        (lambda: cost.work(ir, TINY, 1000, processes=3), ArgumentError, "processes=3"),
+        (lambda: cost.work(ir, TINY, 10), ArgumentError, "images=10"),
+        (lambda: cost.work(ir, TINY, 1000, progress=2), ArgumentError, "progress=2"),
+        (lambda: cost.work(methods.get("ours/random"), TINY, 1000), NotApplicableError, "."),
+        (lambda: machine(link=0.0), ArgumentError, "link=0"),
+        (lambda: replace(machine(), passes=few), UnknownNameError, "views"),
+        (lambda: cost.predict({}, methods.get("ring/moco"), 10, 2), UnknownNameError, "every"),
+    )
 
 
-def test_a_known_law_is_found_again() -> None:
-    recipe, rows = methods.get("ring/iring"), []
-    law = cost.Fit(0.5, 2e-6, 3e-4)
-    for size, batch in ((1000, 8), (5000, 8), (5000, 32), (50_000, 64), (200, 2)):
-        rows.append((recipe, {"keys": size, "batch": batch, "cpu_s": law(batch * size, batch * 4095)}))
-    fit = cost.calibrate(rows)["region"]
+def test_a_known_law_is_found_again_and_the_fit_is_near_what_was_measured() -> None:
+    recipe, law = methods.get("ring/iring"), cost.Fit(0.5, 2e-6, 3e-4)
+    sizes = ((1000, 8), (5000, 8), (5000, 32), (50_000, 64), (200, 2))
+    rows = [{"keys": size, "batch": batch, "cpu_s": law(batch * size, batch * 4095)} for size, batch in sizes]
+    fit = cost.calibrate([(recipe, row) for row in rows])["region"]
     assert cost.predict({"region": fit}, recipe, 10_000, 16) == pytest.approx(law(160_000, 16 * 4095), rel=1e-6)
     assert fit.per_pair == pytest.approx(law.per_pair, rel=1e-6)
+    stored = [row for row in json.loads(STORED.read_text())["rows"].values() if "cpu_s" in row and "method" in row]
+    rows = [(methods.get(row["method"]), row) for row in stored]
+    assert len(rows) > 10
+    fits = cost.calibrate(rows)
+    for recipe, row in rows:
+        ratio = cost.predict(fits, recipe, row["keys"], row["batch"]) / row["cpu_s"]
+        assert 1 / 2 < ratio < 2, f"{row}: {ratio}"
 
 
 def test_memory_has_its_parts() -> None:
@@ -226,13 +218,3 @@ def test_memory_has_its_parts() -> None:
     assert found["activations"] == 2 * 64 * cost.encoder("tiny", stem="cifar", dim=16, side=32).activations
     with pytest.raises(UnknownNameError):
         cost.memory(step, {})
-
-
-def test_the_fit_is_near_what_was_measured() -> None:
-    stored = [row for row in json.loads(STORED.read_text())["rows"].values() if "cpu_s" in row and "method" in row]
-    rows = [(methods.get(row["method"]), row) for row in stored]
-    assert len(rows) > 10
-    fits = cost.calibrate(rows)
-    for recipe, row in rows:
-        ratio = cost.predict(fits, recipe, row["keys"], row["batch"]) / row["cpu_s"]
-        assert 1 / 2 < ratio < 2, f"{row}: {ratio}"

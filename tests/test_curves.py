@@ -1,7 +1,5 @@
 """Learning curves: which points are drawn, and what the line and the band are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -32,7 +30,7 @@ def lines(axes):
     return {line.get_label(): line for line in axes.lines}
 
 
-def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most() -> None:
+def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most_of_what_both_rows_have() -> None:
     drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, RUNS, "paper"))
     assert drawn is not None
     (axes,) = (a for a in drawn.axes if a.get_visible())
@@ -44,16 +42,12 @@ def test_the_line_is_the_mean_and_the_band_goes_from_least_to_most() -> None:
     corners = {tuple(v) for v in axes.collections[0].get_paths()[0].vertices.tolist()}
     assert {(1, 4.0), (1, 6.5), (2, 1.0), (2, 3.5)} <= corners
     assert "IRing ends at 2.50 loss (nats)" in drawn.get_label()
-
-
-def test_accuracy_is_drawn_where_both_rows_of_a_pair_have_it() -> None:
     seen = [run(m, s, [2.0, 1.0], nn1=[30.0 + s]) for m in ("ring/ir", "ring/iring") for s in range(2)]
     drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, seen, "paper"))
     assert drawn is not None
     assert drawn.axes[0].get_ylabel() == "1-NN accuracy (%)"
     assert lines(drawn.axes[0])["IR (2 seeds)"].get_ydata().tolist() == [30.5]
-    one_sided = [*seen[:2], *RUNS[2:]]
-    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, one_sided, "paper"))
+    drawn = curves.figure(PLAN, curves.frame(PLAN, COLUMN, [*seen[:2], *RUNS[2:]], "paper"))
     assert drawn is not None
     assert drawn.axes[0].get_ylabel() == "loss (nats)"
 
@@ -76,8 +70,7 @@ def test_a_single_seed_or_a_single_arm_has_no_curve() -> None:
 
 def test_a_run_counts_once_with_the_bound_of_its_last_epoch() -> None:
     curve = [{"epoch": 1, "loss": 5.0, "mi_bound": 1.0}, {"epoch": 2, "loss": 4.0, "mi_bound": 2.5}]
-    run = result("ring/ir", 0, 60.0)
-    with_bound = run.model_copy(update={"curve": curve})
+    with_bound = result("ring/ir", 0, 60.0).model_copy(update={"curve": curve})
     ring = result("ring/iring", 0, 61.0)  # stored before it was known to bound nothing
     theirs = with_bound.model_copy(update={"method": "mine/of_another_process"})
     lines = bound.frame([with_bound, with_bound, ring, ring.model_copy(update={"curve": curve}), theirs])
@@ -92,7 +85,7 @@ def made(bounds: list[float], accuracies: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "profile", "method", "label", "seed", "bound", "accuracy"])
 
 
-def test_the_correlation_is_spearmans_over_methods() -> None:
+def test_the_correlation_is_spearmans_over_methods_and_the_picture_says_it() -> None:
     draw = np.random.default_rng(3)
     x = draw.normal(size=12)
     y = x + draw.normal(size=12)
@@ -106,9 +99,6 @@ def test_the_correlation_is_spearmans_over_methods() -> None:
     assert high == pytest.approx(np.quantile(each, 0.975), abs=0.08)
     assert bound.correlation(made([1, 2, 3, 4, 5], [1, 2, 3, 4, 5]))[0] == pytest.approx(1)
     assert all(math.isnan(v) for v in bound.correlation(made([1, 2, 3], [1, 2, 3])))
-
-
-def test_the_picture_says_in_words_what_it_shows() -> None:
     figure = bound.scatter(made([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]))
     (axes,) = figure.axes
     assert "rank correlation over methods −1.00" in axes.get_title(loc="left")

@@ -1,7 +1,5 @@
 """A recipe as plain values: defaults leave no trace, and what was stored with all fields is still understood."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -43,9 +41,8 @@ OLD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "name": "fmicl/kl", "temperature": 0.5, "views": {"type": "Augmented", "count": 2},
             "keys": {"type": "InBatch", "against": "within", "symmetric": False, "momentum": None},
             "negatives": {"type": "Every"}, "positives": {"type": "One"},
-            "objective": {
-                "type": "FMICL", "divergence": "kl", "order": None, "weight": 40.0, "mu": 1.0, "similarity": "gaussian"
-            },
+            "objective": {"type": "FMICL", "divergence": "kl", "order": None, "weight": 40.0, "mu": 1.0,
+                          "similarity": "gaussian"},
         },
         {},
     ),
@@ -59,15 +56,11 @@ def test_an_old_description_is_read_as_todays(name: str) -> None:
     assert canonical(old) != old
 
 
-def test_a_description_survives_storage_and_is_canonical() -> None:
+def test_a_description_survives_storage_and_defaults_leave_no_trace() -> None:
     for name in methods.names():
         described = methods.get(name).describe()
         assert canonical(json.loads(json.dumps(described))) == described
-
-
-def test_defaults_leave_no_trace_and_other_values_do() -> None:
-    recipe = methods.get("ring/iring")
-    assert recipe.describe() == {
+    assert methods.get("ring/iring").describe() == {
         "name": "ring/iring", "temperature": 0.07, "views": {"type": "Augmented"},
         "keys": {"type": "Bank", "rate": 0},
         "negatives": {"type": "Ring", "outer": {"type": "Linear", "start": 100, "end": 10}, "k": 4095},
@@ -76,15 +69,12 @@ def test_defaults_leave_no_trace_and_other_values_do() -> None:
     assert methods.get("random").describe()["keys"] is None
 
 
-def test_the_identity_is_the_description_without_the_name() -> None:
+def test_an_identity_has_no_name_and_equal_recipes_one_spelling() -> None:
     one, two = methods.get("ring/la"), methods.get("vince/la")
     assert one.describe() != two.describe()
     assert one.identity() == two.identity()
     assert {"name": "vince/la", **two.identity()} == two.describe()
     assert replace(two, temperature=0.1).identity() != two.identity()
-
-
-def test_equal_recipes_have_descriptions_equal_to_the_letter() -> None:
     recipe = methods.get("jcl/jcl")
     whole = replace(recipe, positives=positives.Joint(5, 4), temperature=1)
     real = replace(recipe, positives=positives.Joint(5, 4.0), temperature=1.0)
@@ -93,25 +83,21 @@ def test_equal_recipes_have_descriptions_equal_to_the_letter() -> None:
 
 @pytest.mark.parametrize("schedule", [Linear(9, 3, until=0.7), Linear(100, 10)])
 def test_a_schedule_is_known_by_its_type_and_in_old_descriptions_by_its_fields(schedule) -> None:
-    recipe = replace(methods.get("ring/ir"), negatives=negatives.Ball(schedule))
-    described = recipe.describe()
+    described = replace(methods.get("ring/ir"), negatives=negatives.Ball(schedule)).describe()
     assert described["negatives"]["outer"]["type"] == type(schedule).__name__
     old = {f.name: getattr(schedule, f.name) for f in fields(schedule)}
     assert canonical({**described, "negatives": {"type": "Ball", "outer": old}}) == described
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"keys": {"type": "Bnak"}}, UnknownNameError, "type of keys 'Bnak'; did you mean Bank"),
-        ({"keys": {"rate": 0.5}}, UnknownNameError, "type of keys ''"),
-        ({"keys": {"type": "Bank", "rat": 0.5}}, UnknownNameError, "field of Bank 'rat'; did you mean rate"),
-        ({"keys": {"type": "Bank", "parts": 2}}, UnknownNameError, "field of Bank 'parts'"),
-        ({"keys": {"type": "Bank", "rate": 3}}, ArgumentError, "rate=3"),
-        ({"negatives": {"type": "Ball", "outer": {"start": 3}}}, UnknownNameError, "type of outer ''"),
-        ({"label": "IR"}, UnknownNameError, "entry of a recipe's description 'label'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "error", "message"), [
+    ({"keys": {"type": "Bnak"}}, UnknownNameError, "type of keys 'Bnak'; did you mean Bank"),
+    ({"keys": {"rate": 0.5}}, UnknownNameError, "type of keys ''"),
+    ({"keys": {"type": "Bank", "rat": 0.5}}, UnknownNameError, "field of Bank 'rat'; did you mean rate"),
+    ({"keys": {"type": "Bank", "parts": 2}}, UnknownNameError, "field of Bank 'parts'"),
+    ({"keys": {"type": "Bank", "rate": 3}}, ArgumentError, "rate=3"),
+    ({"negatives": {"type": "Ball", "outer": {"start": 3}}}, UnknownNameError, "type of outer ''"),
+    ({"label": "IR"}, UnknownNameError, "entry of a recipe's description 'label'"),
+])  # fmt: skip
 def test_what_no_part_has_is_named(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         canonical({**methods.get("ring/ir").describe(), **change})

@@ -1,7 +1,5 @@
 """Two processes hold and compute what one process with the same global batch does."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import replace
@@ -18,51 +16,47 @@ from torments.processes import BATCH, FEW, IMAGES, STEPS
 
 from contrastlab import keys, methods, negatives, positives
 from contrastlab.errors import ArgumentError
+from contrastlab.methods import Recipe
 from contrastlab.pretrain import pretrain
 from contrastlab.views import Jigsaw, Split
 from made_views import Sensors
 
-SIMCLR = replace(methods.get("ring/moco"), name="x/simclr", keys=keys.InBatch())
+
+def made(base: str, name: str, **parts: Any) -> Recipe:
+    return replace(methods.get(base), name=f"x/{name}", **parts).override(FEW)
+
+
+BATCH_KEYS, QUEUE, EVERY = keys.InBatch(), keys.Queue(), negatives.Every()
 RECIPES = {
-    r.name: r.override(FEW)
-    for r in (
-        *(methods.get(n) for n in ("ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la")),
-        *(methods.get(n) for n in ("vince/cmc", "vince/cave_anneal", "ours/supervised")),
-        *(methods.get(n) for n in ("fmicl/kl", "fmicl/au", "fmicl/moco_v3", "jcl/vanilla")),
-        SIMCLR,
-        replace(SIMCLR, name="x/simclr_uniform", negatives=negatives.Uniform(5)),
-        replace(SIMCLR, name="x/simclr_ring", negatives=negatives.Ring(10, 70, k=None)),
-        replace(methods.get("ring/cmc"), name="x/cmc_batch", keys=keys.InBatch(), negatives=negatives.Every()),
-        replace(methods.get("ring/cmc"), name="x/cmc_queue", keys=keys.Queue(), negatives=negatives.Every()),
-        replace(
-            methods.get("ring/cmc"), name="x/cmc_further", views=Split("lab", 2), keys=keys.Queue(further_view=True),
-            negatives=negatives.Every(),
-        ),
-        replace(methods.get("ring/moco"), name="x/pirl_queue", views=Jigsaw(count=2)),
-        replace(methods.get("ring/cmc"), name="x/cmc_pirl", views=Jigsaw("lab", weight=0.3)),
-        replace(methods.get("jcl/jcl"), name="x/cmc_jcl", views=Split("lab", 6)),
-        replace(methods.get("ring/ir"), name="x/three_bank", views=Sensors(3, "core")),
-        replace(methods.get("ring/iring"), name="x/five_bank", views=Sensors(5, "full")),
-        replace(SIMCLR, name="x/three_batch", views=Sensors(3, "core")),
-        replace(SIMCLR, name="x/five_batch", views=Sensors(5, "full")),
-        replace(
-            SIMCLR, name="x/three_places", views=Sensors(3, "core"), keys=keys.Locations("map"),
-            positives=positives.Each(),
-        ),
-        replace(methods.get("ring/moco"), name="x/three_queue", views=Sensors(3, "full")),
-        replace(methods.get("jcl/jcl"), name="x/five_queue", views=Sensors(5, "core", 6)),
-        replace(methods.get("ring/mocoring"), name="x/moco_shuffled"),
-        replace(methods.get("jcl/jcl"), name="x/jcl_shuffled"),
-        replace(methods.get("ring/moco"), name="x/pirl_shuffled", views=Jigsaw(count=2)),
+    recipe.name: recipe
+    for recipe in (
+        *(methods.get(n).override(FEW) for n in (
+            "ring/ir", "ring/iring", "ring/cmcring", "ring/moco", "ring/mocoring", "ring/la", "vince/cmc",
+            "vince/cave_anneal", "ours/supervised", "fmicl/kl", "fmicl/au", "fmicl/moco_v3", "jcl/vanilla",
+        )),
+        made("ring/moco", "simclr", keys=BATCH_KEYS),
+        made("ring/moco", "simclr_uniform", keys=BATCH_KEYS, negatives=negatives.Uniform(5)),
+        made("ring/moco", "simclr_ring", keys=BATCH_KEYS, negatives=negatives.Ring(10, 70, k=None)),
+        made("ring/cmc", "cmc_batch", keys=BATCH_KEYS, negatives=EVERY),
+        made("ring/cmc", "cmc_queue", keys=QUEUE, negatives=EVERY),
+        made("ring/cmc", "cmc_further", views=Split("lab", 2), keys=keys.Queue(further_view=True), negatives=EVERY),
+        made("ring/moco", "pirl_queue", views=Jigsaw(count=2)),
+        made("ring/cmc", "cmc_pirl", views=Jigsaw("lab", weight=0.3)),
+        made("jcl/jcl", "cmc_jcl", views=Split("lab", 6)),
+        made("ring/ir", "three_bank", views=Sensors(3, "core")),
+        made("ring/iring", "five_bank", views=Sensors(5, "full")),
+        made("ring/moco", "three_batch", keys=BATCH_KEYS, views=Sensors(3, "core")),
+        made("ring/moco", "five_batch", keys=BATCH_KEYS, views=Sensors(5, "full")),
+        made("ring/moco", "three_places", views=Sensors(3, "core"), keys=keys.Locations("map"),
+             positives=positives.Each()),
+        made("ring/moco", "three_queue", views=Sensors(3, "full")),
+        made("jcl/jcl", "five_queue", views=Sensors(5, "core", 6)),
+        *(replace(recipe, keys=keys.Queue(21, 0.8, shuffle_groups=2)) for recipe in (
+            made("ring/mocoring", "moco_shuffled"), made("jcl/jcl", "jcl_shuffled"),
+            made("ring/moco", "pirl_shuffled", views=Jigsaw(count=2)),
+        )),
     )
 }  # fmt: skip
-for _name in ("x/moco_shuffled", "x/jcl_shuffled", "x/pirl_shuffled"):
-    RECIPES[_name] = replace(RECIPES[_name], keys=keys.Queue(21, 0.8, shuffle_groups=2))
-
-
-def train(name: str, rank: int, world: int) -> list[dict[str, Any]]:
-    """A few steps of this process's share of the global batches, and all that is kept after each."""
-    return processes.train(RECIPES[name], rank, world)
 
 
 def gathered(rank: int) -> dict[str, Tensor]:
@@ -77,7 +71,8 @@ def gathered(rank: int) -> dict[str, Tensor]:
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save({"gathered": gathered(rank), **{n: train(n, rank, 2) for n in RECIPES}}, f"{folder}/rank{rank}.pt")
+    trained = {name: processes.train(recipe, rank, 2) for name, recipe in RECIPES.items()}
+    torch.save({"gathered": gathered(rank), **trained}, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -89,11 +84,7 @@ def ranks() -> list[dict[str, Any]]:
 
 
 def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) -> None:
-    """Equal up to the order of sums.
-
-    A sum of n terms is off by at most n roundings of its largest one, the longest here is over the keys, and each step
-    adds to what the steps before it left: so many units in the last place of the largest entry.
-    """
+    """Equal up to the order of sums, the longest of which is over the keys: so many units in the last place a step."""
     within = 0.0
     if expected.is_floating_point() and expected.numel():
         within = torch.finfo(expected.dtype).eps * IMAGES * (step + 1) * float(expected.nan_to_num().abs().max())
@@ -102,7 +93,7 @@ def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) ->
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
-    one, both = train(name, 0, 1), (ranks[0][name], ranks[1][name])
+    one, both = processes.train(RECIPES[name], 0, 1), (ranks[0][name], ranks[1][name])
     assert len(one) == STEPS
     assert any(k.startswith("gradient") for k in one[0])
     for step, expected in enumerate(one):
@@ -136,8 +127,7 @@ def test_gathering_is_in_rank_order_and_gradients_return_summed(ranks) -> None:
         assert torch.equal(got["both"], expected)
         assert torch.equal(got["plain"], expected)
         # each process weighs row i by (i + 1) times its own (rank + 1): 1 + 2 in all
-        weights = torch.tensor([[1.0], [2.0]]) + 2 * rank
-        assert torch.equal(got["grad"], (3 * weights).expand(2, 2))
+        assert torch.equal(got["grad"], (3 * (torch.tensor([[1.0], [2.0]]) + 2 * rank)).expand(2, 2))
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(pictures, tiny, monkeypatch) -> None:

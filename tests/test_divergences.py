@@ -1,7 +1,5 @@
 """Divergences as functions on tensors: names, domains, finite values and gradients at the ends of floating point."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,14 +8,11 @@ from scipy.special import lambertw
 from torch import Tensor
 
 from contrastlab import divergences
-from contrastlab.divergences import Divergence
-from contrastlab.errors import ArgumentError, UnknownNameError
 
 DTYPES = [torch.float32, torch.float64]
 EVERY = [*map(divergences.get, divergences.names()), divergences.tsallis(1.5), divergences.tsallis(2)]
 every = pytest.mark.parametrize("divergence", EVERY, ids=lambda d: d.name)
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-RIGHT = [d for d in EVERY if d.name != "vincze_le_cam_printed"]
 
 
 def vector(*values: float, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -30,13 +25,7 @@ def slope(function, points: Tensor) -> Tensor:
     return gradient
 
 
-def inside(divergence: Divergence) -> Tensor:
-    """Scores well inside the domain of the conjugate and off its kinks."""
-    top = min(divergence.highest, 3.0)
-    return top - vector(0.1, 0.31, 0.77, 1.3, 2.4, 3.3, 5.7)
-
-
-def test_names_lead_to_divergences():
+def test_names_lead_to_divergences_and_only_tsallis_has_an_order():
     assert len(divergences.names()) == len(set(divergences.names())) == 10
     for name in divergences.names():
         assert divergences.get(name).name == name
@@ -44,56 +33,35 @@ def test_names_lead_to_divergences():
         assert divergences.get(name)._repr_markdown_().startswith(f"**{divergences.get(name).title}**: $f(u)=")
     assert divergences.get("kl") is divergences.KL
     assert divergences.get("tsallis") is divergences.TSALLIS
-
-
-def test_an_unknown_name_is_named():
-    with pytest.raises(UnknownNameError, match="unknown divergence 'pearso'; did you mean pearson"):
-        divergences.get("pearso")
-
-
-@pytest.mark.parametrize("alpha", [1, 0.5, 0, -2, math.nan, math.inf])
-def test_an_order_of_at_most_one_is_refused(alpha):
-    with pytest.raises(ArgumentError, match=f"alpha={alpha}: accepted is a number greater than 1"):
-        divergences.get("tsallis", alpha=alpha)
-
-
-def test_only_tsallis_has_an_order():
     assert divergences.get("tsallis", alpha=2).name == "tsallis(2)"
     assert divergences.get("tsallis", alpha=3).name == "tsallis"
     assert divergences.get("kl", alpha=None) is divergences.KL
-    with pytest.raises(ArgumentError, match="alpha=2: accepted is None for kl: only tsallis has an order"):
-        divergences.get("kl", alpha=2)
 
 
-@pytest.mark.parametrize("mu", [0, -1, math.nan, math.inf])
-def test_a_kernel_of_no_height_is_refused(mu):
-    with pytest.raises(ArgumentError, match=f"mu={mu}: accepted is a positive number"):
-        divergences.KL.spreads(mu)
-
-
-def test_which_divergences_spread():
-    assert divergences.KL.spreads(1e6)
-    assert divergences.VINCZE_LE_CAM.spreads(2)
-    assert not divergences.VINCZE_LE_CAM.spreads(2.001)
-    assert divergences.VINCZE_LE_CAM_PRINTED.spreads(1)
-    assert not divergences.VINCZE_LE_CAM_PRINTED.spreads(1.001)
-    assert not divergences.REVERSE_KL.spreads(1e-6)
-    assert not divergences.NEYMAN.spreads(1e-6)
-
-
-def test_domains_in_words():
+def test_which_divergences_spread_and_their_domains_in_words():
+    for most, name in ((1e6, "kl"), (2, "vincze_le_cam"), (1, "vincze_le_cam_printed")):
+        assert divergences.get(name).spreads(most)
+    for name, most in (("vincze_le_cam", 2), ("vincze_le_cam_printed", 1), ("reverse_kl", 0), ("neyman", 0)):
+        assert not divergences.get(name).spreads(most + 1e-6)
     assert divergences.KL.domain == "every real number"
     assert divergences.JS.domain == "numbers below 0.693147"
     assert divergences.NEYMAN.domain == "numbers up to 1"
 
 
 @every
-def test_the_conjugate_is_infinite_exactly_outside_the_domain(divergence):
+def test_the_conjugate_is_infinite_exactly_outside_the_domain_and_the_slope_of_f_at_zero_its_limit(divergence):
     edge = divergence.highest if math.isfinite(divergence.highest) else 5.0
     points = vector(-40.0, -3.0, -1.0, edge - 1e-3, edge, edge + 1e-3, edge + 2)
     assert divergence.contains(points).tolist() == divergence.conjugate(points).isfinite().tolist()
     assert not divergence.contains(vector(math.nan)).any()
     assert not divergence.conjugate(points).isnan().any()
+    limit = float(divergence.derivative(vector(-800.0)))
+    gradient = float(slope(divergence.f, vector(0.0)))
+    finite = {"pearson", "tsallis", "tsallis(1.5)", "tsallis(2)", "vincze_le_cam", "vincze_le_cam_printed"}
+    if divergence.name in finite:
+        assert gradient == pytest.approx(limit, abs=1e-12)
+    else:
+        assert gradient == -math.inf
 
 
 @every
@@ -139,23 +107,12 @@ def test_the_ends_have_their_limits(name, dtype):
 @every
 def test_gradients_are_those_of_finite_differences(divergence):
     v = vector(-3.1, -1.2, -0.3, 0.4, 1.7, 2.6)
+    inside = min(divergence.highest, 3.0) - vector(0.1, 0.31, 0.77, 1.3, 2.4, 3.3, 5.7)  # the domain, off its kinks
     functions = [(divergence.derivative, v), (divergence.composition, v), (divergence.f, v.exp())]
-    for function, points in [*functions, (divergence.conjugate, inside(divergence))]:
+    for function, points in [*functions, (divergence.conjugate, inside)]:
         step = 1e-5
         difference = (function(points + step) - function(points - step)) / (2 * step)
         torch.testing.assert_close(slope(function, points), difference, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("divergence", RIGHT, ids=lambda d: d.name)
-def test_the_four_functions_belong_together(divergence):
-    v = torch.linspace(-3, 3, 61, dtype=torch.float64)
-    u = v.exp()
-    t = divergence.derivative(v)
-    torch.testing.assert_close(slope(divergence.f, u), t, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(divergence.composition(v), u * t - divergence.f(u), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(divergence.conjugate(t), divergence.composition(v), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(slope(divergence.conjugate, t), u, rtol=1e-9, atol=1e-9)
-    assert float(divergence.f(vector(1.0))) == 0
 
 
 @every
@@ -168,23 +125,11 @@ def test_gradients_over_the_edge_are_not_nan(divergence, dtype):
         t = vector(point, dtype=dtype)
         assert not slope(divergence.conjugate, t).isnan().any(), point
         assert not divergence.conjugate(t).isnan().any(), point
-        outside = ~divergence.contains(t)
-        assert (slope(divergence.conjugate, t)[outside] == 0).all()
-
-
-@every
-def test_the_gradient_of_f_at_zero_is_its_limit(divergence):
-    limit = float(divergence.derivative(vector(-800.0)))
-    gradient = float(slope(divergence.f, vector(0.0)))
-    finite = {"pearson", "tsallis", "tsallis(1.5)", "tsallis(2)", "vincze_le_cam", "vincze_le_cam_printed"}
-    if divergence.name in finite:
-        assert gradient == pytest.approx(limit, abs=1e-12)
-    else:
-        assert gradient == -math.inf
+        assert (slope(divergence.conjugate, t)[~divergence.contains(t)] == 0).all()
 
 
 @dtypes
-def test_the_gradient_of_the_jeffrey_conjugate_is_one_over_w(dtype):
+def test_the_jeffrey_conjugate_overflows_to_infinity_and_its_gradient_is_one_over_w(dtype):
     t = vector(-1e4, -30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 3.0, 20.0, 80.0, dtype=dtype)
     w = torch.exp(1 - t.double()).clamp(max=1e300)
     w = torch.from_numpy(lambertw(w.numpy()).real)
@@ -194,12 +139,7 @@ def test_the_gradient_of_the_jeffrey_conjugate_is_one_over_w(dtype):
     torch.testing.assert_close(gradient[keep], 1 / w[keep], rtol=max(rtol, 1e-12), atol=0)
     assert float(gradient[0]) == pytest.approx(1 / (10001 - math.log(9992)), rel=1e-5)
     value = divergences.JEFFREY.conjugate(t).double()
-    expected = w + 1 / w + t.double() - 2
-    torch.testing.assert_close(value[keep], expected[keep], rtol=rtol * 10, atol=rtol * 10)
-
-
-@dtypes
-def test_the_jeffrey_conjugate_overflows_to_infinity(dtype):
+    torch.testing.assert_close(value[keep], (w + 1 / w + t.double() - 2)[keep], rtol=rtol * 10, atol=rtol * 10)
     t = vector(800.0, 5000.0, dtype=dtype)
     assert divergences.JEFFREY.conjugate(t).tolist() == [math.inf, math.inf]
     assert slope(divergences.JEFFREY.conjugate, t).tolist() == [math.inf, math.inf]

@@ -1,7 +1,5 @@
 """Numbers of the ledger's texts, and at the end a line per paper: how many statements hold, in part, or not."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -58,30 +56,24 @@ def stated(_computed: dict[str, dict[str, float | int | str]], request: pytest.F
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    outcomes: dict[str, dict[str, bool]] = {}
+    passed: dict[str, dict[str, bool]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
             path, _, rest = report.nodeid.partition("::")
             if Path(path).parent.name == "statements":
-                tests = outcomes.setdefault(Path(path).stem.removeprefix("test_"), {})
+                tests = passed.setdefault(Path(path).stem.removeprefix("test_"), {})
                 name, _, parameter = rest.partition("[")
-                if name == "test_counted":
-                    name = parameter.removesuffix("]")
+                name = parameter.removesuffix("]") if name == "test_counted" else name
                 tests[name] = tests.get(name, True) and outcome == "passed"
-    counted = {name for name, good in outcomes.get("tables", {}).items() if good}
-    lines = []
-    for paper in sorted({entry.paper for entry in ledger.statements()} & set(outcomes)):
+    papers = [paper for paper in PAPERS if paper in passed]
+    if papers:
+        terminalreporter.section("statements of the papers")
+    for paper in sorted(papers):
+        good = {name for each in (paper, "tables") for name, good in passed.get(each, {}).items() if good}
         entries = ledger.statements(paper)
-        passed = {name for name, good in outcomes[paper].items() if good}
-        decided = [
-            entry for entry in entries
-            if (entry.name in counted if entry.how == "counted" else {*entry.tests, *entry.refuted_by} <= passed)
-        ]  # fmt: skip
+        asked = [{entry.name} if entry.how == "counted" else {*entry.tests, *entry.refuted_by} for entry in entries]
+        decided = [entry for entry, names in zip(entries, asked, strict=True) if names <= good]
         words = ", ".join(f"{ledger.VERDICTS[verdict]} {n}" for verdict, n in ledger.counts(decided).items())
         left = len(entries) - len(decided)
         missing = f"; {left} not decided by passing tests" if left else ""
-        lines.append(f"{paper:6} {len(entries):3} statements: {words}{missing}")
-    if lines:
-        terminalreporter.section("statements of the papers")
-        for line in lines:
-            terminalreporter.write_line(line)
+        terminalreporter.write_line(f"{paper:6} {len(entries):3} statements: {words}{missing}")

@@ -1,7 +1,5 @@
 """Random finite problems for hypothesis: joint distributions, critics and sets, extremes included."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +10,8 @@ from hypothesis import strategies as st
 
 from contrastlab.theory import exact
 
+EXACT, SLACK = 1e-10, 1e-9
+"""Of an equation, and of an inequality between two float64 sums."""
 _SHARE = float(os.environ.get("CONTRASTLAB_CASES", "1"))
 """Share of the cases that are drawn; a mutation run, which repeats the tests thousands of times, draws fewer."""
 many = settings(max_examples=max(1, round(2000 * _SHARE)))

@@ -6,8 +6,6 @@ side that should be smaller minus the other. Above ``ROUNDING`` it has found a c
 none, which is no proof. ``--seconds`` and ``--only`` change the time and the inequalities; results of others are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -90,16 +88,17 @@ def case(z: Numbers) -> Case:
 INEQUALITIES: dict[tuple[str, str], tuple[bool, Excess]] = {}
 
 
-def inequality(statement: str, text: str, *, printed: bool = True) -> Callable[[Excess], Excess]:
-    def register(function: Excess) -> Excess:
+def inequality(statement: str, text: str, of: Excess | None = None, *, printed: bool = True) -> Callable:
+    """Adds ``of``, or the function below."""
+
+    def register(function: Excess) -> None:
         INEQUALITIES[statement, text] = printed, function
-        return function
 
-    return register
+    return register(of) if of else register
 
 
-def of_case(statement: str, text: str, function: Callable[[Case], float], *, printed: bool = True) -> None:
-    inequality(statement, text, printed=printed)(lambda z: function(case(z)))
+def of_case(statement: str, text: str, of: Callable[[Case], float], *, printed: bool = True) -> None:
+    inequality(statement, text, lambda z: of(case(z)), printed=printed)
 
 
 @inequality("vince/theorem-4-1", "$E_P[g]\\le E_{Q_T}[g]$")
@@ -120,12 +119,8 @@ def _(z: Numbers) -> float:
     return exact.contrastive(joint, f, draws, q) - exact.contrastive(joint, f, draws)
 
 
-of_case(
-    "vince/corollary-4-1-1",
-    "$I^{VINCE}\\le I^{NCE}$, set by $x$",
-    lambda c: c.value(c.q, True) - c.value(None, True),
-    printed=False,
-)
+of_case("vince/corollary-4-1-1", "$I^{VINCE}\\le I^{NCE}$, set by $x$", printed=False,
+    of=lambda c: c.value(c.q, True) - c.value(None, True))  # fmt: skip
 
 
 @inequality("vince/appendix-a-4", "$E_ph\\le E_qh$, $h$ increasing and concave", printed=False)
@@ -147,10 +142,9 @@ def _(z: Numbers) -> float:
     return float(logsumexp(scores[:size]) - math.log(size) - scores[0])
 
 
-inequality("vince/section-4-2-jensen", "log of a mean against a sum of logs")(lambda z: _jensen(z, held=False))
-inequality("vince/section-4-2-jensen", "the same, $C$ in the denominator", printed=False)(
-    lambda z: _jensen(z, held=True)
-)
+inequality("vince/section-4-2-jensen", "log of a mean against a sum of logs", of=lambda z: _jensen(z, held=False))
+inequality("vince/section-4-2-jensen", "the same, $C$ in the denominator", printed=False,
+    of=lambda z: _jensen(z, held=True))  # fmt: skip
 
 
 def _jensen(z: Numbers, held: bool) -> float:
@@ -161,32 +155,22 @@ def _jensen(z: Numbers, held: bool) -> float:
     return float(scores[0] - denominator + draws * (scores[:close].mean() - denominator) - left)
 
 
-@inequality("vince/section-4-3-neighbours", "RING with neighbours is at most $I$")
-def _(z: Numbers) -> float:
-    c = case(z)
+def _neighbours(c: Case, numerator: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
+    """With a numerator made of the scores of the own y and the nearest other one, and of the own alone."""
     others = np.where(np.eye(c.critic.shape[1], dtype=bool), -np.inf, c.critic[:, None, :])
-    numerator = np.logaddexp(c.critic, others.max(2))  # the own y and the nearest other
-    return c.value(c.q, True) + float((c.joint.table * (numerator - c.critic)).sum()) - c.joint.mutual_information
+    more = numerator(np.logaddexp(c.critic, others.max(2)), c.critic) - c.critic
+    return c.value(c.q, True) + float((c.joint.table * more).sum()) - c.information
 
 
-@inequality("vince/section-4-3-neighbours", "less $\\log|C|$, if that is no more than the own score", printed=False)
-def _(z: Numbers) -> float:
-    c = case(z)
-    others = np.where(np.eye(c.critic.shape[1], dtype=bool), -np.inf, c.critic[:, None, :])
-    pair = np.logaddexp(c.critic, others.max(2)) - math.log(2)
-    numerator = np.where(pair <= c.critic, pair, c.critic)
-    return c.value(c.q, True) + float((c.joint.table * (numerator - c.critic)).sum()) - c.joint.mutual_information
-
-
-of_case(
-    "vince/lemma-a-1", "$I^{UBA}\\le I$", lambda c: exact.unnormalised_barber_agakov(c.joint, c.critic) - c.information
-)
+of_case("vince/section-4-3-neighbours", "RING with neighbours is at most $I$",
+    of=lambda c: _neighbours(c, lambda pair, own: pair))  # fmt: skip
+of_case("vince/section-4-3-neighbours", "less $\\log|C|$, if that is no more than the own score", printed=False,
+    of=lambda c: _neighbours(c, lambda pair, own: np.minimum(pair - math.log(2), own)))  # fmt: skip
+of_case("vince/lemma-a-1", "$I^{UBA}\\le I$",
+    of=lambda c: exact.unnormalised_barber_agakov(c.joint, c.critic) - c.information)  # fmt: skip
 of_case("vince/lemma-a-2", "$I^{NWJ}\\le I$", lambda c: exact.nwj(c.joint, c.critic) - c.information)
-of_case(
-    "vince/theorem-a-3",
-    "$I^{NCE}\\le\\min(I,\\log K)$",
-    lambda c: c.value(None, True) - min(c.information, math.log(c.draws + 1)),
-)
+of_case("vince/theorem-a-3", "$I^{NCE}\\le\\min(I,\\log K)$",
+    of=lambda c: c.value(None, True) - min(c.information, math.log(c.draws + 1)))  # fmt: skip
 
 
 @inequality("vince/appendix-e-order", "a smaller ball is looser")
@@ -212,23 +196,12 @@ def _(z: Numbers) -> float:
 
 of_case("ring/theorem-3-1-information", "$I_{CNCE}\\le I$", lambda c: c.value(c.q, False) - c.information)
 of_case("ring/theorem-3-1-nce", "$I_{CNCE}\\le I_{NCE}$ of Eq. 1", lambda c: c.value(c.q, False) - c.value(None, True))
-of_case(
-    "ring/theorem-3-1-nce",
-    "both with the positive, or both without",
-    lambda c: max(c.value(c.q, p) - c.value(None, p) for p in (False, True)),
-    printed=False,
-)
-of_case(
-    "ring/theorem-3-2-bias",
-    "$|\\mathrm{Bias}_p|\\le|\\mathrm{Bias}_q|$, no positive",
-    lambda c: abs(c.value(None, False) - c.information) - abs(c.value(c.q, False) - c.information),
-)
-of_case(
-    "ring/theorem-3-2-bias",
-    "the same with the positive",
-    lambda c: abs(c.value(None, True) - c.information) - abs(c.value(c.q, True) - c.information),
-    printed=False,
-)
+of_case("ring/theorem-3-1-nce", "both with the positive, or both without", printed=False,
+    of=lambda c: max(c.value(c.q, p) - c.value(None, p) for p in (False, True)))  # fmt: skip
+of_case("ring/theorem-3-2-bias", "$|\\mathrm{Bias}_p|\\le|\\mathrm{Bias}_q|$, no positive",
+    of=lambda c: abs(c.value(None, False) - c.information) - abs(c.value(c.q, False) - c.information))  # fmt: skip
+of_case("ring/theorem-3-2-bias", "the same with the positive", printed=False,
+    of=lambda c: abs(c.value(None, True) - c.information) - abs(c.value(c.q, True) - c.information))  # fmt: skip
 
 
 def variances(z: Numbers, k: int) -> tuple[float, float, float, float]:
@@ -259,18 +232,13 @@ def _variance(z: Numbers, k: int, other: bool) -> float:
     return min(under_q - under_p, 10 * (hypothesis - under_q)) / max(under_q, 1e-12)
 
 
-inequality("ring/theorem-3-2-variance", "$\\mathrm{Var}_q\\le\\mathrm{Var}_p$, $k=2$")(
-    lambda z: _variance(z, 2, other=False)
-)
-inequality("ring/theorem-3-2-variance", "$k=3$, against *not all* in the set", printed=False)(
-    lambda z: _variance(z, 3, other=True)
-)
-inequality("ring/theorem-3-2-variance", "$k=1$", printed=False)(lambda z: _variance(z, 1, other=False))
-of_case(
-    "cmc/equation-5",
-    "no critic has a smaller $\\mathcal L$ than the ratio",
-    lambda c: c.value(None, True) - exact.contrastive(c.joint, c.joint.log_ratio, c.draws),
-)
+inequality("ring/theorem-3-2-variance", "$\\mathrm{Var}_q\\le\\mathrm{Var}_p$, $k=2$",
+    of=lambda z: _variance(z, 2, other=False))  # fmt: skip
+inequality("ring/theorem-3-2-variance", "$k=3$, against *not all* in the set", printed=False,
+    of=lambda z: _variance(z, 3, other=True))  # fmt: skip
+inequality("ring/theorem-3-2-variance", "$k=1$", printed=False, of=lambda z: _variance(z, 1, other=False))
+of_case("cmc/equation-5", "no critic has a smaller $\\mathcal L$ than the ratio",
+    of=lambda c: c.value(None, True) - exact.contrastive(c.joint, c.joint.log_ratio, c.draws))  # fmt: skip
 of_case("cmc/equation-6", "$\\log(k+1)-\\mathcal L\\le I$", lambda c: c.value(None, True) - c.information)
 
 
@@ -294,10 +262,8 @@ def keys(z: Numbers) -> tuple[np.ndarray, np.ndarray, float]:
     return softmax(2 * z.take(count)), np.tanh(z.take(count)) / tau, 5 * float(z.take(1)[0])
 
 
-def of_keys(
-    statement: str, text: str, function: Callable[[np.ndarray, np.ndarray, float], float], *, printed: bool = True
-) -> None:
-    inequality(statement, text, printed=printed)(lambda z: function(*keys(z)))
+def of_keys(statement: str, text: str, of: Callable[..., float], *, printed: bool = True) -> None:
+    inequality(statement, text, lambda z: of(*keys(z)), printed=printed)
 
 
 def limit(p: np.ndarray, a: np.ndarray, c: float) -> float:
@@ -309,27 +275,20 @@ def eq_8(p: np.ndarray, a: np.ndarray, c: float, scale: float) -> float:
     return float(np.logaddexp(mean + scale * (p @ (a - mean) ** 2) / 2, c) - mean)
 
 
-of_keys(
-    "jcl/eq-7",
-    "$\\mathcal L^\\infty\\le$ Eq. 7",
-    lambda p, a, c: limit(p, a, c) - float(np.logaddexp(logsumexp(a, b=p), c) - p @ a),
-)
-of_keys(
-    "jcl/gaussian-keys",
-    "$\\mathcal L^\\infty\\le$ Eq. 8, $\\lambda=1$, any keys",
-    lambda p, a, c: limit(p, a, c) - eq_8(p, a, c, 1.0),
-)
+of_keys("jcl/eq-7", "$\\mathcal L^\\infty\\le$ Eq. 7",
+    of=lambda p, a, c: limit(p, a, c) - float(np.logaddexp(logsumexp(a, b=p), c) - p @ a))  # fmt: skip
+of_keys("jcl/gaussian-keys", "$\\mathcal L^\\infty\\le$ Eq. 8, $\\lambda=1$, any keys",
+    of=lambda p, a, c: limit(p, a, c) - eq_8(p, a, c, 1.0))  # fmt: skip
 
 
-@inequality(
-    "jcl/gaussian-legitimate",
-    "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one",
-    printed=False,
-)
-def _(z: Numbers) -> float:
+def _sphere(z: Numbers) -> float:
     d, length = z.choose(2, 3, 5, 16, 64, 128), z.inside(0.05, 0.97)
     value = excess(d, z.inside(0.05, 1.0), length, z.inside(0, 1))
     return -1.0 if math.isnan(value) else -value
+
+
+inequality("jcl/gaussian-legitimate", "von Mises–Fisher keys, $q^\\top\\mu\\ge0$: moment at most the Gaussian one",
+    of=_sphere, printed=False)  # fmt: skip
 
 
 GRID = np.linspace(-20, 20, 4001)
@@ -343,15 +302,11 @@ def _gaussian(z: Numbers, low: float, high: float) -> float:
     return limit(NORMAL, a, c) - float(np.logaddexp(exponent, c) - mean / tau)
 
 
-inequality("jcl/eq-8-bound", "$\\mathcal L^\\infty\\le$ Eq. 8, Gaussian keys, $0\\le\\lambda\\le4$")(
-    lambda z: _gaussian(z, 0.0, 4.0)
-)
-inequality("jcl/eq-8-bound", "the same, $1\\le\\lambda\\le4$", printed=False)(lambda z: _gaussian(z, 1.0, 4.0))
-of_keys(
-    "jcl/lambda-small",
-    "$\\lambda=0$ is at most $\\mathcal L^\\infty$, any keys",
-    lambda p, a, c: eq_8(p, a, c, 0.0) - limit(p, a, c),
-)
+inequality("jcl/eq-8-bound", "$\\mathcal L^\\infty\\le$ Eq. 8, Gaussian keys, $0\\le\\lambda\\le4$",
+    of=lambda z: _gaussian(z, 0.0, 4.0))  # fmt: skip
+inequality("jcl/eq-8-bound", "the same, $1\\le\\lambda\\le4$", printed=False, of=lambda z: _gaussian(z, 1.0, 4.0))
+of_keys("jcl/lambda-small", "$\\lambda=0$ is at most $\\mathcal L^\\infty$, any keys",
+    of=lambda p, a, c: eq_8(p, a, c, 0.0) - limit(p, a, c))  # fmt: skip
 
 
 @inequality("jcl/conventional-loss", "a wider spread of the same mean costs no less", printed=False)
@@ -394,12 +349,8 @@ def _(z: Numbers) -> float:
     return exact.nwj(c.joint, 1 + best) - exact.contrastive(c.joint, best, c.draws)
 
 
-of_case(
-    "fmicl/simclr-upper-bound",
-    "KL-f-MICL $\\le$ InfoNCE without it",
-    lambda c: exact.nwj(c.joint, 1 + c.critic) - c.value(None, False),
-    printed=False,
-)
+of_case("fmicl/simclr-upper-bound", "KL-f-MICL $\\le$ InfoNCE without it", printed=False,
+    of=lambda c: exact.nwj(c.joint, 1 + c.critic) - c.value(None, False))  # fmt: skip
 
 
 def _simplex(z: Numbers, most: float, first: int = 0) -> float:
@@ -415,10 +366,9 @@ def _simplex(z: Numbers, most: float, first: int = 0) -> float:
     return float((h(np.array(2 * n / (n - 1))).mean() - h(distance).mean()) / (1 + mu**2))
 
 
-inequality("fmicl/theorem-4", "nothing beats the simplex, $\\mu\\le2$")(lambda z: _simplex(z, 2.0))
-inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$")(
-    lambda z: _simplex(z, 100.0, first=5)
-)
+inequality("fmicl/theorem-4", "nothing beats the simplex, $\\mu\\le2$", of=lambda z: _simplex(z, 2.0))
+inequality("fmicl/eq-20-table-1", "nothing beats the simplex, Vincze–Le Cam, $\\mu\\le100$",
+    of=lambda z: _simplex(z, 100.0, first=5))  # fmt: skip
 
 
 def search(name: tuple[str, str], seconds: float) -> ledger.Search:

@@ -1,23 +1,18 @@
 """Statements of *Contrastive Multiview Coding*, one test per claim or counterexample."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 import torch
-from draws import joints, many, problems, seeds, some
+from draws import EXACT, SLACK, joints, many, problems, seeds, some
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastlab import encoders, papers
 from contrastlab.theory import exact
 from contrastlab.views import Split
-
-EXACT = 1e-10
-SLACK = 1e-9
 
 
 def contrast(joint: exact.Joint, critic: np.ndarray, k: int) -> float:
@@ -184,11 +179,9 @@ def atoms(p: np.ndarray) -> dict[tuple[int, ...], float]:
 
 def views(seed: int, count: int = 4) -> np.ndarray:
     """A joint distribution of ``count`` binary views; a third are near the exclusive or, which has negative atoms."""
-    rng = np.random.default_rng(seed)
-    p = rng.gamma(0.4, size=(2,) * count)
+    p = np.random.default_rng(seed).gamma(0.4, size=(2,) * count)
     if seed % 3 == 0:
-        parity = np.indices(p.shape).sum(0) % 2
-        p = p * (parity + 1e-3)
+        p = p * ((np.indices(p.shape).sum(0) % 2) + 1e-3)
     return p / p.sum()
 
 
@@ -279,11 +272,10 @@ def test_equation_10_is_bayes(joint, m):
     noise = np.full(len(joint.y), 1 / len(joint.y))
     data = joint.table[0] / joint.x[0]
     true, seen = np.zeros(len(noise)), np.zeros(len(noise))
-    for place in range(m + 1):
-        for slot in range(m + 1):
-            law = (data if slot == place else noise) / (m + 1)
-            seen += law
-            true += law * (slot == place)
+    for place, slot in product(range(m + 1), repeat=2):
+        law = (data if slot == place else noise) / (m + 1)
+        seen += law
+        true += law * (slot == place)
     assert true / seen == pytest.approx(data / (data + m * noise), abs=EXACT)
 
 
@@ -304,9 +296,8 @@ def test_equation_11_is_least_at_the_conditional(joint, seed, m):
 
 
 def test_common_factors_weigh_more():
-    for core in (False, True):
-        weights = [weight(tuple(range(size)), 4, core) for size in (2, 3, 4)]
-        assert weights == ([1, 2, 3] if core else [1, 3, 6])
+    for core, weights in ((True, [1, 2, 3]), (False, [1, 3, 6])):
+        assert [weight(tuple(range(size)), 4, core) for size in (2, 3, 4)] == weights
 
 
 def test_a_large_factor_of_two_views_weighs_more(stated):
@@ -324,17 +315,14 @@ def layers_of(encoder) -> dict[str, int]:
 
 def halves_and_whole() -> tuple[dict[str, int], dict[str, int]]:
     pair = [layers_of(encoder) for encoder in encoders.build_for(Split(), 3, arch="half_alexnet")]
-    return {name: sum(one[name] for one in pair) for name in pair[0]}, layers_of(
-        encoders.build("half_alexnet", width=2.0)
-    )
+    whole = layers_of(encoders.build("half_alexnet", width=2.0))
+    return {name: sum(one[name] for one in pair) for name in whole}, whole
 
 
 def test_weights_but_for_the_last_layer_halve():
-    both, whole = halves_and_whole()
     # the three channels of the picture are shared out, too, 1 and 2
-    assert {name: 2 * count for name, count in both.items() if name != "fc8"} == {
-        name: count for name, count in whole.items() if name != "fc8"
-    }
+    both, whole = halves_and_whole()
+    assert all(2 * both[name] == count for name, count in whole.items() if name != "fc8")
 
 
 def test_the_last_layer_is_not_halved(stated):
@@ -344,27 +332,26 @@ def test_the_last_layer_is_not_halved(stated):
     stated("cmc/half-parameters", last=both["fc8"])
 
 
+def layers_that_follow(table: str, side: str, kernel: str, stride: str, padding: str) -> int:
+    """Layers of a printed network, each of which has the side that the one before it leaves."""
+    frame = papers.published("cmc", table)
+    wide = frame.pivot_table(index="row", columns="column", values="value").loc[frame["row"].unique()]
+    before, inside = wide[side].shift(), wide.drop(index="data")
+    sides = (before[inside.index] + 2 * inside[padding] - inside[kernel]) // inside[stride] + 1
+    assert sides.tolist() == inside[side].tolist()
+    return len(inside)
+
+
 def test_sides_of_tables_10_and_11_follow(stated):
     rows = 0
     for table in ("10", "11"):
-        frame = papers.published("cmc", table)
-        wide = frame.assign(column=frame["column"].str[0]).pivot_table(index="row", columns="column", values="value")
-        wide = wide.loc[frame["row"].unique()]
-        before = wide["X"].shift()
-        inside = wide.drop(index="data")
-        sides = (before[inside.index] + 2 * inside["P"] - inside["K"]) // inside["S"] + 1
-        assert sides.equals(inside["X"])
-        rows += len(inside)
+        names = papers.published("cmc", table)["column"].unique()
+        rows += layers_that_follow(table, *(next(name for name in names if name[0] == letter) for letter in "XKSP"))
     stated("cmc/tables-10-11", rows=rows)
 
 
 def test_sides_of_table_12_follow(stated):
-    wide = papers.published("cmc", 12).pivot_table(index="row", columns="column", values="value", sort=False)
-    before, inside = wide["X (spatial)"].shift(), wide.drop(index="data")
-    kernel, stride, padding = (inside[name] for name in ("K (kernel)", "S (stride)", "P (padding)"))
-    sides = (before[inside.index] + 2 * padding - kernel) // stride + 1
-    assert sides.tolist() == inside["X (spatial)"].tolist()
-    stated("cmc/table-12", rows=len(inside))
+    stated("cmc/table-12", rows=layers_that_follow("12", "X (spatial)", "K (kernel)", "S (stride)", "P (padding)"))
 
 
 def test_two_half_widths_are_half_of_one(stated):

@@ -4,8 +4,6 @@ All that matters of a key is ``a = q·k / τ``, so a distribution of keys is one
 ``c = log Σ exp(q·k⁻ / τ)``. Expectations are finite sums, or integrals on a grid where the keys are Gaussian.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from itertools import product
@@ -19,6 +17,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ive, logsumexp
 
+from contrastbook.theory.joint import closed_form
+from contrastbook.theory.joint import positive_weight as weight
 from contrastlab import objectives, papers
 
 
@@ -40,12 +40,7 @@ def jensen(p, a, c) -> float:
 
 def closed(mean, variance, c, tau: float = 1.0, scale: float = 1.0):
     """Eq. 8 from the mean and variance of q·k; ``scale`` is λ."""
-    return np.logaddexp(mean / tau + scale * variance / (2 * tau**2), c) - mean / tau
-
-
-def weight(mean, variance, c, tau: float = 1.0, scale: float = 1.0):
-    """p⁺, the share of the first term of the sum in Eq. 8."""
-    return 1 / (1 + np.exp(c - mean / tau - scale * variance / (2 * tau**2)))
+    return closed_form(mean, variance, c, tau, scale)
 
 
 def _keys(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -62,22 +57,13 @@ def _keys(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     return p, k @ q / tau, float(np.logaddexp.reduce(negatives @ q / tau))
 
 
-def keys() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray, float]]:
-    """Probabilities and ``a`` of a finite distribution of unit keys, and ``c``; temperatures down to 0.07."""
-    return seeds.map(_keys)
-
-
-@st.composite
-def gaussians(draw: st.DrawFn):
-    """Mean and variance of q·k, ``c`` and τ."""
-    return (
-        draw(st.floats(-1, 1)),
-        draw(st.sampled_from([1e-6, 0.001, 0.01, 0.05, 0.2])),
-        draw(st.floats(-5, 12)),
-        draw(st.sampled_from([0.07, 0.2, 1.0])),
-    )
-
-
+keys = seeds.map(_keys)
+"""Probabilities and ``a`` of a finite distribution of unit keys, and ``c``; temperatures down to 0.07."""
+gaussians = st.tuples(
+    st.floats(-1, 1), st.sampled_from([1e-6, 0.001, 0.01, 0.05, 0.2]), st.floats(-5, 12),
+    st.sampled_from([0.07, 0.2, 1.0]),
+)  # fmt: skip
+"""Mean and variance of q·k, ``c`` and τ."""
 GRID = np.linspace(-20, 20, 8001)
 NORMAL = np.exp(-(GRID**2) / 2)
 NORMAL /= NORMAL.sum()
@@ -104,7 +90,7 @@ def test_the_mean_of_m_losses_is_unbiased_and_its_variance_falls_as_one_over_m()
 
 
 @many
-@given(keys())
+@given(keys)
 def test_jensen_bounds_the_limit_and_is_tight_for_constant_similarity_only(drawn):
     p, a, c = drawn
     limit, bound = infinite(p, a, c), jensen(p, a, c)
@@ -166,7 +152,7 @@ def test_the_gaussian_moment():
 
 
 @some
-@given(gaussians())
+@given(gaussians)
 def test_eq_7_is_eq_8_for_lambda_one(drawn):
     mean, variance, c, tau = drawn
     for scale in (1.0, 0.25, 2.0):  # another λ is λ = 1 with keys of λ times the covariance
@@ -184,7 +170,7 @@ def test_eq_7_is_not_eq_8_for_another_lambda(stated):
 
 
 @many
-@given(gaussians(), st.sampled_from([1.0, 1.5, 4.0]))
+@given(gaussians, st.sampled_from([1.0, 1.5, 4.0]))
 def test_eq_8_bounds_the_limit_from_lambda_one_on(drawn, scale):
     mean, variance, c, tau = drawn
     assert closed(mean, variance, c, tau, scale) >= infinite_gaussian(mean, variance, c, tau) - 1e-11
@@ -252,9 +238,8 @@ def test_keys_on_the_sphere_are_nearly_gaussian_in_many_dimensions(stated):
     assert min(min(found) for found in errors.values()) > -1e-9
     most = {key: max(found) for key, found in errors.items()}
     assert most[128, 0.2] < most[128, 0.07] < 0.05 < 0.5 < most[16, 0.07] < 1 < 10 < most[3, 0.07]
-    stated(
-        "jcl/gaussian-legitimate", excess_20=most[128, 0.2], excess_07=most[128, 0.07], excess_3=most[3, 0.07],
-    )  # fmt: skip
+    numbers = {"excess_20": most[128, 0.2], "excess_07": most[128, 0.07], "excess_3": most[3, 0.07]}
+    stated("jcl/gaussian-legitimate", **numbers)
 
 
 def test_keys_that_point_away_from_the_query_break_the_closed_form(stated):
@@ -274,7 +259,7 @@ def test_two_kinds_of_keys_on_the_sphere_break_the_closed_form(stated):
 
 
 @some
-@given(keys())
+@given(keys)
 def test_half_the_range_makes_a_bound_for_any_keys(drawn):
     p, a, c = drawn
     variance = np.ptp(a) ** 2 / 4  # Hoeffding's lemma: no variance on this range is larger
@@ -283,13 +268,12 @@ def test_half_the_range_makes_a_bound_for_any_keys(drawn):
 
 
 @some
-@given(gaussians(), st.sampled_from([0.5, 1.0, 4.0]))
+@given(gaussians, st.sampled_from([0.5, 1.0, 4.0]))
 def test_the_slopes_of_the_loss(drawn, scale):
     values = torch.tensor([*drawn[:3]], dtype=torch.float64, requires_grad=True)
     mean, variance, c = values
     tau = drawn[3]
-    exponent = mean / tau + scale * variance / (2 * tau**2)
-    bound = torch.logaddexp(exponent, c) - mean / tau
+    bound = torch.logaddexp(mean / tau + scale * variance / (2 * tau**2), c) - mean / tau
     assert bound.item() == pytest.approx(float(closed(*drawn, scale)), abs=1e-12)
     (slopes,) = torch.autograd.grad(bound, values)
     share = float(weight(*drawn, scale))
@@ -299,7 +283,7 @@ def test_the_slopes_of_the_loss(drawn, scale):
 
 
 @many
-@given(gaussians(), st.floats(0.01, 1), st.sampled_from([0.5, 1.0, 4.0]))
+@given(gaussians, st.floats(0.01, 1), st.sampled_from([0.5, 1.0, 4.0]))
 def test_the_loss_falls_with_the_mean_and_rises_with_negatives_and_variance(drawn, step, scale):
     mean, variance, c, tau = drawn
     here = closed(mean, variance, c, tau, scale)
@@ -310,7 +294,7 @@ def test_the_loss_falls_with_the_mean_and_rises_with_negatives_and_variance(draw
 
 
 @some
-@given(gaussians())
+@given(gaussians)
 def test_the_gap_to_the_limit_rises_with_the_variance(drawn):
     mean, _, c, tau = drawn
     variances = [0.0, 0.002, 0.01, 0.05, 0.1, 0.2]
@@ -345,7 +329,7 @@ def test_the_gradient_by_the_query_is_analytic():
 
 
 @many
-@given(keys(), st.floats(0.01, 2), st.floats(1.01, 4))
+@given(keys, st.floats(0.01, 2), st.floats(1.01, 4))
 def test_the_conventional_loss_has_the_same_merits_in_expectation(drawn, step, stretch):
     p, a, c = drawn
     here = infinite(p, a, c)  # the expectation of Eq. 1 over its one random key
@@ -365,7 +349,7 @@ def test_the_conventional_loss_pays_for_the_variance_of_its_key(stated):
 
 
 @some
-@given(gaussians())
+@given(gaussians)
 def test_lambda_zero_is_info_nce_with_the_mean_key_and_below_the_limit(drawn):
     mean, variance, c, tau = drawn
     value = closed(mean, variance, c, tau, 0.0)
@@ -375,7 +359,7 @@ def test_lambda_zero_is_info_nce_with_the_mean_key_and_below_the_limit(drawn):
 
 
 @some
-@given(gaussians())
+@given(gaussians)
 def test_negatives_vanish_as_lambda_grows(drawn):
     mean, variance, c, tau = drawn
     shares = weight(mean, variance, c, tau, np.array([1.0, 10.0, 1e3, 1e6, 1e9]))
@@ -489,10 +473,9 @@ QUEUE = 65_536  # appendix C
 
 
 def test_a_queue_that_loses_fewer_keys_than_it_gains_grows(stated):
-    after = len(queue_after(1, BATCH, 256, QUEUE))
+    after, epoch = (len(queue_after(steps, BATCH, 256, QUEUE)) for steps in (1, 1_281_167 // BATCH))
+    times = epoch / QUEUE
     assert after > QUEUE
-    epoch = 1_281_167 // BATCH
-    times = len(queue_after(epoch, BATCH, 256, QUEUE)) / QUEUE
     assert times > 10
     stated("jcl/queue", after=after, times=times)
 
@@ -513,8 +496,7 @@ def line_12(learning_rate: float = 0.06, momentum: float = 0.999) -> tuple[torch
     image, *views = torch.randn(6, 6, generator=generator, dtype=torch.float64)
     negatives = torch.randn(9, 4, generator=generator, dtype=torch.float64)
     q = torch.nn.functional.normalize(image @ f, dim=0)
-    keys = torch.nn.functional.normalize(torch.stack(views) @ g, dim=1)
-    a = keys @ q / 0.2
+    a = torch.nn.functional.normalize(torch.stack(views) @ g, dim=1) @ q / 0.2
     rest = torch.logsumexp(torch.nn.functional.normalize(negatives, dim=1) @ q / 0.2, 0)
     torch.logaddexp(a.mean() + 4 * a.var(correction=0) / 2, rest).sub(a.mean()).backward()
     moved_f = f - learning_rate * f.grad

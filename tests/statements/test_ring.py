@@ -1,7 +1,5 @@
 """Statements of *Conditional Negative Sampling*, one test per claim or counterexample."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from pathlib import Path
@@ -9,16 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from draws import lively, many, one_by_one, problems, seeds, some, with_set
+from draws import EXACT, SLACK, lively, many, one_by_one, problems, seeds, some, with_set
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contrastbook import studies
 from contrastlab import candidates, negatives, objectives, papers
 from contrastlab.theory import exact
-
-EXACT = 1e-10
-SLACK = 1e-9
 
 
 @many
@@ -54,14 +49,10 @@ def test_theorem_3_1_in_one_form(problem, k):
 
 def two_step() -> tuple[exact.Joint, np.ndarray]:
     """Eight symbols and the optimal critic, so c(x) = 1: a partner, two symbols just above c, the rest below."""
-    n = 8
-    ratio = np.full((n, n), 0.0)
-    for i in range(n):
-        ratio[i, i] = 5.0  # the partner
-        ratio[i, (i + 1) % n] = ratio[i, (i + 2) % n] = 1.05  # the set
-    rest = (n - ratio.sum(1)[0]) / (n - 3)
-    ratio[ratio == 0] = rest
-    return exact.Joint.of(ratio / n**2), np.log(ratio)
+    rest = (8 - 5.0 - 2 * 1.05) / 5
+    first = np.array([5.0, 1.05, 1.05, rest, rest, rest, rest, rest])
+    ratio = np.stack([np.roll(first, i) for i in range(8)])
+    return exact.Joint.of(ratio / 8**2), np.log(ratio)
 
 
 def test_with_the_positive_the_middle_step_fails():
@@ -83,8 +74,7 @@ def test_theorem_3_1_as_printed(stated):
     joint, critic = two_step()
     assert exact.threshold(joint, critic) == pytest.approx(0, abs=EXACT)
     region = np.isclose(critic, math.log(1.05))
-    q = exact.restrict(joint, region)
-    cnce = exact.contrastive(joint, critic, 1, q, positive_in_denominator=False)
+    cnce = exact.contrastive(joint, critic, 1, exact.restrict(joint, region), positive_in_denominator=False)
     nce = exact.info_nce(joint, critic, 2)
     assert (critic[region] > 0).all()
     assert cnce == pytest.approx(joint.mutual_information - math.log(1.05), abs=EXACT)
@@ -128,12 +118,10 @@ def test_u_100_with_the_positive(problem, k, queue):
 @given(seeds, st.integers(5, 200), st.sampled_from([0.1, 1.0, 5.0]))
 def test_small_u_without_an_inner_edge(seed, items, scale):
     # ℓ = 0: some u > 0 leaves keys above c only, and the value is then a bound
-    rng = np.random.default_rng(seed)
-    f = scale * rng.standard_normal((1, items))
+    f = scale * np.random.default_rng(seed).standard_normal((1, items))
     joint = exact.Joint.independent([1.0], np.ones(items))
     ranked = np.sort(f[0])[::-1]
-    log_c = exact.threshold(joint, f)[0]
-    hard = int((ranked > log_c).sum())
+    hard = int((ranked > exact.threshold(joint, f)[0]).sum())
     assert hard >= 1
     region = f >= ranked[hard - 1]
     value = exact.contrastive(joint, f, 1, exact.restrict(joint, region), positive_in_denominator=False)
@@ -299,14 +287,10 @@ def test_algorithm_1_by_ranks(seed, queue):
     assert (loss >= 0).all()
 
 
-def nearest_pixels() -> dict[str, float]:
-    """Percent of test frames of each split whose nearest training pixels have their label, as measured and stored."""
-    (path,) = (Path(__file__).parents[2] / "results" / "trafficsign_leak").glob("*.json")
-    return {str(row["data"]): float(row["1-NN, euclidean"]) for row in studies.read(path).rows}
-
-
 def test_traffic_signs_are_copied_at_random_and_not_by_track(stated):
-    right = nearest_pixels()
+    # percent of test frames of each split whose nearest training pixels have their label, as measured and stored
+    (path,) = (Path(__file__).parents[2] / "results" / "trafficsign_leak").glob("*.json")
+    right = {row["data"]: float(row["1-NN, euclidean"]) for row in studies.read(path).rows}
     at_random, by_track, official = (right[name] for name in ("trafficsign", "trafficsign_tracks", "gtsrb32"))
     frame = papers.published("ring", 3)
     printed = frame[(frame["column"] == "TrafficSign") & ~frame["row"].str.contains("minus")]["value"]

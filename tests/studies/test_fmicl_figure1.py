@@ -1,7 +1,5 @@
 """Made pairs against their densities, the line through averages, and what a flow says of a known law."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contrastbook.studies import fmicl_figure1 as study
-from contrastlab.errors import ArgumentError
 
 
 def uniform(count: int, dim: int, seed: int) -> Tensor:
@@ -21,8 +18,7 @@ def uniform(count: int, dim: int, seed: int) -> Tensor:
 def test_the_density_of_made_pairs_is_that_of_the_draws(kind: study.Kind) -> None:
     # E over the pairs of 1/p is 1; p varies over orders of magnitude, so the tolerance is that of a heavy tail
     (x, y), log_p = study.control(kind, 20_000, 5, 0)
-    torch.testing.assert_close(x.norm(dim=1), torch.ones(len(x)))
-    torch.testing.assert_close(y.norm(dim=1), torch.ones(len(y)))
+    torch.testing.assert_close(torch.stack([x, y]).norm(dim=2), torch.ones(2, len(x)))
     again, same = study.control(kind, 20_000, 5, 0)
     assert torch.equal(again[1], y)
     assert torch.equal(same, log_p)
@@ -36,16 +32,12 @@ def test_only_the_kernel_is_a_line_of_the_known_slope() -> None:
     assert found["kernel"][0] == pytest.approx(-3, abs=0.01)  # −κ/2
     assert found["kernel"][2] > 0.9999
     assert found["two widths"][2] < 0.9
-    assert study.judged(*made["kernel"])["σ² of slope"] == pytest.approx(1 / 6, rel=0.01)
-    assert (
-        study.judged(*made["kernel"])["explained by distance"]
-        > 0.9999
-        > 0.9
-        > study.judged(*made["clusters"])["explained by distance"]
-    )
+    kernel, clusters = (study.judged(*made[kind]) for kind in ("kernel", "clusters"))
+    assert kernel["σ² of slope"] == pytest.approx(1 / 6, rel=0.01)
+    assert kernel["explained by distance"] > 0.9999 > 0.9 > clusters["explained by distance"]
 
 
-def test_averages_are_those_of_a_loop() -> None:
+def test_averages_are_those_of_a_loop_and_uniform_features_have_none() -> None:
     pairs, log_p = (uniform(500, 4, 0), uniform(500, 4, 1)), torch.arange(500.0)
     found = study.averages(pairs, log_p, bins=3, least=100)
     distance = (pairs[0] - pairs[1]).square().sum(1)
@@ -57,9 +49,6 @@ def test_averages_are_those_of_a_loop() -> None:
         assert row._2 == pytest.approx(float(inside.mean()), rel=0.02)
         assert row.low == pytest.approx(float(inside.quantile(0.25)), rel=0.03)
     assert (found["pairs"] >= 100).all()
-
-
-def test_uniform_features_have_no_mean_and_all_dimensions() -> None:
     pairs = uniform(20_000, 6, 0), uniform(20_000, 6, 1)
     found = study.judged(pairs, 2 - (pairs[0] - pairs[1]).square().sum(1))
     assert found["mean length"] < 0.02
@@ -78,10 +67,3 @@ def test_a_flow_finds_the_density_of_a_kernel() -> None:
     assert float((exact - found).mean()) == pytest.approx(0, abs=0.25)  # nats, the divergence of the flow from the law
     assert float(torch.corrcoef(torch.stack([exact, found]))[0, 1]) > 0.8
     assert bool(study.estimate(parts, epochs=1, space=True).isfinite().all())
-
-
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(ArgumentError, match="kind"):
-        study.control("one width", 10, 8, 0)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="dim"):
-        study.control("clusters", 10, 4, 0)

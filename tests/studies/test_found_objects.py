@@ -1,7 +1,5 @@
 """Detections that are looked at: those of the table's own detectors, drawn where their score is high enough."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -34,15 +32,12 @@ def test_rows_are_the_best_detections_of_each_picture(made) -> None:
     classes = data.load("silhouettes").test.classes
     for picture in range(3):
         scores = [row["score"] for row in study.rows if row["picture"] == picture]
-        assert len(scores) <= 12
-        assert scores == sorted(scores, reverse=True)
-    for row in study.rows:
-        assert row["label"] in classes
-        assert set(json.loads(row["found"])) == {"bbox", "segmentation"}
+        assert scores == sorted(scores, reverse=True)[:12]
+    assert {row["label"] for row in study.rows} <= set(classes)
+    assert all(json.loads(row["found"]).keys() == {"bbox", "segmentation"} for row in study.rows)
     # the detector is the table's, kept beside the encoder
     assert len(list(folder.glob(f"encoders/*/masks-*/{training.FILE}"))) == 1
-    again = found_objects.study("silhouettes_mask", "shapes", rows=ROWS, out_dir=folder, read_also=())
-    assert again == study
+    assert found_objects.study("silhouettes_mask", "shapes", rows=ROWS, out_dir=folder, read_also=()) == study
 
 
 def test_what_is_stored_comes_with_its_pictures(made, tmp_path, monkeypatch) -> None:
@@ -54,16 +49,21 @@ def test_what_is_stored_comes_with_its_pictures(made, tmp_path, monkeypatch) -> 
     assert found_objects.at_hand(wanted, [tmp_path]) == []
 
 
-def test_a_column_of_something_else_is_refused(tmp_path) -> None:
+def test_a_column_of_something_else_and_classes_of_another_size_are_refused(tmp_path) -> None:
     with pytest.raises(UnknownNameError, match="column of ring table 4"):
         found_objects.study("aircraft", "shapes", out_dir=tmp_path)
     plan = found_objects.papers.plan("ring", 4)
-    other = plan.model_copy(update={"columns": {"x": plan.columns["silhouettes_mask"].model_copy(
-        update={"metric": "linear", "on": ""})}})  # fmt: skip
+    column = plan.columns["silhouettes_mask"].model_copy(update={"metric": "linear", "on": ""})
+    other = plan.model_copy(update={"columns": {"x": column}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(found_objects.papers, "plan", lambda *_: other)
         with pytest.raises(NotApplicableError, match="x is a column of linear, which finds no objects"):
             found_objects.study("x", "shapes", out_dir=tmp_path)
+    classes = torch.randint(0, 40, (3, 5, 7), generator=torch.Generator().manual_seed(0))
+    text = scene_pictures.pack(classes)
+    assert torch.equal(scene_pictures.unpack(text, (3, 5, 7)), classes)
+    with pytest.raises(CorruptFileError, match=r"\(3, 5, 8\)"):
+        scene_pictures.unpack(text, (3, 5, 8))
 
 
 def test_a_detection_is_drawn_from_its_score_on(made) -> None:
@@ -87,16 +87,7 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     empty = pictures.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
     assert [each.text for each in empty.layout.annotations] == ["truth", *ROWS]
     assert all(value is None for value in empty.data[4].x)
-    slider = sliding(pictures.objects, "threshold", [0.1, 0.5], study=study, test=test)
-    assert len(slider.frames) == 2
-
-
-def test_classes_are_packed_without_loss() -> None:
-    classes = torch.randint(0, 40, (3, 5, 7), generator=torch.Generator().manual_seed(0))
-    text = scene_pictures.pack(classes)
-    assert torch.equal(scene_pictures.unpack(text, (3, 5, 7)), classes)
-    with pytest.raises(CorruptFileError, match=r"\(3, 5, 8\)"):
-        scene_pictures.unpack(text, (3, 5, 8))
+    assert len(sliding(pictures.objects, "threshold", [0.1, 0.5], study=study, test=test).frames) == 2
 
 
 def test_pictures_are_those_of_the_tables_rows_and_are_made_once(tmp_path) -> None:
@@ -111,8 +102,7 @@ def test_pictures_are_those_of_the_tables_rows_and_are_made_once(tmp_path) -> No
         share = pixel_accuracy(confusion(predicted, labels(whole), 5).sum(0))
         assert share == pytest.approx(row["pixels right"])
     assert not torch.equal(seen["random"], seen["supervised"])
-    again = scene_pictures.study("rooms", "smoke", out_dir=tmp_path, read_also=())
-    assert again == made
+    assert scene_pictures.study("rooms", "smoke", out_dir=tmp_path, read_also=()) == made
     figure = pictures.segmentations(whole, seen, test.pixel_classes)
     assert len(figure.axes) == 4 * 5
     assert figure.get_label().count("right in") == 3

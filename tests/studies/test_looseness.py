@@ -1,7 +1,5 @@
 """Batched training against a plain one; what a reading of vince Table 3 reports."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from contrastbook.studies.looseness import Reading
 from contrastbook.studies.vince_table3 import PATIENT, THEOREM, WRITTEN, Sizes
 from contrastbook.theory import gaussians
 from contrastlab.errors import ArgumentError, UnknownNameError
+from made_runs import one_network
 
 MI = gaussians.information()
 
@@ -44,17 +43,8 @@ def double() -> Iterator[None]:
 
 def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], points: int, batch: int) -> list[Tensor]:
     # one model: torch modules, autograd throughout; the draws are given and checked to lie in the set
-    def network(salt: int) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        drawn = looseness.networks([seed], salt)
-        for weight, bias in zip(drawn.weights, drawn.biases, strict=True):
-            layer = nn.Linear(*weight.shape[1:])
-            layer.weight.data, layer.bias.data = weight.detach()[0].T.clone(), bias.detach()[0, 0].clone()
-            layers += [layer, nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-    net_x = network(1)
-    net_y = net_x if reading.encoders == "shared" else network(2)
+    net_x = one_network(looseness.networks([seed], 1), 0)
+    net_y = net_x if reading.encoders == "shared" else one_network(looseness.networks([seed], 2), 0)
     x, y = looseness.sample(seed if reading.data == "redrawn" else 0, points)
     both = [part for net in dict.fromkeys((net_x, net_y)) for part in net.parameters()]
     optimizer = torch.optim.Adam(both, lr=reading.rate)
@@ -89,30 +79,17 @@ def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], po
     return [part.detach() for part in both]
 
 
-@pytest.mark.parametrize(
-    "reading",
-    [
-        WRITTEN,
-        THEOREM,
-        Reading(nearest="x", encoders="shared"),
-        Reading(output="sphere", positive=False),
-        Reading(nearest="critic", bank="memory", data="redrawn"),
-    ],
-    ids=lambda reading: reading.name,
-)
+@pytest.mark.parametrize("reading", [
+    WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere", positive=False),
+    Reading(nearest="critic", bank="memory", data="redrawn"),
+], ids=lambda reading: reading.name)  # fmt: skip
 @pytest.mark.usefixtures("double")
 def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     points, batch, k = 60, 24, 8
     drawn: list[Tensor] = []
-    rounded = looseness.sample
+    rounded, original = looseness.sample, looseness.choose
     monkeypatch.setattr(looseness, "sample", lambda *arguments: tuple(part.double() for part in rounded(*arguments)))
-
-    def choose(*arguments: Tensor) -> Tensor:
-        drawn.append(original(*arguments))
-        return drawn[-1]
-
-    original = looseness.choose
-    monkeypatch.setattr(looseness, "choose", choose)
+    monkeypatch.setattr(looseness, "choose", lambda *given: drawn.append(original(*given)) or drawn[-1])
     fitted = looseness.fit(reading, (100.0, 60.0), (3, 4), epochs=1, points=points, negatives=k, batch=batch)
     for model, (percent, seed) in enumerate(fitted.models):
         alone = _plain(reading, percent, seed, drawn[model :: len(fitted.models)], points, batch)
@@ -126,8 +103,7 @@ def test_all_models_at_once_train_as_each_alone(reading: Reading, monkeypatch: p
 def test_a_seed_gives_the_same_numbers_alone_or_among_others() -> None:
     few = {"epochs": 1, "points": 300}
     among = vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
-    again = vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
-    assert among == again
+    assert among == vince_table3.train(PATIENT, (100.0, 75.0), (0, 1), **few)
     alone = vince_table3.train(PATIENT, (75.0,), (1,), **few)[0]
     twin = among[3]
     assert (twin["percent"], twin["seed"]) == (75.0, 1)
@@ -135,7 +111,7 @@ def test_a_seed_gives_the_same_numbers_alone_or_among_others() -> None:
         assert alone[name] == pytest.approx(twin[name], rel=1e-3, abs=1e-5)
 
 
-def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> None:
+def test_expectations_on_the_grid_and_of_samples() -> None:
     x, y = vince_table3._GRID_X[:, None] / math.sqrt(2), vince_table3._GRID_Y[:, None] / math.sqrt(2)
     # f* = (x, y)-products of rank 3: ρxy/(1−ρ²) − ½ρ²x²/(1−ρ²) − ½ρ²y²/(1−ρ²)
     bend = 0.04 / 0.96
@@ -144,41 +120,28 @@ def test_expectation_of_the_optimal_critic_on_the_grid_is_the_closed_form() -> N
     for percent in (100.0, 90.0, 50.0, 10.0):
         found = vince_table3._expectation(left, right, percent, "critic")
         assert found == pytest.approx(gaussians.population(percent).value, abs=2e-4)
-
-
-def test_expectation_stays_finite_where_the_negatives_lie_far_below() -> None:
-    x, y = vince_table3._GRID_X[:, None] * 500, vince_table3._GRID_Y[:, None]
-    for nearest in ("x", "critic"):
-        assert math.isfinite(vince_table3._expectation(x, y, 25.0, nearest))
-
-
-def test_infonce_of_a_sample_leaves_the_positive_out_even_where_it_dwarfs_the_others() -> None:
+    for nearest in ("x", "critic"):  # where the negatives lie far below
+        steep = vince_table3._GRID_X[:, None] * 500, vince_table3._GRID_Y[:, None]
+        assert math.isfinite(vince_table3._expectation(*steep, 25.0, nearest))
     scores = torch.zeros(3, 3, dtype=torch.float64)
     scores[0, 1] = 1.0
-    expected = -(math.log((math.e + 1) / 2) + 0 + 0) / 3
-    assert vince_table3._against_others(scores) == pytest.approx(expected, abs=1e-12)
-    assert vince_table3._against_others(scores + 1e4 * torch.eye(3)) == pytest.approx(1e4 + expected, abs=1e-8)
+    expected = -math.log((math.e + 1) / 2) / 3
+    for own in (0, 1e4):
+        assert vince_table3._against_others(scores + own * torch.eye(3)) == pytest.approx(own + expected, abs=1e-8)
 
 
-def test_what_the_written_rule_reports_is_no_lower_bound() -> None:
-    row = vince_table3.train(WRITTEN, (90.0,), (0,), epochs=6)[0]
-    assert row["status"] == "trained"
-    assert row["held_out"] > 2 * MI
-
-
-def test_a_model_that_diverges_is_reported_without_numbers() -> None:
+def test_a_model_that_diverges_or_collapses_is_reported_as_such() -> None:
     rows = vince_table3.train(Reading(nearest="critic", rate=1e12), (100.0, 90.0), (0,), epochs=1, points=300)
     for row in rows:
-        assert row["status"] == "diverged"
-        assert row["train"] is None
+        assert (row["status"], row["train"]) == ("diverged", None)
         assert "epoch 1" in str(row["reason"])
     json.dumps(rows, allow_nan=False)
-
-
-def test_a_constant_critic_is_reported_as_collapsed() -> None:
     row = vince_table3.train(THEOREM, (25.0,), (0,), epochs=15, points=400)[0]
     assert row["status"] == "collapsed"
     assert abs(row["train"]) < 1e-3
+    row = vince_table3.train(WRITTEN, (90.0,), (0,), epochs=6)[0]
+    assert row["status"] == "trained"
+    assert row["held_out"] > 2 * MI
 
 
 def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,78 +156,59 @@ def test_stored_rows_are_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(lines) == len(first) == 2
 
 
-def test_summary_counts_what_has_no_number() -> None:
-    rows = [
-        {"percent": 90.0, "status": "trained", "train": 1.0},
-        {"percent": 90.0, "status": "diverged", "train": None},
-    ]
-    rows += [
-        {"percent": 50.0, "status": "collapsed", "train": 0.5},
-        {"percent": 50.0, "status": "trained", "train": 1.5},
-    ]
-    lines = vince_table3.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert lines.index.tolist() == [90.0, 50.0]
-    assert lines["mean"].tolist() == [1.0, 1.0]
-    assert lines["n"].tolist() == [1, 2]
-    assert lines["diverged"].tolist() == [1, 0]
-    assert lines["collapsed"].tolist() == [0, 1]
+def test_summaries_count_what_has_no_number() -> None:
+    names = ("percent", "status", "train")
+    made = [(90.0, "trained", 1.0), (90.0, "diverged", None), (50.0, "collapsed", 0.5), (50.0, "trained", 1.5)]
+    study = study_of([dict(zip(names, row, strict=True)) for row in made])
+    lines = vince_table3.summary(study)
+    assert lines[["mean", "n", "diverged", "collapsed"]].T.to_dict("list") == {90.0: [1, 1, 1, 0], 50.0: [1, 2, 0, 1]}
     assert lines.loc[50.0, "sd"] == pytest.approx(0.5**0.5)
     with pytest.raises(UnknownNameError):
-        vince_table3.summary(Study(study="x", profile="x", config={}, rows=rows, provenance={}), "held")
+        vince_table3.summary(study, "held")
+    kept = rows_of({90.0: {"train": 0.5}})
+    rows = [*kept.rows, {**kept.rows[0], "train": 1.5}, {**kept.rows[0], "train": None, "status": "diverged"}]
+    assert vince_table3.described(study_of(rows)).loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
+    assert vince_table3.described(kept).loc[90.0] == "0.5 (1)"
 
 
-def test_profiles_differ_in_nothing_but_plain_data() -> None:
+def test_a_profile_has_each_reading_once_and_bad_arguments_are_named() -> None:
     for profile in vince_table3.PROFILES.values():
-        names = [reading.name for reading in profile.readings]
-        assert len(set(names)) == len(names)
+        assert len({reading.name for reading in profile.readings}) == len(profile.readings)
         assert 100.0 in profile.percents
-    with pytest.raises(UnknownNameError):
-        vince_table3.study("papr", "nowhere")
-
-
-def test_a_percentage_that_is_none_is_named() -> None:
     with pytest.raises(ArgumentError, match="percent"):
         vince_table3.train(WRITTEN, (150.0,), (0,), epochs=1)
 
 
+def study_of(rows: list[dict]) -> Study:
+    return Study(study="x", profile="x", config={}, rows=rows, provenance={})
+
+
 def rows_of(each: dict[float, dict[str, float]]) -> Study:
     same = {"status": "trained", "held_out": 0.0, "infonce": 0.0, "infonce_population": 0.0}
-    rows = [{"percent": percent, **same, **row} for percent, row in each.items()]
-    return Study(study="x", profile="x", config={}, rows=rows, provenance={})
+    return study_of([{"percent": percent, **same, **row} for percent, row in each.items()])
 
 
 def test_the_table_is_as_printed_and_beside_it_stands_what_is_exact() -> None:
     printed, exact = vince_table3.published(), vince_table3.exact()
     assert printed.loc[100.0].tolist() == [0.01345, 0.001]
     assert printed.index.tolist() == exact.index.tolist() == list(gaussians.PERCENTS)
-    assert exact.loc[50.0, "at f*"] == gaussians.population(50).value
-    assert exact.loc[50.0, "best critic"] == gaussians.largest(50).value
-    assert exact.loc[50.0, "its InfoNCE"] == gaussians.largest(50).infonce
-    assert exact.loc[50.0, "hypothesis holds (% of x)"] == 100 * gaussians.population(50).share
+    half, best = gaussians.population(50), gaussians.largest(50)
+    names = ["at f*", "best critic", "its InfoNCE", "hypothesis holds (% of x)"]
+    assert exact.loc[50.0, names].tolist() == [half.value, best.value, best.infonce, 100 * half.share]
     assert pd.isna(exact.loc[100.0, "hypothesis holds (% of x)"])
 
 
 def test_a_verdict_names_the_percentages() -> None:
-    found = rows_of(
-        {
-            100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272, "infonce_population": 0.001},
-            90.0: {"train": 0.0124 * 1.6, "held_out": 0.03, "infonce": 0.0124},
-            75.0: {"train": -0.2, "held_out": 0.019, "infonce": 0.0022 / 1.4, "status": "negative"},
-        }
-    )
+    found = rows_of({
+        100.0: {"train": 0.0136, "held_out": 0.5, "infonce": 0.0272, "infonce_population": 0.001},
+        90.0: {"train": 0.0124 * 1.6, "held_out": 0.03, "infonce": 0.0124},
+        75.0: {"train": -0.2, "held_out": 0.019, "infonce": 0.0022 / 1.4, "status": "negative"},
+    })  # fmt: skip
     expected = {"trains": [100.0, 90.0], "above the truth": [90.0], "train": [100.0], "infonce": [90.0, 75.0]}
     assert vince_table3.verdict(found) == expected | {"infonce_population": []}
     other = rows_of({100.0: {"train": 1.0}})
     table = pd.DataFrame({"a": vince_table3.verdict(other), "b": vince_table3.verdict(found)}).T
     assert vince_table3.closest(table) == ("b", "infonce")
-
-
-def test_a_cell_says_how_many_seeds_and_what_became_of_the_others() -> None:
-    kept = rows_of({90.0: {"train": 0.5}})
-    rows = [*kept.rows, {**kept.rows[0], "train": 1.5}, {**kept.rows[0], "train": None, "status": "diverged"}]
-    text = vince_table3.described(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert text.loc[90.0] == "1 ± 0.71 (2, 1 diverged)"
-    assert vince_table3.described(kept).loc[90.0] == "0.5 (1)"
 
 
 def test_the_stored_readings_can_be_judged() -> None:

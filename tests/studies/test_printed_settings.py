@@ -1,7 +1,5 @@
 """The protocols of fmicl's tables have the settings that its Table 7 prints."""
 
-from __future__ import annotations
-
 import pytest
 
 from contrastbook.studies import fmicl_tables
@@ -11,8 +9,7 @@ NUMBERS = papers.published("fmicl", 7)
 
 
 def test_every_printed_cell_is_looked_up() -> None:
-    made = fmicl_tables.table()
-    assert len(made) == len(NUMBERS)
+    assert len(fmicl_tables.table()) == len(NUMBERS)
     assert set(NUMBERS["row"]) == set(fmicl_tables.PLACES)
     assert set(NUMBERS["column"]) == set(fmicl_tables.COLUMNS)
 

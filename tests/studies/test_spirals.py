@@ -1,7 +1,5 @@
 """The batched encoders against one slow network at a time, the stored rows, and the judgement of a curve."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -17,6 +15,7 @@ from contrastbook.studies import spirals as module
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
 from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
 from contrastlab.errors import ArgumentError, UnknownNameError
+from made_runs import one_network
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
 SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}
@@ -32,16 +31,10 @@ class Twin:
     """One model at one η: nn.Linear layers, a loss spelled out, a bank updated row by row."""
 
     def __init__(self, encoders: Encoders, model: int) -> None:
-        self.reading = encoders.reading
-        seed = model // len(encoders.etas)
-        self.eta, self.points = encoders.etas[model % len(encoders.etas)], encoders.points[seed].clone()
-        self.bank = encoders.bank[model].clone()
-        layers: list[nn.Module] = []
-        for weight, bias in zip(encoders.networks.weights, encoders.networks.biases, strict=True):
-            linear = nn.Linear(*weight.shape[1:])
-            linear.weight.data, linear.bias.data = weight[model].detach().T.clone(), bias[model].detach()[0].clone()
-            layers += [linear, nn.ReLU()]
-        self.net = nn.Sequential(*layers[:-1])
+        self.reading, self.bank = encoders.reading, encoders.bank[model].clone()
+        seed, eta = divmod(model, len(encoders.etas))
+        self.eta, self.points = encoders.etas[eta], encoders.points[seed].clone()
+        self.net = one_network(encoders.networks, model)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-5)
 
     def output(self, raw: Tensor) -> Tensor:
@@ -54,8 +47,8 @@ class Twin:
         queries = self.output(self.net(self.points[rows] + self.eta * unit))
         losses = []
         for query, row in zip(queries, rows.tolist(), strict=True):
-            scores = [self.score(query, self.bank[row])] + [self.score(query, self.bank[j]) for j in negatives.tolist()]
-            losses.append(torch.stack(scores).logsumexp(0) - scores[0])
+            scores = torch.stack([self.score(query, self.bank[j]) for j in (row, *negatives.tolist())])
+            losses.append(scores.logsumexp(0) - scores[0])
         loss = torch.stack(losses).mean()
         self.optimizer.zero_grad()
         loss.backward()
@@ -79,12 +72,10 @@ def test_batched_models_train_as_one_network_at_a_time_does(reading: Reading) ->
     twins = [Twin(encoders, model) for model in range(len(ETAS) * len(SEEDS))]
     for _ in range(4):
         rows, unit, negatives = encoders.draw(9)
-        losses = encoders.step(rows, unit, negatives)
-        for model, twin in enumerate(twins):
-            seed = model // len(ETAS)
-            assert losses[model].item() == pytest.approx(
-                twin.step(rows[seed], unit[seed], negatives[seed]), rel=1e-4, abs=1e-5
-            )
+        losses = encoders.step(rows, unit, negatives).tolist()
+        seeds = [model // len(ETAS) for model in range(len(twins))]
+        alone = [twin.step(rows[s], unit[s], negatives[s]) for s, twin in zip(seeds, twins, strict=True)]
+        assert losses == pytest.approx(alone, rel=1e-4, abs=1e-5)
     inputs = encoders.points.repeat_interleave(len(ETAS), 0)
     for model, (own, twin) in enumerate(zip(encoders.encode(inputs), twins, strict=True)):
         torch.testing.assert_close(own, twin.output(twin.net(inputs[model])), rtol=2e-3, atol=2e-4)
@@ -103,12 +94,8 @@ def test_loss_and_its_gradient_are_those_of_autograd(critic: Any) -> None:
     loss, gradient = info_nce(queries.detach(), positives, negatives, critic)
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(gradient, queries.grad)
-
-
-def test_loss_of_a_hopeless_positive_is_finite_and_exact() -> None:
-    far = torch.tensor([[40.0, 0.0]])
-    loss, _ = info_nce(far, -far, far, "dot")
-    assert loss.item() == pytest.approx(3200 / 0.07, rel=1e-5)
+    far = torch.tensor([[40.0, 0.0]])  # a hopeless positive
+    assert info_nce(far, -far, far, "dot")[0].item() == pytest.approx(3200 / 0.07, rel=1e-5)
 
 
 @pytest.mark.usefixtures("small")
@@ -130,21 +117,7 @@ def test_bank_moves_half_way_to_the_view_and_only_where_it_was_seen(output: Any)
     assert encoders.bank.grad is None
 
 
-def test_views_without_noise_are_the_points_and_noise_is_on_one_side_unless_centred() -> None:
-    for centred in (False, True):
-        encoders = Encoders(Reading(centred=centred), (0.0, 0.4), (0,), 300)
-        rows, unit, _ = encoders.draw(5)
-        anchors = encoders.points[:, rows[0]]
-        still, moved = encoders.views(anchors, unit)
-        assert torch.equal(still, anchors[0])
-        shift = moved - anchors[0]
-        low, high = (-0.2, 0.2) if centred else (0.0, 0.4)
-        assert float(shift.min()) >= low - 1e-6
-        assert float(shift.max()) <= high + 1e-6
-        assert float(shift.mean()) == pytest.approx((low + high) / 2, abs=0.03)
-
-
-def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
+def test_points_fill_the_curve_and_views_add_noise_on_one_side_unless_centred() -> None:
     for spacing, inner in (("angle", 0.5), ("length", 0.25)):
         points, labels = points_of(Reading(spacing=spacing), 4001, 0)  # type: ignore[arg-type]
         assert points.shape == (4001, 2)
@@ -154,6 +127,15 @@ def test_points_by_length_keep_the_curve_and_fill_its_outer_part() -> None:
         angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
         torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
     assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
+    for centred, low in ((False, 0.0), (True, -0.2)):
+        encoders = Encoders(Reading(centred=centred), (0.0, 0.4), (0,), 300)
+        rows, unit, _ = encoders.draw(5)
+        anchors = encoders.points[:, rows[0]]
+        still, moved = encoders.views(anchors, unit)
+        assert torch.equal(still, anchors[0])
+        shift = moved - anchors[0]
+        assert low - 1e-6 <= float(shift.min()) < float(shift.max()) <= low + 0.4 + 1e-6
+        assert float(shift.mean()) == pytest.approx(low + 0.2, abs=0.03)
 
 
 def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
@@ -164,12 +146,10 @@ def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
 
 
 def test_names_are_one_to_a_reading() -> None:
-    assert Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name == (
-        "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
-    )
+    name = Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name
+    assert name == "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
     assert len(set(READINGS.values())) == len(READINGS)
-    for profile in PROFILES.values():
-        assert set(profile.readings) <= set(READINGS)
+    assert all(set(profile.readings) <= set(READINGS) for profile in PROFILES.values())
 
 
 def test_rows_are_deterministic_and_do_not_depend_on_what_is_trained_beside_them() -> None:
@@ -178,18 +158,15 @@ def test_rows_are_deterministic_and_do_not_depend_on_what_is_trained_beside_them
     assert rows == accuracy_curve(reading, ETAS, SEEDS, **SIZES)
     kinds = [(row["encoder"], row["eta"], row["seed"]) for row in rows]
     assert len(set(kinds)) == len(kinds) == len(SEEDS) * (2 + len(ETAS))
-    for row in rows:
-        assert isinstance(row["accuracy"], float)
-        assert 0 <= row["accuracy"] <= 100
-        if row["encoder"] == "trained":
-            assert isinstance(row["loss"], float)
-            assert row["mi_bound"] == pytest.approx(math.log(16) - row["loss"])
+    assert all(0 <= row["accuracy"] <= 100 for row in rows)
+    trained = {(row["eta"], row["seed"]): row for row in rows if row["encoder"] == "trained"}
+    for row in trained.values():
+        assert row["mi_bound"] == pytest.approx(math.log(16) - row["loss"])
     (alone,) = [row for row in accuracy_curve(reading, (1.6,), (7,), **SIZES) if row["encoder"] == "trained"]
-    (beside,) = [row for row in rows if (row["eta"], row["seed"]) == (1.6, 7)]
-    assert alone["loss"] == pytest.approx(beside["loss"], rel=1e-4)
+    assert alone["loss"] == pytest.approx(trained[1.6, 7]["loss"], rel=1e-4)
 
 
-def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_diverged_or_collapsed_says_so(monkeypatch) -> None:
     monkeypatch.setattr(module, "LEARNING_RATE", 1e6)
     rows = accuracy_curve(Reading(output="plane"), (0.0,), (0,), **{**SIZES, "iterations": 12})
     (row,) = [row for row in rows if row["encoder"] == "trained"]
@@ -197,27 +174,23 @@ def test_a_diverged_model_has_no_numbers_and_says_so(monkeypatch: pytest.MonkeyP
     assert row["accuracy"] is row["accuracy_views"] is row["loss"] is row["mi_bound"] is None
     with pytest.raises(ArgumentError, match="two values"):
         peak(rows)
-
-
-def test_a_collapsed_model_says_so() -> None:
     encoders = Encoders(Reading(output="plane"), (0.0, 0.4), (0,), 40)
     with torch.no_grad():
         encoders.networks.weights[-1][0] = 0
     first, second = vince_figure6._evaluate(encoders, 40)
-    assert first["outcome"] == "collapsed"
-    assert first["accuracy"] == 50.0
-    assert second["outcome"] == "trained"
+    assert (first["outcome"], first["accuracy"], second["outcome"]) == ("collapsed", 50.0, "trained")
 
 
 def curve(*points: tuple[float, float], raw: float = 51.0) -> list[dict[str, Any]]:
     shared = {"reading": "r", "accuracy_views": None, "seed": 0}
-    rows: list[dict[str, Any]] = [{"encoder": "raw", "eta": None, "accuracy": raw, **shared}]
-    for seed, (eta, value) in itertools.product((0, 1), points):
-        rows.append({**shared, "encoder": "trained", "eta": eta, "accuracy": value + 2 * seed, "seed": seed})
-    return rows
+    trained = [
+        {**shared, "encoder": "trained", "eta": eta, "accuracy": value + 2 * seed, "seed": seed}
+        for seed, (eta, value) in itertools.product((0, 1), points)
+    ]
+    return [{"encoder": "raw", "eta": None, "accuracy": raw, **shared}, *trained]
 
 
-def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
+def test_the_published_shape_is_a_peak_and_the_closest_lacks_least() -> None:
     found = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0)))
     assert found.missing == ()
     assert (found.eta, found.accuracy, found.ends, found.raw) == (0.4, 91.0, (51.0, 52.0), 51.0)
@@ -233,6 +206,18 @@ def test_the_published_shape_is_a_peak_and_others_say_what_they_lack() -> None:
         peak([*curve((0.0, 50.0)), {**curve((0.0, 50.0))[0], "reading": "other"}])
     with pytest.raises(UnknownNameError, match="accuracy_views"):
         peak(curve((0.0, 50.0), (0.4, 70.0)), accuracy="loss")
+    good, low, higher = (peak(curve((0.0, 50.0), (0.4, value), (5.0, 51.0))) for value in (90.0, 70.0, 73.0))
+    far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
+    for few, best in (([far, low, higher, good], good), ([far, low, higher], higher), ([far, low], low)):
+        assert vince_figure6.closest(few) is best
+    missing = vince_figure6.table([good, low])["what is missing"].tolist()
+    assert missing == ["nothing", "at most 71 % there, no separation"]
+    empty = {"accuracy_views": None, "loss": None, "mi_bound": None}
+    rows = [{**row, **empty} for row in curve((0.0, 50.0), (0.4, 90.0))]
+    rows[1]["accuracy"] = None
+    frame = vince_figure6.frame(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
+    assert frame["eta"].tolist() == [0.0, 0.4, 0.0, 0.4]
+    assert frame["accuracy"].isna().tolist() == [True, False, False, False]
 
 
 def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,37 +241,14 @@ def test_a_study_is_stored_reading_by_reading_and_read_back(tmp_path: Path, monk
     assert drawn == representations("smoke", first, (0.0, 1.6), count=30, out_dir=tmp_path)
 
 
-def test_the_closest_lacks_least_and_the_table_says_what() -> None:
-    good, low = peak(curve((0.0, 50.0), (0.4, 90.0), (5.0, 51.0))), peak(curve((0.0, 50.0), (0.4, 70.0), (5.0, 51.0)))
-    higher = peak(curve((0.0, 50.0), (0.4, 73.0), (5.0, 51.0)))
-    far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
-    assert vince_figure6.closest([far, low, higher, good]) is good
-    assert vince_figure6.closest([far, low, higher]) is higher
-    assert vince_figure6.closest([far, low]) is low
-    assert vince_figure6.table([good, low])["what is missing"].tolist() == [
-        "nothing",
-        "at most 71 % there, no separation",
-    ]
-
-
-def test_a_frame_has_the_trained_rows_with_numbers() -> None:
-    empty = {"accuracy_views": None, "loss": None, "mi_bound": None}
-    rows = [{**row, **empty} for row in curve((0.0, 50.0), (0.4, 90.0))]
-    rows[1]["accuracy"] = None
-    frame = vince_figure6.frame(Study(study="x", profile="x", config={}, rows=rows, provenance={}))
-    assert frame["eta"].tolist() == [0.0, 0.4, 0.0, 0.4]
-    assert frame["accuracy"].isna().tolist() == [True, False, False, False]
-
-
 @pytest.mark.parametrize("name", ["vince_table3", "vince_figure6", "vince_figure6_points"])
 def test_what_is_stored_with_the_project_is_of_todays_configuration(name: str) -> None:
     root = Path(__file__).parents[2] / "results"
     files = {path.name for path in (root / name).glob("*.json")}
+    curves = [vince_figure6._config(reading, PROFILES["paper"]) for reading in READINGS.values()]
+    configs = {
+        "vince_table3": vince_table3._configs("paper").values(), "vince_figure6": curves,
+        "vince_figure6_points": [config | {"etas": [0.0, 0.4, 1.6], "held_out": 200} for config in curves],
+    }  # fmt: skip
     assert files
-    if name == "vince_table3":
-        configs = list(vince_table3._configs("paper").values())
-    else:
-        configs = [vince_figure6._config(READINGS[reading], PROFILES["paper"]) for reading in READINGS]
-    if name == "vince_figure6_points":
-        configs = [config | {"etas": [0.0, 0.4, 1.6], "held_out": 200} for config in configs]
-    assert files <= {location(root, name, "paper", config).name for config in configs}
+    assert files <= {location(root, name, "paper", config).name for config in configs[name]}

@@ -1,7 +1,5 @@
 """Copying the label of the nearest pixels, and what the stored study says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -40,14 +38,8 @@ def test_nearest_pixels_equal_their_loop(kind) -> None:
     for query, truth in zip(queries, test.labels.tolist(), strict=True):
         far = [distance(query, row, kind) for row in rows]
         expected.append(int(train.labels[far.index(min(far))]) == truth)
-    got = trafficsign.nearest_pixels(train, test, distance=kind, side=8)
-    assert got.tolist() == expected
+    assert trafficsign.nearest_pixels(train, test, distance=kind, side=8).tolist() == expected
     assert 0 < sum(expected) < len(expected)
-
-
-def test_an_unknown_distance_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean euclidean"):
-        trafficsign.nearest_pixels(signs(4, 0), signs(4, 1), distance="euclidian")
 
 
 def test_the_stored_study_shows_the_leak_whatever_the_distance(tmp_path) -> None:
@@ -63,7 +55,9 @@ def test_the_stored_study_shows_the_leak_whatever_the_distance(tmp_path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_results_and_signs_it_says_what_is_missing(tmp_path) -> None:
+def test_what_is_unknown_or_missing_is_named(tmp_path) -> None:
     with pytest.raises(MissingDataError, match="gtsrb32"):
         trafficsign.study(data_root=tmp_path, out_dir=tmp_path / "runs", read_also=())
     assert not (tmp_path / "runs").exists()
+    with pytest.raises(UnknownNameError, match="did you mean euclidean"):
+        trafficsign.nearest_pixels(signs(4, 0), signs(4, 1), distance="euclidian")
