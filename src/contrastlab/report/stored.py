@@ -18,18 +18,14 @@ PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is stored of one table for one data set of pre-training and one profile.
-
-    ``rows`` have a number, ``of`` are published, ``seeds`` are the most of a row. ``printed`` says whether the paper
-    prints numbers for these data.
-    """
+    """What is stored of one table for one data set of pre-training and one profile."""
 
     dataset: str
     profile: str
-    rows: int
-    of: int
-    seeds: int
-    printed: bool = False
+    rows: int  # with a number
+    of: int  # published rows
+    seeds: int  # the most of a row
+    printed: bool = False  # whether the paper prints numbers for these data
 
     def __str__(self) -> str:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
@@ -109,10 +105,8 @@ class BestEvidence:
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
     """Every published table and figure against the profiles, in HTML, each notebook linked.
 
-    Args:
-        stored: results.
-        others: name of a table to profile to a line, for what is stored as no result of an encoder.
-        root: from the page to the project.
+    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder; ``root``
+    leads from the page to the project.
     """
     results, lines = list(stored), []
     for entry in papers.catalogue():
@@ -127,5 +121,5 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
         marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
         lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
-    kind, body = f"evidence {escape.LITERAL}", "".join(lines)
-    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f'<table class="evidence {escape.LITERAL}">{body}</table>'
