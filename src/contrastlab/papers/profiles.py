@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -50,8 +49,7 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
 class Scope(FrozenModel):
     """Settings for every cell, and narrower scopes inside: for rows with a kind of part, a modality, data, a method.
 
-    In TOML, ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``. What is no name of a scope is a
-    field of the settings.
+    In TOML, ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``.
     """
 
     search: str = Field("", description="recorded search on held-out items that chose the settings, or 'none'")
@@ -130,5 +128,4 @@ class SharedProfile(Scope):
 @cache
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
-    raw = read_toml("profiles.toml")
-    return MappingProxyType({name: SharedProfile.model_validate(changes) for name, changes in raw.items()})
+    return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}
