@@ -1,7 +1,6 @@
 """What the papers say: every published number, and the protocol behind each table, as data.
 
-Numbers are CSV files in ``tables/``, one per table; protocols are TOML files in ``protocols/``. Neither is
-ever typed into code, a chapter or a notebook.
+Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``.
 
     >>> published("ring", 1).query("row == 'IRing' and column == 'CIFAR10'").value.item()
     83.9

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab import errors
 from contrastlab.papers.published import FrozenModel, read_toml
@@ -22,19 +22,6 @@ def _fields(changes: dict[str, Any]) -> dict[str, Any]:
 Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
 """Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
 
-
-def _frozen(value: Any) -> Any:
-    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
-
-
-def thawed(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """The changes that :data:`Fixed` holds, as a dictionary."""
-    nested = {k for k, v in pairs if isinstance(v, tuple) and v and isinstance(v[0], tuple)}
-    return {k: thawed(v) if k in nested else v for k, v in pairs}
-
-
-Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _frozen(_fields(dict(raw))))]
-"""The same, hashable: what a column changes."""
 
 UNSEARCHED = "none"
 """The search of a scope whose own settings take the place of those that a search chose."""

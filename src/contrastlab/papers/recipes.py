@@ -67,11 +67,7 @@ class Facts(FrozenModel):
 
 
 def facts(name: str) -> Facts:
-    """What a plan has to know of a recipe.
-
-    Raises:
-        UnknownNameError: no recipe has this name.
-    """
+    """What a plan has to know of a recipe."""
 
     def answer() -> dict[str, Any]:
         recipe = _room("methods").get(name)

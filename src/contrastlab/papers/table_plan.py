@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
-from contrastlab.papers.profiles import UNSEARCHED, Fixed, Scope, check_known, shared_profiles, thawed
+from contrastlab.papers.profiles import UNSEARCHED, Changes, Scope, check_known, shared_profiles
 from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
@@ -41,7 +41,7 @@ class Column(FrozenModel):
     on: str = Field("", description="data the task scores on; empty: those of pre-training")
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
     suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
-    settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
+    settings: Changes = Field(default_factory=dict, description="win over all others in this column's cells")
     printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
     stands_for: str = Field("", description="a printed column whose claims other data here may speak of, too")
 
@@ -66,19 +66,14 @@ class TablePlan(FrozenModel):
     claim: str
     metric: str = Field("linear", description="of the columns that name none")
     columns: dict[str, Column] = Field(description="name to column; the name of a short one is its data set")
-    rows: dict[str, str] = Field(
-        description="method to published row, or to 'row / column' where the column is empty; '' if it is not printed"
-    )
+    rows: dict[str, str]  # method to published row, or to 'row / column' where the column is empty; '' if not printed
     transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
-    claims: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="method to further rows that the paper sets it against"
-    )
-    signs: dict[str, Literal["+", "-", "0"]] = Field(
-        default_factory=dict,
-        description="method to the sign of its pair's difference in the paper's words; 0: equally good",
-    )
+    # method to further rows that the paper sets it against
+    claims: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # method to the sign of its pair's difference in the paper's words; 0: equally good
+    signs: dict[str, Literal["+", "-", "0"]] = Field(default_factory=dict)
     protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
     profile: dict[str, Scope] = Field(default_factory=dict)
 
@@ -172,7 +167,7 @@ class TablePlan(FrozenModel):
             here = {dataset: Column(data=dataset, metric=self.metric)}
         elif not here:
             alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
-            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
+            others = {(c.metric, c.on, str(c.settings)): (name, c) for name, c in reversed(alike.items())}
             for name, column in reversed(others.values()):
                 own = dataset if column.metric == self.metric else f"{dataset} {column.metric}"
                 changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
@@ -236,7 +231,7 @@ class TablePlan(FrozenModel):
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
         scopes = (self.protocol, shared_profiles().get(profile, _NOTHING), self.profile.get(profile, _NOTHING))
         layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
-        return Settings().override(*layers, thawed(column.settings) if column is not None else {})
+        return Settings().override(*layers, column.settings if column is not None else {})
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""

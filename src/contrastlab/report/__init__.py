@@ -32,18 +32,10 @@ def table(
     column: str | None = None,
     unavailable: Iterable[Unavailable] = (),
 ) -> Report:
-    """Published beside measured for one column in one profile.
+    """Published beside measured for one column in one profile; by default the first that the data set fills.
 
-    Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was
-    run under several configurations, today's counts, else the newest, and a note says that others were left out.
-
-    Args:
-        plan: of the table.
-        results: stored results, also those first computed for another table.
-        dataset: pre-training data, as it was run.
-        profile: one of ``plan.profiles``.
-        column: name of the column, where the data set fills several; by default the first.
-        unavailable: rows that cannot exist on this data set.
+    Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was run under
+    several configurations, today's counts, else the newest, and a note says that others were left out.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])

@@ -150,13 +150,8 @@ def make(
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases; and the scores behind them.
 
-    Args:
-        plan: of the table.
-        printed: name of the column whose published numbers stand beside the measured ones; empty for none.
-        column: that is measured.
-        results: of any table.
-        profile: of the runs.
-        missing: row to why it cannot be computed.
+    ``printed`` names the column whose published numbers stand beside those of ``column``; ``missing`` says of a row why
+    it cannot be computed.
     """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it

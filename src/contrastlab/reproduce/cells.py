@@ -40,7 +40,7 @@ class Cell:
 
     plan: TablePlan = field(compare=False)  # only cells of one table are compared
     name: str
-    column: Column
+    column: Column = field(compare=False)
     method: str
     seed: int
     profile: str

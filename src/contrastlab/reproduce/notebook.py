@@ -1,13 +1,9 @@
 """What every notebook of a table asks for: parameters checked, the claim, the missing cells, the table and its check.
 
-nb = notebook.open("ring", 1, globals())
-nb.claim                      # the sentence and the printed numbers of each table
-nb.kept()                     # the best that is stored
-table = nb.run()              # missing cells, in parallel, resumable
-table; table.figure(); table.summary
-nb.check()                    # every row asked for has a number or a reason
-
-A notebook of a study that is no table has :func:`study` instead of :func:`open`.
+nb = notebook.open("ring", 1, globals())  # or study, for a study that is no table
+nb.claim, nb.kept()  # the sentence and the printed numbers of each table; the best that is stored
+table = nb.run()  # missing cells, in parallel, resumable
+nb.check()  # every row asked for has a number or a reason
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.reproduce.tables import find_results, table
+from contrastlab.reproduce.tables import table
 from contrastlab.results import Result
 
 Made = report.Report | report.Reports
@@ -150,7 +146,8 @@ class Notebook(Study):
         return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
 
     def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
-        filled = report.columns(plan, find_results(folders, plan, dataset, profile), dataset, profile)
+        here = results.find(folders, dataset=dataset, profile=profile)
+        filled = report.columns(plan, here, dataset, profile)
         return filled[0] if len(filled) == 1 else report.Reports(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:

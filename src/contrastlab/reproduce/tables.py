@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from contrastlab import data, methods, papers, report, results
+from contrastlab import data, methods, papers, report
 from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
@@ -152,24 +151,6 @@ def announce(
     log(f"data: {own.note or own.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
-    # other seeds of the same rows have been timed here; without all of them nothing is said: the loop tells its own ETA
-    times = {r.setup: r.provenance.wall_s for r in results.find(execution.out_dir, profile=profile)} if missing else {}
-    if missing and all(cell.setup in times for cell in missing):
-        seconds = sum(times[cell.setup] for cell in missing) / min(workers, len(missing))
-        log(f"about {duration(seconds)}, from the times of such cells on this machine")
     others = [p for p in plan.profiles if p != profile]
     how = "--profile NAME, or -p profile NAME with papermill"
     log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
-
-
-def duration(seconds: float) -> str:
-    """``40 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, profile: str) -> list[Result]:
-    """Stored results that may stand in a table."""
-    tasks = {column.task for column in plan.select(dataset).values()}
-    return [r for r in results.find(folders, dataset=dataset, profile=profile) if r.task in tasks]
