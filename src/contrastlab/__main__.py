@@ -9,7 +9,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -38,7 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"contrastlab {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run the missing cells of a table and print it")
+
+    def add(action: Callable[[argparse.Namespace], None], help_: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(action.__name__.removeprefix("_"), help=help_)
+        command.set_defaults(action=action)
+        return command
+
+    run = add(_run, "run the missing cells of a table and print it")
     run.add_argument("table", help="such as ring/table1")
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
@@ -71,32 +77,25 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--cpus", type=int, help="of a job; default: one for each of --workers, and one")
     cluster.add_argument("--gpus", type=int, help="of a job")
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
-    show = commands.add_parser("show", help="print a table from stored results")
+    show = add(_show, "print a table from stored results")
     show.add_argument("table")
     show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
     show.add_argument("--profile", help="default: that of the best evidence that is stored")
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     terminal.add_forms(show, results=True)
-    listed = commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
+    listed = add(_list, "list every published table and figure: its notebook, and what is stored")
     terminal.add_forms(listed, results=True)
-    methods = commands.add_parser("methods", help="list the recipes")
-    copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
+    add(_methods, "list the recipes")
+    copied = add(_notebook, "write the notebook of a table, to run and change")
     copied.add_argument("table", help="such as ring/table1, or a notebook by its name")
     copied.add_argument("--to", type=Path, help="file that ends in .ipynb, or a folder; default: here, by its name")
-    check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
+    check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
-    stored = commands.add_parser("encoders", help="list the trained encoders")
+    stored = add(_encoders, "list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
-    run.set_defaults(action=_run)
-    show.set_defaults(action=_show)
-    listed.set_defaults(action=_list)
-    methods.set_defaults(action=_methods)
-    copied.set_defaults(action=_notebook)
-    check.set_defaults(action=_doctor)
-    stored.set_defaults(action=_encoders)
     for point in entry_points(group="contrastlab.commands"):
         point.load()(commands)
     for command in commands.choices.values():  # before the command and after it

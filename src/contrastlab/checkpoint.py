@@ -1,7 +1,6 @@
-"""An artefact: what a training (of encoders, detectors, fine-tuned networks) leaves in a folder, and its state before.
+"""An artefact: what a training (of encoders, detectors, fine-tuned networks) leaves in a folder.
 
-One process holds its lock, resumes its checkpoint, writes tensors and then the record of them, and removes the
-checkpoint.
+One process holds its lock, resumes its checkpoint, writes tensors, then their record, and removes the checkpoint.
 """
 
 from __future__ import annotations

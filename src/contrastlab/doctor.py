@@ -18,11 +18,6 @@ from contrastlab.errors import ContrastLabError, MissingDataError
 from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
 
-_BEYOND_VECTORS = {
-    "VNNI": "_is_vnni_supported", "AVX512-BF16": "_is_avx512_bf16_supported", "AMX": "_is_amx_tile_supported",
-}  # fmt: skip
-"""Instructions that make small numbers fast, and torch's question for each; older versions cannot be asked."""
-
 
 def lines(
     out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
@@ -46,8 +41,7 @@ def _installation() -> Iterator[tuple[str, str]]:
     memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
     yield "system", platform.platform() + memory
     yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
-    also = [name for name, ask in _BEYOND_VECTORS.items() if getattr(torch.cpu, ask, bool)()]
-    yield "instructions", ", ".join([torch.backends.cpu.get_cpu_capability(), *also])
+    yield "instructions", torch.backends.cpu.get_cpu_capability()
     yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
     yield "precision auto", precision("auto")
 

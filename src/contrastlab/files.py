@@ -1,7 +1,4 @@
-"""Files that are whole or not there: written beside their place and moved into it. Tensors and JSON, never pickles.
-
-Tensors and records carry a checksum; files of older versions have none, and are read as they are.
-"""
+"""Files that are whole or not there: tensors and JSON, never pickles, with a checksum (older versions' have none)."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``
 """
 
 from contrastlab.papers.profiles import SharedProfile, shared_profiles
-from contrastlab.papers.published import PAPERS, Entry, Paper, catalogue, plans, published, tables
+from contrastlab.papers.published import PAPERS, Entry, catalogue, plans, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan
 
 __all__ = [
-    "PAPERS", "REFERENCES", "Column", "Entry", "Paper", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
+    "PAPERS", "REFERENCES", "Column", "Entry", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
     "plan", "plans", "published", "shared_profiles", "tables",
 ]  # fmt: skip

@@ -85,8 +85,7 @@ _NOTHING = Scope()
 class SharedProfile(Scope):
     """A small profile of all tables; of several kinds of rows that apply, those that the file names last win.
 
-    A section such as ``[laptop.keys.Queue]`` changes every recipe whose keys are a ``Queue``, whatever the table. What
-    was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
+    What was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
     """
 
     extends: str = Field("", description="another shared profile, whose changes come first")

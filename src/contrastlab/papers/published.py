@@ -28,25 +28,12 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Paper(FrozenModel):
-    """One of the five papers, as far as the texts at hand tell."""
-
-    title: str
-    authors: tuple[str, ...]
-    year: int | None = None
-    venue: str = ""
-
-    def __str__(self) -> str:
-        origin = ", ".join(str(part) for part in (self.venue, self.year) if part)
-        return f"{', '.join(self.authors)}. {self.title}{f'. {origin}' if origin else ''}"
-
-
 def read_toml(*path: str) -> dict[str, Any]:
     """A TOML file of this folder."""
     return tomllib.loads(HERE.joinpath(*path).read_text(encoding="utf-8"))
 
 
-PAPERS: Mapping[str, Paper] = {name: Paper.model_validate(entry) for name, entry in read_toml("papers.toml").items()}
+PAPERS: Mapping[str, Mapping[str, Any]] = read_toml("papers.toml")
 """Short name to title, authors, year and venue."""
 
 

@@ -214,10 +214,7 @@ class Report:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Numbers, unrounded, in the metric's unit; NaN where there is none.
-
-        Measured columns carry the profile in their name, so that frames of two profiles are not stacked by accident.
-        """
+        """Numbers, unrounded, in the metric's unit; measured columns carry the profile, which are never to be mixed."""
         import pandas as pd
 
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
@@ -269,7 +266,7 @@ class Report:
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, folded to ``width`` columns where there is one."""
-        body = terminal.table(list(self.texts), self.texts.to_numpy().tolist(), width)
+        body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
         lines = ((self.caption, self.banner), self.remarks)
         before, after = ([terminal.fold(line, width) for line in each if line] for each in lines)
         return "\n".join((*before, "", body if self.drawn else "nothing has been run", "", *after))
@@ -281,7 +278,8 @@ class Report:
 
     def markdown(self) -> str:
         """The table for a README or a log."""
-        cells = [list(self.texts), ["---"] * self.texts.shape[1], *self.texts.to_numpy().tolist()]
+        cells: list[list[str]] = [list(map(str, self.texts)), ["---"] * self.texts.shape[1]]
+        cells += self.texts.to_numpy().tolist()
         lines = "\n".join(f"| {' | '.join(map(escape.markdown, line))} |" for line in cells)
         banner = f"> **{escape.markdown(self.banner)}**\n\n" if self.banner else ""
         return f"**{escape.markdown(self.caption)}**\n\n{banner}{lines}\n\n{self.remarks._repr_markdown_()}\n"
@@ -357,11 +355,9 @@ class Report:
         return " ".join(filter(None, ("Dot plot.", self.caption, self.banner, f"{shown}.")))
 
     def figure(self) -> Figure:
-        """A dot per row with its interval; readable in black and white.
+        """A dot per row, filled if above the floor (the dashed line); published numbers are diamonds.
 
-        Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals
-        over seeds, dotted bars the sampling error of the test items where there is one seed. Published numbers are
-        diamonds joined to ours by a thin line.
+        Solid bars are t intervals over seeds, dotted bars the sampling error of the test items of one seed.
         """
         import matplotlib.pyplot as plt
 

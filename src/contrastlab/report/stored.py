@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
@@ -30,11 +30,6 @@ class Evidence:
     def __str__(self) -> str:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
 
-    @property
-    def rank(self) -> tuple[int, bool, int, int]:
-        """How much it says: the profile first, then whether the data are the paper's, then rows, then seeds."""
-        return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
-
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
     """What is stored of a table among results of any tables, also those that were first computed for another one."""
@@ -42,19 +37,19 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
         return ()
     plan = papers.plan(entry.paper, entry.table)
     found: dict[tuple[str, str], dict[str, set[int]]] = {}
-    setups: dict[tuple[str, str, str], set[str]] = {}
-    for result in stored:
-        if result.method not in plan.rows or result.profile not in plan.profiles:
+
+    @cache
+    def setups(dataset: str, method: str, profile: str) -> set[str]:
+        try:
+            return {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
+        except NotApplicableError:  # data of a modality that the table does not speak of
+            return set()
+
+    for r in stored:
+        if r.method not in plan.rows or r.profile not in plan.profiles:
             continue
-        key = (result.dataset, result.method, result.profile)
-        if result.table != entry.name and key not in setups:
-            setups[key] = set()
-            with suppress(NotApplicableError):  # data of a modality that the table does not speak of
-                columns = plan.select(result.dataset).values()
-                setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
-        if result.table == entry.name or result.setup in setups[key]:
-            of_rows = found.setdefault((result.dataset, result.profile), {})
-            of_rows.setdefault(result.method, set()).add(result.seed)
+        if r.table == entry.name or r.setup in setups(r.dataset, r.method, r.profile):
+            found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
     printed = {
         column.data
         for name, column in plan.columns.items()
@@ -67,8 +62,9 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
 
 
 def best_first(found: Iterable[Evidence]) -> list[Evidence]:
-    """What says most first; smoke runs are no evidence and are left out."""
-    return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
+    """What says most first, by profile, the paper's data, rows and seeds; smoke runs are no evidence and left out."""
+    evidence = [each for each in found if each.profile in PROFILES]
+    return sorted(evidence, key=lambda e: (PROFILES.index(e.profile), e.printed, e.rows, e.seeds), reverse=True)
 
 
 @dataclass(frozen=True)

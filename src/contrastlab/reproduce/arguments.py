@@ -14,10 +14,7 @@ PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
-    """One of ``known``; ``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
-
-    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
-    """
+    """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
     kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
     if profile == "auto" and stated:
         kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated

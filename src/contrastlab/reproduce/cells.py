@@ -96,10 +96,7 @@ class Cell:
         return None
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
-        """The stored result, read, or resumed and computed; or why the row cannot exist on this data set.
-
-        With ``wait=False`` a ``BusyError`` tells that another program computes this run.
-        """
+        """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
         if self.profile != "paper" and not torch.cuda.is_available():
             torch.set_num_threads(1)  # small networks are faster on one, and sums depend on the number
         splits = self.data(execution)

@@ -71,10 +71,7 @@ class Execution:
         return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
 
     def fabric(self, wanted: str = "32-true") -> Fabric:
-        """Launched, in a precision of :class:`contrastlab.settings.Settings`.
-
-        A ``DeviceError`` names devices that this machine does not have, or several of them in a notebook.
-        """
+        """Launched, in a precision of :class:`contrastlab.settings.Settings`; a ``DeviceError`` where it cannot be."""
         # takes seconds, which what trains nothing does without
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy

@@ -1,7 +1,7 @@
 """Many cells at a time: processes of one thread each on this machine, or jobs of a cluster.
 
-A cell is written by one process at a time (a lock that ends with the process that holds it), so that two tables started
-side by side share runs. Every process stops in good order on SIGTERM and can be resumed.
+One process at a time writes a run, so tables started side by side share runs. Every process stops in good order on
+SIGTERM and can be resumed.
 """
 
 from __future__ import annotations
@@ -58,15 +58,12 @@ class Cluster:
         if self.name == "slurm" and "timeout_min" not in self.options:
             raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
         for name, least in (("timeout_min", 1), ("cpus_per_task", 1), ("gpus_per_node", 0)):
-            if name in self.options and not is_integer(self.options[name], least):
+            if not is_integer(self.options.get(name, least), least):
                 raise reject(name, self.options[name], f"a number of at least {least}")
 
 
 def workers(jobs: int | str, execution: Execution, count: int) -> int:
-    """How many of ``count`` cells run at a time; one that takes several devices runs alone.
-
-    ``auto`` is what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
-    """
+    """How many of ``count`` cells run at a time; ``auto`` is ``CONTRASTLAB_JOBS``, else the number of GPUs or cores."""
     argument, wanted = "jobs", jobs
     if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
         argument, wanted = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]

@@ -121,10 +121,7 @@ class Notebook(Study):
         return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
 
     def run(self, number: int | str | None = None, **changes: Any) -> Made:
-        """A table with its missing cells run; one of whose rows none is asked for is only read.
-
-        ``changes`` are arguments of :func:`contrastlab.reproduce.table` that differ from the parameters.
-        """
+        """:func:`contrastlab.reproduce.table` with the parameters and ``changes``; only read if no row is asked for."""
         plan, rows = self.plan(number), self.rows(number)
         if not rows:
             return self._read(self.folders, plan, self.dataset, self.profile)
@@ -213,7 +210,7 @@ def open(
 
     Args:
         paper: short name.
-        table: number of the table, or ``figure2``; several where one notebook shows several tables of a paper.
+        table: number, or ``figure2``; several where one notebook shows several tables of a paper.
         namespace: ``globals()`` after the cell of parameters and the imports.
         also: parameters of this notebook alone.
     """

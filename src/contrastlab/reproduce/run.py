@@ -1,7 +1,6 @@
-"""A run: recipe × settings × pre-training data × seed → trained encoders, an artefact of its own.
+"""A run: recipe × settings × pre-training data × seed → trained encoders, which serve every task and table.
 
-``<root>/encoders/<hash>/`` holds ``encoder.safetensors`` and ``run.json`` (recipe, settings, data, seed, versions,
-history), and while it is trained a checkpoint. What is trained once serves every task and table.
+``<root>/encoders/<hash>/`` holds ``encoder.safetensors`` and ``run.json``, and during training a checkpoint.
 """
 
 from __future__ import annotations
@@ -139,10 +138,7 @@ class Run:
         self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
         speed: Speed | None = None, log: Log | None = None,
     ) -> Trained:  # fmt: skip
-        """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
-
-        The arguments are those of :func:`contrastlab.pretrain.pretrain`.
-        """
+        """The encoders, read if they are stored, else trained by :func:`contrastlab.pretrain.pretrain` and stored."""
         fabric = fabric or cpu_fabric(self.settings.precision)
         if fabric.broadcast(resume and self.trained and self.artefact.finished):
             record = self.record()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -83,7 +83,14 @@ def table(
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
-    return assemble(plan, every, known | pool.run(missing, where, workers=workers, cluster=cluster, log=log))
+    known |= pool.run(missing, where, workers=workers, cluster=cluster, log=log)
+    reports = []
+    for name in dict.fromkeys(cell.name for cell in every):
+        mine = [known[cell] for cell in every if cell.name == name and cell in known]
+        stored = [r for r in mine if isinstance(r, Result)]
+        lacking = [u for u in mine if isinstance(u, Unavailable)]
+        reports.append(report.table(plan, stored, dataset, chosen, column=name, unavailable=lacking))
+    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
 def look_up(
@@ -92,8 +99,8 @@ def look_up(
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
     lines: list[str] = []
-    for own, on in dict.fromkeys((cell.column.data, cell.column.on) for cell in every):
-        mine = [cell for cell in every if (cell.column.data, cell.column.on) == (own, on)]
+    for on in dict.fromkeys(cell.column.on for cell in every):
+        mine = [cell for cell in every if cell.column.on == on]
         try:
             splits = mine[0].data(execution)
         except NotApplicableError as reason:
@@ -101,7 +108,7 @@ def look_up(
             lines += [f"[{cell.method}] n/a: {reason}" for cell in mine]
             continue
         except (MissingDataError, MissingExtraError) as error:
-            data.load(own, execution.data_root)  # without data to pre-train on, nothing can be run
+            data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
             lacks = "data" if isinstance(error, MissingDataError) else "a package"
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
@@ -121,20 +128,6 @@ def look_up(
     for line in dict.fromkeys(lines):  # each said once
         log(line)
     return known, [cell for cell in every if cell not in known]
-
-
-def assemble(
-    plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
-) -> Report | report.Reports:
-    """The report of cells that have been run."""
-    reports = []
-    for name in dict.fromkeys(cell.name for cell in every):
-        mine = [known[cell] for cell in every if cell.name == name and cell in known]
-        stored = [r for r in mine if isinstance(r, Result)]
-        missing = [u for u in mine if isinstance(u, Unavailable)]
-        dataset, profile = every[0].column.data, every[0].profile
-        reports.append(report.table(plan, stored, dataset, profile, column=name, unavailable=missing))
-    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
 def announce(
