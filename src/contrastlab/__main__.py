@@ -105,11 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, and give its exit status.
-
-    That is 0; 2 for what cannot be done as it was asked; 130 after Ctrl-C; :data:`FAULT` for an exception that nobody
-    foresaw. An error is one line; ``--debug`` lets the exception through.
-    """
+    """Run the command line; the exit status is 0, 2 (cannot be done as asked), 130 (Ctrl-C) or :data:`FAULT`."""
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")

@@ -209,10 +209,7 @@ class Settings(_Data):
     keypoints: Detector = Detector(before_nms=(2000, 1000), proposals=(1500, 1000))
 
     def override(self, *layers: Mapping[str, Any], **changes: Any) -> Settings:
-        """A copy with ``layers`` applied one after the other, then ``changes``, validated anew.
-
-        Nested models and ``overrides`` are merged, not replaced.
-        """
+        """A validated copy with ``layers`` applied one after the other, then ``changes``; what is nested is merged."""
         data = self.model_dump()
         for layer in (*layers, changes):
             for name, value in layer.items():

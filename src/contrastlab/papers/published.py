@@ -74,10 +74,7 @@ def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, An
 
 
 def published(paper: str, table: int | str) -> pd.DataFrame:
-    """The numbers a paper prints in one table, ``1`` or ``"5a"``: ``paper, table, row, column, value, std, note``.
-
-    ``value`` is in the unit of the column (accuracies: percent); ``std`` is NaN where none is printed.
-    """
+    """The numbers of a table, ``1`` or ``"5a"``: paper, table, row, column, value (accuracies: percent), std, note."""
     import pandas as pd
 
     known = tables(paper)

@@ -54,10 +54,9 @@ class Column(FrozenModel):
 class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
-    The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
-    ``linear`` are merged inside): ``settings`` < kinds of parts < ``modality`` < ``dataset`` < ``method`` <
-    ``modality.method`` < the profile shared by all tables (``profiles.toml``) < ``profile``, each with the same order
-    inside. Profile ``paper`` is the protocol itself.
+    The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
+    ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the profile shared by all tables (``profiles.toml``)
+    < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -152,8 +151,7 @@ class TablePlan(FrozenModel):
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
-        Data without a published column fill every kind of column the table has, without published numbers; each
-        stands for the first column of its kind. A table without a column for data of this modality is refused.
+        Data without a published column fill each kind of column, without published numbers; a modality has to fit.
         """
         self.check_dataset(dataset)
         kind = recipes.modality(dataset)
@@ -220,10 +218,7 @@ class TablePlan(FrozenModel):
     def settings(
         self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
     ) -> Settings:
-        """The protocol of one cell; the settings of ``column``, if any, win over all others.
-
-        ``dataset`` need not have a published column; ``method`` is a row or a reference row, in full or short.
-        """
+        """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
         method = self.resolve(method)
         if profile not in self.profiles:
             raise errors.unknown("profile", profile, self.profiles)
@@ -241,10 +236,7 @@ class TablePlan(FrozenModel):
         return setup(recipe, settings.model_dump(mode="json"), task.name, task.identity())
 
     def search(self, dataset: str, method: str, profile: str) -> str:
-        """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
-
-        A data set's own search wins over the table's, and that over the shared profile's, made on pictures.
-        """
+        """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
         chosen = self.profile.get(profile, _NOTHING)
         own = chosen.dataset.get(dataset, _NOTHING).search or chosen.search
         if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
@@ -308,8 +300,7 @@ class TablePlan(FrozenModel):
 def parse_plan(text: str, name: str) -> TablePlan:
     """A plan from the text of a TOML file called ``<paper>_table<k>.toml``; an error names the file and the field.
 
-    ``protocol_of = "2"`` takes settings, data sets, methods and profiles from that table of the same paper, as far as
-    they concern this table's rows; what this file says beside it wins field by field.
+    ``protocol_of = "2"`` takes the protocol of this table's rows from that table; what this file says wins.
     """
     paper, _, table = PurePath(name).stem.partition("_")
     table = table.removeprefix("table")

@@ -1,8 +1,7 @@
 """Published beside measured: a table, a figure and plain sentences from stored results.
 
-Intervals are 95 % and in the metric's unit. A mean over seeds carries a Student t interval over the seeds. One seed
-carries none; what is shown instead is the sampling error of the test items. Effects such as IRing − IR are taken seed
-by seed, because both runs share data order and initialisation.
+Intervals are 95 %, Student's t over seeds; one seed has the sampling error of the test items instead. Gains such as
+IRing − IR are taken seed by seed, because both runs share data order and initialisation.
 """
 
 from __future__ import annotations

@@ -150,8 +150,7 @@ def make(
 ) -> tuple[list[Row], list[Scores]]:
     """All published rows, the reference rows, then the gains of rows over their bases; and the scores behind them.
 
-    ``printed`` names the column whose published numbers stand beside those of ``column``; ``missing`` says of a row why
-    it cannot be computed.
+    ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
     """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it

@@ -99,10 +99,9 @@ class BestEvidence:
 
 
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
-    """Every published table and figure against the profiles, in HTML, each notebook linked.
+    """Every published table and figure against the profiles, in HTML, each notebook linked from ``root``.
 
-    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder; ``root``
-    leads from the page to the project.
+    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
     """
     results, lines = list(stored), []
     for entry in papers.catalogue():

@@ -104,10 +104,7 @@ class Execution:
 
 @cache
 def end_with_parent(every_s: float = 2.0) -> None:
-    """End this process when the one that started it has ended.
-
-    The first process scores alone while the others wait in a collective, where they see neither its end nor a signal.
-    """
+    """End this process when the one that started it has ended; a process in a collective would not notice."""
     parent = os.getppid()
 
     def wait() -> None:

@@ -79,10 +79,7 @@ def workers(jobs: int | str, execution: Execution, count: int) -> int:
 def run(
     missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
 ) -> dict[Cell, Answer]:
-    """Run cells, some at a time; those of one run are computed one after the other by one process.
-
-    Where one fails, the others are stopped in good order, as after Ctrl-C: the state of every running cell is stored.
-    """
+    """Run cells, some at a time, those of one run by one process; where one fails, the others stop in good order."""
     if not execution.one_process:
         if cluster is not None:
             devices = f"{execution.devices} on {execution.num_nodes} machines"

@@ -177,10 +177,7 @@ def _has(plan: TablePlan, name: str) -> bool:
 
 
 def write(target: str, to: Path | None = None) -> Path:
-    """Write the notebook of a table (``ring/table1``) or one by its name (``crosses``), without outputs; the new file.
-
-    ``to`` is a file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
-    """
+    """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
     if target not in known:
