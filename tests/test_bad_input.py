@@ -200,10 +200,11 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
     begun, stopping = Mock(side_effect=KeyboardInterrupt("stopped")), threading.Event()
     monkeypatch.setattr(jobs, "_STATE", {"execution": None, "stopping": stopping})
     monkeypatch.setattr(jobs.Cell, "run", begun)
-    key = ("ring", "1", "digits", "digits", "ring/ir", 0, "smoke")
+    plan = papers.plan("ring", 1)
+    cell = jobs.Cell(plan, "digits", plan.select("digits")["digits"], "ring/ir", 0, "smoke")
     for words in (("stopped",), ()):
         with pytest.raises(jobs._Stopped) as stopped:
-            jobs._work([key], False)
+            jobs._work([cell], False)
         assert stopped.value.args == words
     assert begun.call_count == 1
     # of a pool that is ending it asks for nothing more: the queue may be locked by a worker that was killed
@@ -211,7 +212,7 @@ def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.Mo
     jobs._STATE.pop("stopped")
     monkeypatch.setattr(jobs.os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
-        jobs._work([key], False)
+        jobs._work([cell], False)
 
 
 def test_the_table_has_rows_of_every_kind() -> None:

@@ -397,7 +397,7 @@ def test_masks_are_compared_by_their_pixels_and_keypoints_by_their_sigmas() -> N
                       "segmentation": training.encoded(mask)[0]})  # fmt: skip
     assert three(scores.coco(known, masks, "segm", draws=5)) == pytest.approx([50, 100, 0])
     """Every point off by d pixels: a similarity of exp(−d²/(2·area·(2σ)²))."""
-    kind = coco.KeypointKind(("a", "b"), (), (0.05, 0.05))
+    kind = coco.KeypointKind(("a", "b"), (0.05, 0.05))
     known = truth()
     objects = tuple(
         {**o, "category_id": 1, "keypoints": [o["bbox"][0], o["bbox"][1], 2, o["bbox"][0] + 20, o["bbox"][1], 1],

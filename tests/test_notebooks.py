@@ -163,7 +163,7 @@ def test_a_study_is_checked_alike(monkeypatch) -> None:
     auto = notebook.study("crosses", {**given, "profile": "auto"})
     assert auto.profile == ("paper" if torch.cuda.is_available() else "laptop")
     monkeypatch.setenv("CONTRASTLAB_PROFILE", "smoke")
-    assert auto.profile == "smoke"
+    assert notebook.study("crosses", {**given, "profile": "auto"}).profile == "smoke"
 
 
 BODY = 'title = "t"\nclaim = "c"\n[columns]\ncifar10 = ""\n[rows]\n"ring/ir" = ""\n"ring/cmc" = ""\n'
@@ -209,7 +209,7 @@ def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monk
     given = {**GIVEN, "rows": "ir", "out_dir": str(tmp_path)}
     nb = notebook.open("ring", 3, given)
     shown = nb.run(accelerator="cpu", references_too=False, log=lambda line: None)
-    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path,))
+    monkeypatch.setattr(nb, "read_also", (tmp_path,))
     stored = nb.stored("shapes", "smoke")
     assert [each.name for each in stored.reports] == [each.name for each in shown.reports]
     assert len(stored.reports) == 2
@@ -218,14 +218,14 @@ def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monk
     (gone,) = (path for path in tmp_path.rglob("*digits*.json") if "encoders" not in path.parts)
     gone.unlink()
     assert nb.stored("shapes", "smoke").name == stored.reports[1].name  # a column without a number is left out
-    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path / "nothing",))
+    monkeypatch.setattr(nb, "read_also", (tmp_path / "nothing",))
     assert nb.stored("shapes", "smoke").name == stored.reports[0].name
 
 
 def test_the_best_that_is_kept_is_shown_and_the_rest_is_named(few, tmp_path, monkeypatch) -> None:
     given = {**GIVEN, "rows": "ir", "out_dir": str(tmp_path / "new")}
     nb = notebook.open("ring", 2, given)
-    monkeypatch.setattr(notebook.Study, "read_also", (tmp_path,))
+    monkeypatch.setattr(nb, "read_also", (tmp_path,))
     assert nb.kept().best is None
     assert "contrastlab run ring/table2 --profile laptop" in repr(nb.kept())
     nb.run(accelerator="cpu", references_too=False, log=lambda line: None)

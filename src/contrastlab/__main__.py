@@ -9,7 +9,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -38,7 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"contrastlab {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run the missing cells of a table and print it")
+
+    def add(action: Callable[[argparse.Namespace], None], help_: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(action.__name__.removeprefix("_"), help=help_)
+        command.set_defaults(action=action)
+        return command
+
+    run = add(_run, "run the missing cells of a table and print it")
     run.add_argument("table", help="such as ring/table1")
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
@@ -57,41 +63,38 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-references", action="store_true", help="leave out the random and supervised rows")
     run.add_argument("--picture", type=Path, help="also write the figure to this file (png, svg, pdf)")
     speed = run.add_argument_group("speed", "switches that change how long it takes and no number")
-    for name, help_ in (
-        ("channels_last", "memory format of images and weights"),
-        ("fused", "the optimiser step as one kernel"),
-        ("compile", "torch.compile of the encoders"),
+    for flag, help_ in (
+        ("--channels-last", "memory format of images and weights"),
+        ("--fused", "the optimiser step as one kernel"),
+        ("--compile", "torch.compile of the encoders"),
     ):
-        flag = f"--{name.replace('_', '-')}"
         speed.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_)
     speed.add_argument("--workers", type=int, default=argparse.SUPPRESS, help="processes that decode, for each device")
     cluster = run.add_argument_group("cluster", "one job for each missing cell, through submitit")
     cluster.add_argument("--cluster", help="slurm; local and debug are for trying it out")
     cluster.add_argument("--partition", help="of SLURM")
-    cluster.add_argument(
-        "--time", type=int, help="minutes of a job, which SLURM needs; what is cut off is queued again"
-    )
+    cluster.add_argument("--time", type=int, help="minutes of a job, which SLURM needs; a cut off one is queued again")
     cluster.add_argument("--cpus", type=int, help="of a job; default: one for each of --workers, and one")
     cluster.add_argument("--gpus", type=int, help="of a job")
     cluster.add_argument("--no-wait", action="store_true", help="hand the jobs over and return")
-    show = commands.add_parser("show", help="print a table from stored results")
+    show = add(_show, "print a table from stored results")
     show.add_argument("table")
     show.add_argument("--dataset", help="default: that of the best evidence that is stored")
     show.add_argument("--columns", default="all")
     show.add_argument("--profile", help="default: that of the best evidence that is stored")
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     terminal.add_forms(show, results=True)
-    listed = commands.add_parser("list", help="list every published table and figure: its notebook, and what is stored")
+    listed = add(_list, "list every published table and figure: its notebook, and what is stored")
     terminal.add_forms(listed, results=True)
-    commands.add_parser("methods", help="list the recipes")
-    copied = commands.add_parser("notebook", help="write the notebook of a table, to run and change")
+    add(_methods, "list the recipes")
+    copied = add(_notebook, "write the notebook of a table, to run and change")
     copied.add_argument("table", help="such as ring/table1, or a notebook by its name")
     copied.add_argument("--to", type=Path, help="file that ends in .ipynb, or a folder; default: here, by its name")
-    check = commands.add_parser("doctor", help="print what this installation has, for a bug report")
+    check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
-    stored = commands.add_parser("encoders", help="list the trained encoders")
+    stored = add(_encoders, "list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     for point in entry_points(group="contrastlab.commands"):
         point.load()(commands)
@@ -102,23 +105,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Returns:
-        The exit status: 0; 2 for what cannot be done as it was asked; 130 after Ctrl-C; :data:`FAULT` for an exception
-        that nobody foresaw. An error is one line; ``--debug`` lets the exception through.
-    """
+    """Run the command line; the exit status is 0, 2 (cannot be done as asked), 130 (Ctrl-C) or :data:`FAULT`."""
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        own = {
-            "list": _list, "methods": _methods, "encoders": _encoders, "show": _show, "run": _run, "doctor": _doctor,
-            "notebook": _notebook,
-        }  # fmt: skip
-        (own.get(args.command) or args.action)(args)
+        args.action(args)
     except KeyboardInterrupt as stop:
         # The training loop says itself where it stopped and how to continue; of the commands only run can continue.
         interrupted = "interrupted; run again to continue" if args.command == "run" else "interrupted"
@@ -133,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"contrastlab: {words}", file=sys.stderr)
         return status
     finally:
-        _keep()
+        if "contrastlab.papers.recipes" in sys.modules:  # so that the next list needs no PyTorch
+            sys.modules["contrastlab.papers.recipes"].keep()
     return 0
 
 
@@ -152,31 +147,19 @@ def _explain(error: Exception) -> tuple[int, str]:
     )
 
 
-def _keep() -> None:
-    """Keep what plans asked of recipes, so that the next list needs no PyTorch."""
-    if "contrastlab.papers.recipes" in sys.modules:
-        sys.modules["contrastlab.papers.recipes"].keep()
-
-
 def _list(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, results
 
     stored = results.find(terminal.folders("results", args.results))
-    found = {entry: report.evidence(entry, stored) for entry in papers.catalogue()}
-    terminal.show(
-        args,
-        [
-            {"table": entry.name, "notebook": entry.notebook, "dataset": each and each.dataset,
-             "profile": each and each.profile, "rows": each and each.rows, "of": each and each.of,
-             "seeds": each and each.seeds}
-            for entry, evidence in found.items() for each in evidence or (None,)
-        ],
-        (
-            {"table": entry.name, "notebook": entry.notebook or "–",
-             "stored": ", ".join(f"{each.dataset} {each.profile}" for each in evidence) or "–"}
-            for entry, evidence in found.items()
-        ),
-    )  # fmt: skip
+    records, rows = [], []
+    for entry in papers.catalogue():
+        found = report.evidence(entry, stored)
+        for each in found or (None,):
+            of_data = {name: getattr(each, name, None) for name in ("dataset", "profile", "rows", "of", "seeds")}
+            records.append({"table": entry.name, "notebook": entry.notebook, **of_data})
+        kept = ", ".join(f"{each.dataset} {each.profile}" for each in found)
+        rows.append({"table": entry.name, "notebook": entry.notebook or "–", "stored": kept or "–"})
+    terminal.show(args, records, rows)
 
 
 def _methods(args: argparse.Namespace) -> None:
@@ -221,17 +204,14 @@ def _show(args: argparse.Namespace) -> None:
     dataset = args.dataset or (most.dataset if most else "shapes")
     profile = args.profile or (most.profile if most else "laptop")
     columns = plan.select(dataset, args.columns)
-    tasks = {column.task for column in columns.values()}
-    found = [r for r in stored if (r.dataset, r.profile) == (dataset, profile) and r.task in tasks]
-    made = report.Reports(tuple(report.table(plan, found, dataset, profile, column=name) for name in columns))
-    if args.form:
-        frame = made.frame
-        print(frame.to_csv(index=False) if args.form == "csv" else frame.to_json(orient="records", force_ascii=False))
-    elif args.format == "text":
-        print(made.whole(terminal.width()))
+    made = report.Reports(tuple(report.table(plan, stored, dataset, profile, column=name) for name in columns))
+    if args.form == "csv":
+        print(made.frame.to_csv(index=False))
+    elif args.form == "json":
+        print(made.frame.to_json(orient="records", force_ascii=False))
     else:
-        print(getattr(made, args.format)())
-    own = sorted({r.method for r in found} - set(kinds("method")))
+        print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
+    own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
     if own:
         print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
 
@@ -250,8 +230,8 @@ def _run(args: argparse.Namespace) -> None:
     if args.cluster is not None:
         options = {"slurm_partition": args.partition, "timeout_min": args.time, "gpus_per_node": args.gpus,
                    "cpus_per_task": args.cpus}  # fmt: skip
-        given = {key: value for key, value in options.items() if value is not None}
-        cluster = reproduce.Cluster(args.cluster, given, wait=not args.no_wait)
+        options = {name: value for name, value in options.items() if value is not None}
+        cluster = reproduce.Cluster(args.cluster, options, wait=not args.no_wait)
     if args.picture is not None and args.picture.suffix not in (".png", ".svg", ".pdf"):
         raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
     from contrastlab.pretrain import Speed
@@ -259,8 +239,7 @@ def _run(args: argparse.Namespace) -> None:
     done = reproduce.table(
         paper, number, args.dataset, rows=args.rows, columns=args.columns, profile=args.profile, seeds=args.seeds,
         references_too=not args.no_references, jobs=args.jobs, cluster=cluster, data_root=args.data_root,
-        out_dir=args.out, accelerator=args.accelerator,
-        devices=reproduce.parse_devices(args.devices),
+        out_dir=args.out, accelerator=args.accelerator, devices=reproduce.parse_devices(args.devices),
         num_nodes=args.num_nodes, strategy=args.strategy, resume=not args.fresh, max_minutes=args.max_minutes,
         speed=Speed(**{each.name: getattr(args, each.name) for each in fields(Speed) if hasattr(args, each.name)}),
     )  # fmt: skip
@@ -270,15 +249,9 @@ def _run(args: argparse.Namespace) -> None:
             done.figure().savefig(args.picture, dpi=150)
             print(f"Picture: {args.picture}")
     if not args.no_wait:
-        _refuse_nothing(done.rows)
-
-
-def _refuse_nothing(rows: Iterable[Any]) -> None:
-    """Say why a table has no number at all, as an error: what was asked for cannot be."""
-    rows = list(rows)
-    reasons = [row.status for row in rows if row.status.startswith("n/a: ")]
-    if reasons and not any(row.measured for row in rows):
-        raise NotApplicableError(f"nothing has been run: {reasons[0].removeprefix('n/a: ')}")
+        reasons = [row.status for row in done.rows if row.status.startswith("n/a: ")]
+        if reasons and not any(row.measured for row in done.rows):  # what was asked for cannot be
+            raise NotApplicableError(f"nothing has been run: {reasons[0].removeprefix('n/a: ')}")
 
 
 if __name__ == "__main__":

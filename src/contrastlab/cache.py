@@ -37,10 +37,7 @@ def code() -> str:
 class Cache:
     """Plain values by name in one file, which is empty to code that has changed since, and if it is damaged.
 
-    Of processes that save at once the last one wins. A folder that cannot be written keeps nothing.
-
-    Args:
-        name: what the values are of; each name, and each copy of the package, has a file of its own.
+    Each ``name``, and each copy of the package, has a file of its own. Of processes that save at once the last wins.
     """
 
     def __init__(self, name: str) -> None:

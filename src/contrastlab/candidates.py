@@ -1,8 +1,7 @@
 """The keys a batch of queries may choose from, and their scores.
 
 :class:`Candidates` has all ``[B, N]`` scores, with a gradient in each. :class:`Stored` has queries and keys without
-gradient, and scores what is asked for. Both choose the same keys; which ones have given ranks is found in
-:mod:`contrastlab.ranks`.
+gradient, and scores what is asked for. Both choose the same keys.
 """
 
 from __future__ import annotations
@@ -34,21 +33,13 @@ FEW = 8
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a part selected.
+    """What a part selected."""
 
-    Args:
-        indices: ``[B, K]`` into the keys; ``None`` is every key, in place.
-        absent: bool of the same shape (``[B, N]`` where ``indices`` is ``None``), entries that are not chosen.
-        size: keys chosen per query, where ``absent`` leaves the same number in every row.
-        columns: ``[B, E]`` the few keys that are not chosen where all others are (``indices`` is ``None``).
-        values: ``[B, K]`` scores of the keys, without gradient, where the selection had them and nobody keeps them.
-    """
-
-    indices: Tensor | None
-    absent: Tensor | None = None
-    size: int | None = None
-    columns: Tensor | None = None
-    values: Tensor | None = None
+    indices: Tensor | None  # [B, K] into the keys; None is every key, in place
+    absent: Tensor | None = None  # bool of that shape (of all keys: [B, N]), entries that are not chosen
+    size: int | None = None  # keys chosen per query, where absent leaves the same number in every row
+    columns: Tensor | None = None  # [B, E] the few keys that are not chosen where all others are (indices is None)
+    values: Tensor | None = None  # [B, K] scores of the keys, without gradient, where the selection had them
 
     def count(self, keys: int) -> int:
         """Keys chosen per query out of ``keys``; those absent in some rows only count, too."""
@@ -124,19 +115,12 @@ class _Pool:
 
 @dataclass(frozen=True)
 class Candidates(_Pool):
-    """The keys a batch of queries may choose from, with all their scores.
+    """The keys a batch of queries may choose from, with all their scores."""
 
-    Args:
-        logits: ``[B, N]`` scores against all keys; gradients may flow through them.
-        own: ``[B]`` index of each query's own row, or ``None`` (a queue holds no own row).
-        labels: ``[N, H]`` cluster labels of the keys from H runs of k-means, or ``None``.
-        banned: ``[B, E]`` further rows that are never candidates, or ``None`` (in a batch: the query itself).
-    """
-
-    logits: Tensor
-    own: Tensor | None = None
-    labels: Tensor | None = None
-    banned: Tensor | None = None
+    logits: Tensor  # [B, N] scores against all keys; gradients may flow through them
+    own: Tensor | None = None  # [B] index of each query's own row (a queue holds none)
+    labels: Tensor | None = None  # [N, H] cluster labels of the keys from H runs of k-means
+    banned: Tensor | None = None  # [B, E] further rows that are never candidates (in a batch: the query itself)
 
     def __post_init__(self) -> None:
         if self.logits.dim() != 2:
@@ -166,18 +150,12 @@ class Candidates(_Pool):
 class Stored(_Pool):
     """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
-    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them.
-
-    Args:
-        queries: ``[B, d]``, divided by the temperature; gradients flow to them.
-        keys: ``[N, d]`` without gradient.
-        dense: whether all ``[B, N]`` scores may be held, see :data:`DENSE_BYTES`. If not, a region is selected for a
-            few queries at a time, with at most about ``ranks.KEPT_BYTES`` of scores: a bank of ImageNet's 1.28 million
-            images and a batch of 256 would have 1.3 GB of them.
+    The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. ``dense`` says
+    whether all ``[B, N]`` scores may be held; if not, a region is selected for a few queries at a time.
     """
 
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor  # [B, d], divided by the temperature; gradients flow to them
+    keys: Tensor  # [N, d] without gradient
     own: Tensor | None = None
     labels: Tensor | None = None
     banned: Tensor | None = None

@@ -1,7 +1,6 @@
-"""An artefact: what a training leaves in a folder, and its state while it is trained.
+"""An artefact: what a training (of encoders, detectors, fine-tuned networks) leaves in a folder.
 
-Every kind of artefact (encoders, detectors, fine-tuned networks) has the same life: one process holds its lock, resumes
-its checkpoint, writes tensors and then the record that speaks of them, and removes the checkpoint.
+One process holds its lock, resumes its checkpoint, writes tensors, then their record, and removes the checkpoint.
 """
 
 from __future__ import annotations
@@ -27,21 +26,15 @@ FILE = "checkpoint.safetensors"
 class Artefact:
     """The folder of a training.
 
-    Args:
-        folder: of its files; the lock is beside it.
-        tensors: name of the file of tensors.
-        record: name of the JSON file that says what they are; empty where the tensors' header says it.
-        kind: in words, such as ``run``.
-        fields: that a record has at least, with their types.
-        origin: what decides the training, as a fingerprint; a file of another one is refused. Files of older versions
-            say none; empty where the record says it otherwise, ``None`` to read whatever is there.
+    ``origin`` is a fingerprint of what decides the training; a file of another one is refused (older files say none).
+    It is empty where the record says it otherwise, and ``None`` to read whatever is there.
     """
 
-    folder: Path
-    tensors: str
-    record: str = ""
-    kind: str = "training"
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path  # the lock is beside it
+    tensors: str  # name of the file
+    record: str = ""  # name of the JSON file that says what they are; empty where the tensors' header says it
+    kind: str = "training"  # in words
+    fields: Mapping[str, Any] = field(default_factory=dict)  # that a record has at least, with their types
     origin: str | None = ""
 
     @property
@@ -63,12 +56,7 @@ class Artefact:
         return load(path, device, self.origin) if path.exists() else None
 
     def read(self) -> dict[str, Any]:
-        """What the record says.
-
-        Raises:
-            MissingDataError: there is none.
-            CorruptFileError: it is damaged, a newer version wrote it, or it is of another training.
-        """
+        """What the record says; a ``CorruptFileError`` if it is damaged, newer, or of another training."""
         path = self.folder / self.record
         if not path.exists():
             raise MissingDataError(f"no {self.kind} at {self.folder}: has its training been finished?")
@@ -109,7 +97,7 @@ class Artefact:
 
 
 def save(state: dict[str, Any], path: Path, origin: str = "") -> None:
-    """Write nested dictionaries and lists of tensors and plain values; a kill leaves the old file or the new one."""
+    """Write nested dictionaries and lists of tensors and plain values."""
     tensors: dict[str, Tensor] = {}
     files.write_tensors(path, tensors, {**_flat(state, "", tensors), **({"origin": origin} if origin else {})})
 
@@ -135,10 +123,7 @@ def check_origin(stored: Mapping[str, Any], origin: str | None, path: Path) -> N
 
 
 def fill_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Give an optimiser its stored state, each tensor in the memory format of its parameter.
-
-    Files know no memory format, and a fused step takes momenta to lie as their parameter does.
-    """
+    """Give an optimiser its stored state, each tensor in the memory format of its parameter, as a fused step needs."""
     import torch
 
     optimiser.load_state_dict(state)

@@ -1,7 +1,6 @@
-"""What a part of a recipe says about itself: what it needs of the other four choices, and what it offers them.
+"""What a part of a recipe needs of the other four choices, and what it offers them.
 
-A recipe can exist if every need of its parts is met by an offer of another. A new part declares its own; no other
-module has to know it.
+A recipe can exist if every need of its parts is met by an offer of another. A new part declares its own.
 """
 
 from __future__ import annotations
@@ -54,15 +53,10 @@ class Choices(Protocol):
 
 @dataclass(frozen=True)
 class Need:
-    """Something that another choice must offer.
+    """Something that another choice must offer."""
 
-    Args:
-        offer: a string that some part of the recipe has among its ``offers``.
-        reason: why the recipe cannot exist without it, with what was given; a sentence without its full stop.
-    """
-
-    offer: str
-    reason: str
+    offer: str  # that some part of the recipe has among its offers
+    reason: str  # why the recipe cannot exist without it, with what was given; a sentence without its full stop
 
 
 class Part:

@@ -93,25 +93,15 @@ def _hed(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Space:
-    """A colour space, and its split into the first channel and the two others.
+    """A colour space, and its split into the first channel and the two others."""
 
-    Args:
-        from_rgb: RGB ``[B, 3, H, W]`` in [0, 1] to the space.
-        first: name of the first channel.
-        others: name of the second and third together.
-        middle: mid-range of each channel over all colours.
-        half: half-range of each channel; ``(value - middle) / half`` fills [-1, 1].
-        released: mean and half-range of each channel in the authors' later code, where they differ; or ``None``.
-        latex: both names as formulas, where they are others.
-    """
-
-    from_rgb: Callable[[Tensor], Tensor]
-    first: str
-    others: str
-    middle: Row
-    half: Row
-    released: tuple[Row, Row] | None = None
-    latex: tuple[str, str] | None = None
+    from_rgb: Callable[[Tensor], Tensor]  # RGB [B, 3, H, W] in [0, 1] to the space
+    first: str  # name of the first channel
+    others: str  # name of the second and third together
+    middle: Row  # mid-range of each channel over all colours
+    half: Row  # half-range of each channel: (value - middle) / half fills [-1, 1]
+    released: tuple[Row, Row] | None = None  # mean and half-range in the authors' later code, where they differ
+    latex: tuple[str, str] | None = None  # both names as formulas, where they are others
 
     def convert(self, images: Tensor) -> Tensor:
         """Floating RGB ``[B, 3, H, W]`` in [0, 1] to the values that scikit-image gives."""

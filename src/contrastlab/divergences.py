@@ -31,29 +31,19 @@ _LOG2 = math.log(2)
 class Divergence:
     """One row of fmicl Table 6. All functions are elementwise on tensors.
 
-    Args:
-        name: key in :func:`get`.
-        title: as people call it.
-        latex: f(u).
-        f: of ``u ≥ 0``; infinite at 0 where that is the limit.
-        derivative: ``log u`` → f′(u).
-        composition: ``log u`` → f*(f′(u)).
-        conjugate: t → f*(t) = sup over u ≥ 0 of u·t − f(u); ``+∞`` outside the domain.
-        highest: supremum of the domain of f*.
-        attained: whether ``highest`` itself belongs to the domain.
-        largest_mu: fmicl Theorem 4 applies for every μ up to this one: ``h(t) = f*(f′(μ exp(−t / 2σ²)))`` is then
-            strictly convex, because ``u² f″(u)`` increases strictly up to u = μ. 0: for no μ.
+    fmicl Theorem 4 applies for every μ up to ``largest_mu`` (0: for none): ``h(t) = f*(f′(μ exp(−t / 2σ²)))`` is then
+    strictly convex, because ``u² f″(u)`` increases strictly up to u = μ.
     """
 
     name: str
     title: str
-    latex: str
-    f: Callable[[Tensor], Tensor]
-    derivative: Callable[[Tensor], Tensor]
-    composition: Callable[[Tensor], Tensor]
-    conjugate: Callable[[Tensor], Tensor]
-    highest: float = math.inf
-    attained: bool = False
+    latex: str  # f(u)
+    f: Callable[[Tensor], Tensor]  # of u ≥ 0; infinite at 0 where that is the limit
+    derivative: Callable[[Tensor], Tensor]  # log u → f′(u)
+    composition: Callable[[Tensor], Tensor]  # log u → f*(f′(u))
+    conjugate: Callable[[Tensor], Tensor]  # t → f*(t) = sup over u ≥ 0 of u·t − f(u); +∞ outside the domain
+    highest: float = math.inf  # supremum of the domain of f*
+    attained: bool = False  # whether that itself belongs to the domain
     largest_mu: float = math.inf
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from itertools import chain
 from pathlib import Path
 
@@ -18,20 +18,12 @@ from contrastlab.errors import ContrastLabError, MissingDataError
 from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
 
-_BEYOND_VECTORS = {
-    "VNNI": "_is_vnni_supported", "AVX512-BF16": "_is_avx512_bf16_supported", "AMX": "_is_amx_tile_supported",
-}  # fmt: skip
-"""Instructions that make small numbers fast, and torch's question for each; older versions cannot be asked."""
-
 
 def lines(
     out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
 ) -> Iterator[str]:  # fmt: skip
-    """The installation in lines of ``name: value``, one after the other: that of a data set once it has been read.
-
-    ``read_data`` reads every named data set, which can take minutes, and says what is missing and how to get it.
-    """
-    known = [*_installation(), *_extras(), *_folder(Path(out_dir)), *_data_root(data_root)]
+    """The installation in lines of ``name: value``; with ``read_data``, which takes minutes, also of each data set."""
+    known = [*_installation(), *_extras(), _folder(Path(out_dir)), _data_root(data_root)]
     if not read_data:
         known.append(("", "--data reads every data set and says how to get those that are missing"))
     sets = data.names() if read_data else ()
@@ -49,25 +41,19 @@ def _installation() -> Iterator[tuple[str, str]]:
     memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
     yield "system", platform.platform() + memory
     yield "processor", f"{about['cpu']}, {about['cores']} cores, torch on {about['threads']} threads"
-    also = [name for name, ask in _BEYOND_VECTORS.items() if getattr(torch.cpu, ask, bool)()]
-    yield "instructions", ", ".join([torch.backends.cpu.get_cpu_capability(), *also])
+    yield "instructions", torch.backends.cpu.get_cpu_capability()
     yield "device", f"{about['gpu']}, CUDA {about['cuda']}, driver {about['driver']}" if about["gpu"] else "cpu"
     yield "precision auto", precision("auto")
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    extras: dict[str, list[Requirement]] = {}
     try:
-        stated = requires("contrastlab") or []
+        about = metadata("contrastlab")
     except PackageNotFoundError:
-        stated = []
-    for text in stated:
-        need = Requirement(text)
-        extra = str(need.marker).partition("extra == ")[2].strip("\"' )") if need.marker else ""
-        if extra:
-            extras.setdefault(extra, []).append(need)
-    for extra, needs in sorted(extras.items()):
-        absent = [need.name for need in needs if not _installed(need)]
+        return
+    needs = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
+    for extra in sorted(about.get_all("Provides-Extra", [])):
+        absent = [need.name for need in needs if f'extra == "{extra}"' in str(need.marker) and not _installed(need)]
         there = f"missing {', '.join(absent)}: pip install 'contrastlab[{extra}]'" if absent else "installed"
         yield f"extra {extra}", there
 
@@ -79,19 +65,18 @@ def _installed(need: Requirement) -> bool:
         return False
 
 
-def _folder(out_dir: Path) -> Iterator[tuple[str, str]]:
+def _folder(out_dir: Path) -> tuple[str, str]:
     above = next(path for path in (out_dir.resolve(), *out_dir.resolve().parents) if path.exists())
     free = shutil.disk_usage(above).free / 2**30
     can = "can be written" if os.access(above, os.W_OK) else f"cannot be written: no permission for {above}"
-    yield "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
+    return "results", f"{out_dir.resolve()}, {can}, {free:.1f} GiB free"
 
 
-def _data_root(root: str | Path | None) -> Iterator[tuple[str, str]]:
+def _data_root(root: str | Path | None) -> tuple[str, str]:
     folder = data.data_root(root)
-    default = "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
-    origin = "given" if root is not None else default
+    origin = "given" if root is not None else "CONTRASTLAB_DATA" if os.environ.get("CONTRASTLAB_DATA") else "default"
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    yield "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
+    return "data root", f"{folder} ({origin}), {', '.join(there) or 'empty or not there'}"
 
 
 def _read(dataset: str, root: str | Path | None) -> str:

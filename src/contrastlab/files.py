@@ -1,8 +1,4 @@
-"""Files that are whole or not there: written beside their place and moved into it. Tensors and JSON, never pickles.
-
-What is read back is what was written: tensors and records carry a checksum. Files of older versions have none, and are
-read as they are.
-"""
+"""Files that are whole or not there: tensors and JSON, never pickles, with a checksum (older versions' have none)."""
 
 from __future__ import annotations
 
@@ -48,28 +44,23 @@ def make_folder(path: Path) -> Path:
 def write_whole(path: Path, content: str | bytes | bytearray) -> Path:
     """Write ``content`` to ``path`` so that a reader, or a kill at any instant, sees the old file or the new one.
 
-    What a process that was killed while it wrote ``path`` left beside it is removed.
-
-    Raises:
-        StorageError: the file cannot be written (a full disk, a read-only folder); the old one, if any, stays.
+    What a process that was killed while it wrote ``path`` left beside it is removed. Where the file cannot be written
+    (a full disk, a read-only folder), a ``StorageError`` says so, and the old one stays.
     """
     make_folder(path.parent)
-    data = content.encode() if isinstance(content, str) else content
     _remove_leftovers(path)
-    temporary = None
     try:
         with _temporary(path) as file:
-            temporary = Path(file.name)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
-    except BaseException as error:
-        if temporary is not None:
-            remove(temporary)
-        if isinstance(error, OSError):
-            raise StorageError(f"cannot write {path}: {error.strerror or error}; nothing was changed there") from error
-        raise
+            try:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                remove(Path(file.name))
+                raise
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}; nothing was changed there") from error
     return path
 
 
@@ -143,11 +134,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on ``device`` and values that :func:`write_tensors` wrote.
-
-    Raises:
-        CorruptFileError: naming the file and what to do.
-    """
+    """Tensors on ``device`` and values that :func:`write_tensors` wrote; a ``CorruptFileError`` tells of damage."""
     from safetensors.torch import load_file
 
     try:
@@ -197,11 +184,7 @@ def fingerprint(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str
 
 
 def lock(path: Path, *, wait: bool = True) -> FileLock | None:
-    """The lock ``path``, held until released or until the process that holds it ends, by whatever way.
-
-    ``path`` is a file beside what is to be written by one process at a time. Where another one holds it, wait, or give
-    ``None``.
-    """
+    """The lock ``path``, held until released or until its process ends; if another one holds it, wait, or ``None``."""
     make_folder(path.parent)
     held = FileLock(path)
     try:

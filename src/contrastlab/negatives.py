@@ -1,16 +1,9 @@
-"""Which keys count as negatives for a query.
+"""Which keys count as negatives for a query (vince §4 and C.2; ring §3–4).
 
-Percentages count from the most similar key: ``Ring(inner=1, outer=10)`` skips the closest 1 % and
-keeps what follows up to 10 %. (The papers speak of percentiles of "distance" and of similarity, and
-the printed algorithm slices by a step; ranks from the closest are what all of them compute.)
-
-How a region is found is :mod:`contrastlab.candidates`' business; here is which region.
-
-The query's own row is the positive and by default no candidate (``own="excluded"``): left in, its
-logit of up to 1/τ alone lifts the mean of exp(s) above nearly every other key. ``own="ranked"`` treats it
-like any other row, as the released code of IR, LA and Ring does.
-
-Sources: vince §4 and C.2; ring §3–4.
+Percentages count from the most similar key: ``Ring(inner=1, outer=10)`` skips the closest 1 % and keeps what follows up
+to 10 %. The query's own row is the positive and by default no candidate (``own="excluded"``): left in, its logit of up
+to 1/τ alone lifts the mean of exp(s) above nearly every other key. ``own="ranked"`` treats it like any other row, as
+the released code of IR, LA and Ring does.
 """
 
 from __future__ import annotations
@@ -34,20 +27,15 @@ InnerOf = Literal["keys", "outer"]
 
 @dataclass(frozen=True)
 class BatchRandom:
-    """Random integers for this process's rows of the global batch.
+    """Random numbers for this process's rows of the global batch.
 
-    Every process draws for the whole batch from the same generator and keeps its own rows, so that N
-    processes choose what one process would.
-
-    Args:
-        generator: in the same state on every process, on the device of the scores.
-        first: index of this process's first row in the global batch.
-        rows: rows of the global batch; ``None`` is one process.
+    Every process draws for the whole batch from the same generator and keeps its own rows, so that N processes choose
+    what one process would.
     """
 
-    generator: torch.Generator
-    first: int = 0
-    rows: int | None = None
+    generator: torch.Generator  # in the same state on every process, on the device of the scores
+    first: int = 0  # index of this process's first row in the global batch
+    rows: int | None = None  # of the global batch; None is one process
 
     def uniform(self, batch: int, count: int, device: torch.device) -> Tensor:
         """``[batch, count]`` independent numbers in [0, 1), float64 on CPU, float32 elsewhere."""
@@ -73,8 +61,7 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
 
 def draw(candidates: Candidates | Stored, first: int, last: int, own: Own, k: int | None, draws: BatchRandom) -> Chosen:
     """``k`` keys of a region, drawn with replacement; all of them by their indices for ``k=None``."""
-    rows = candidates.shape[0]
-    picks = None if k is None else draws.below(last - first, rows, k, candidates.device)
+    picks = None if k is None else draws.below(last - first, candidates.shape[0], k, candidates.device)
     return candidates.region(first, last, own, picks)
 
 
@@ -125,12 +112,7 @@ class Every(Negatives):
 
 @dataclass(frozen=True)
 class Uniform(Negatives):
-    """``k`` keys drawn uniformly with replacement (IR, CMC).
-
-    Args:
-        k: number of draws per query.
-        own: whether a draw may be the query's own row (``"ranked"``: yes, as in the released code).
-    """
+    """``k`` keys drawn uniformly with replacement for each query (IR, CMC); ``own``: see the module."""
 
     k: int = 4096
     own: Own = "excluded"
@@ -163,11 +145,9 @@ class Uniform(Negatives):
 
 @dataclass(frozen=True)
 class Ring(Negatives):
-    """Keys between the closest ``inner`` % and the closest ``outer`` % (vince RING; ring §3).
+    """Keys between the closest ``inner`` % and the closest ``outer`` % (vince RING; ring §3); percent or schedules.
 
     Args:
-        inner: percent or schedule; closest keys skipped; always below the outer edge.
-        outer: percent or schedule; closest keys kept.
         k: draws with replacement from the ring; ``None`` takes the whole ring (MoCoRing).
         inner_of: ``"keys"``: ``inner`` is a share of all keys (the papers); ``"outer"``: of the outer set,
             so that the inner edge shrinks with annealing (the released Ring code, with ``inner=10``).
@@ -213,18 +193,11 @@ class Ring(Negatives):
 
 @dataclass(frozen=True)
 class Ball(Negatives):
-    """The closest keys (vince BALL; LA's background neighbours).
+    """The closest keys (vince BALL; LA's background neighbours)."""
 
-    Args:
-        outer: percent or schedule; ignored where ``nearest`` is given.
-        nearest: an absolute number of keys instead (LA: 4096); all keys if there are fewer.
-        k: draws with replacement from the ball; ``None`` takes all of it.
-        own: see the module.
-    """
-
-    outer: Percent = 10.0
-    nearest: int | None = None
-    k: int | None = 4096
+    outer: Percent = 10.0  # ignored where nearest is given
+    nearest: int | None = None  # a number of keys instead (LA: 4096); all keys if there are fewer
+    k: int | None = 4096  # draws with replacement from the ball; None takes all of it
     own: Own = "excluded"
 
     bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
@@ -261,17 +234,12 @@ class Cave(Negatives):
 
     A query whose whole ball lies in its own clusters has no negatives: its InfoNCE loss and gradient are 0.
 
-    Args:
-        outer: percent or schedule of the ball.
-        k: draws with replacement; ``None`` takes all that is left.
-        clusters: clusters of each run of k-means over the bank (vince C.2: 300 on CIFAR-10).
-        runs: runs of k-means; sharing a cluster in any of them counts.
     """
 
-    outer: Percent = 10.0
-    k: int | None = 4096
-    clusters: int = 300
-    runs: int = 10
+    outer: Percent = 10.0  # of the ball
+    k: int | None = 4096  # draws with replacement; None takes all that is left
+    clusters: int = 300  # of each run of k-means over the bank (vince C.2: 300 on CIFAR-10)
+    runs: int = 10  # of k-means; sharing a cluster in any of them counts
 
     def __post_init__(self) -> None:
         _check_outer(self.outer)

@@ -1,7 +1,4 @@
-"""Which keys count as positives for a query, beside its own.
-
-Sources: vince §4.2 and C.2 (``s-neigh``, ``k-neigh``, neighbour annealing), LA.
-"""
+"""Which keys count as positives for a query, beside its own (vince §4.2 and C.2; LA; jcl)."""
 
 from __future__ import annotations
 
@@ -91,13 +88,10 @@ class SameCluster(Positives):
 
     They stay in the denominator: LA's close neighbours are a part of its background neighbours.
 
-    Args:
-        clusters: clusters of each run of k-means over the bank (vince C.2: 300 on CIFAR-10, 30,000 on ImageNet).
-        runs: runs of k-means; sharing a cluster in any of them counts.
     """
 
-    clusters: int = 300
-    runs: int = 10
+    clusters: int = 300  # of each run of k-means over the bank (vince C.2: 300 on CIFAR-10, 30,000 on ImageNet)
+    runs: int = 10  # of k-means; sharing a cluster in any of them counts
 
     offers = frozenset({choices.SINGLE_KEY, choices.SAME_CLUSTER})
     latex = r"\mathcal P=\{n\in\mathcal N:\text{same cluster as }+\}"
@@ -138,13 +132,9 @@ class _EveryKey(Positives):
 
 @dataclass(frozen=True)
 class Many(_EveryKey):
-    """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3).
+    """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3)."""
 
-    Args:
-        count: M, keys of each image.
-    """
-
-    count: int = 5
+    count: int = 5  # M, keys of each image
 
     offers = frozenset({choices.OWN_KEYS})
 
@@ -169,10 +159,7 @@ class Many(_EveryKey):
 
 @dataclass(frozen=True)
 class Each(_EveryKey):
-    """Every key of the query's item that the keys give, each a positive by itself: the mean of their losses.
-
-    How many there are is up to the keys, such as the locations of a map (CMC, appendix B.2; DIM).
-    """
+    """All keys of the query's item, such as the locations of a map (CMC B.2; DIM): the mean of their losses."""
 
     offers = frozenset({choices.OWN_KEYS, choices.EACH_KEY})
     latex = r"\mathcal P=\{\text{every key of the item}\}\text{, mean over }+\in\mathcal P"
@@ -182,9 +169,8 @@ class Each(_EveryKey):
 class Joint(Positives):
     """Infinitely many keys of the query's image in closed form, from the mean and covariance of a few (jcl Eq. 8).
 
-    Only ``q·μ`` and ``qᵀΣq`` enter, and these are the mean and the variance of ``q·k_m`` over the keys: the d×d
-    matrix is never built. The variance divides by M′, as jcl Algorithm 1 prints it, which is (M′ − 1)/M′ of the
-    unbiased one.
+    Only ``q·μ`` and ``qᵀΣq`` enter, the mean and the variance of ``q·k_m`` over the keys: the d×d matrix is never
+    built. The variance divides by M′, as in jcl Algorithm 1.
 
     Args:
         count: M′, keys of each image.

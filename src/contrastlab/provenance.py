@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -65,28 +64,17 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     device = torch.device(device)
     commit, dirty = _git()
     cuda = device.type == "cuda"
-    return {
-        "git_commit": commit,
-        "git_dirty": dirty,
-        "package": __version__,
-        "versions": {"python": platform.python_version(), **_versions()},
-        "cpu": _cpu(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "device": str(device),
-        "gpu": torch.cuda.get_device_name(device) if cuda else None,
-        "driver": _driver() if cuda else None,
-        "cuda": torch.version.cuda if cuda else None,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return {
+        "git_commit": commit, "git_dirty": dirty, "package": __version__, "versions": versions, "cpu": _cpu(),
+        "cores": os.cpu_count() or 1, "threads": torch.get_num_threads(), "device": str(device),
+        "gpu": torch.cuda.get_device_name(device) if cuda else None, "driver": _driver() if cuda else None,
+        "cuda": torch.version.cuda if cuda else None,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }  # fmt: skip
 
 
 def _output(*command: str) -> str | None:
@@ -113,10 +101,6 @@ def _cpu() -> str:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    if sys.platform == "darwin":
-        name = _output("sysctl", "-n", "machdep.cpu.brand_string")
-        if name:
-            return name
     return platform.processor() or platform.machine()
 
 

@@ -1,11 +1,8 @@
-"""Stored results: one JSON file per run, task and seed, whole or not there at all.
+"""Stored results: ``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``.
 
-``<root>/cells/<data set>/<profile>/<method>-seed<k>-<task>-<hash>.json``, where the hash is over what decides the
-number: recipe, settings of training, task and data. A field at its default leaves no trace in it, so a new field
-orphans nothing. A file is read back only if its content still has that hash, the name that was made from it, and the
-checksum it was written with; older files carry no checksum. A file that has been found whole once is not checked again
-by :func:`find` until its size or times change. Results that travel in a wheel lie in one file,
-:data:`contrastlab.shipped.ARCHIVE`.
+The hash is over what decides the number: recipe, settings of training, task and data. A file is read back only if its
+content still has that hash, the name made from it, and its checksum (older files have none). :func:`find` checks a file
+again only when its size or times have changed. In a wheel all results are in one file, ``shipped.ARCHIVE``.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
 import re
 import time
@@ -21,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
@@ -37,7 +33,7 @@ if TYPE_CHECKING:  # results are read without torch
 
 __all__ = [
     "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack", "provenance", "read", "save",
-    "setup", "slug", "unpack",
+    "setup", "slug",
 ]  # fmt: skip
 
 
@@ -58,33 +54,21 @@ class Result(BaseModel):
     settings: dict[str, Any] = Field(description="Settings.model_dump(mode='json'), whole")
     recipe: dict[str, Any] = Field(description="Recipe.describe()")
     metrics: dict[str, float] = Field(description="in the unit that the metric declares")
-    half_widths: dict[str, float] = Field(
-        default_factory=dict, description="95 % half-widths of sampling errors that cannot be computed from a metric"
-    )
+    # 95 % half-widths of sampling errors that cannot be computed from a metric
+    half_widths: dict[str, float] = Field(default_factory=dict)
     correct: dict[str, str] = Field(default_factory=dict, description="by metric, which test items were right: pack()")
     curve: list[dict[str, float]] = Field(default_factory=list, description="one row per epoch; losses in nats")
     precision: str = Field("32-true", description="precision the encoders were trained in")
     provenance: Provenance
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, raw: dict[str, Any]) -> dict[str, Any]:
         # Tuples become lists now, so that a result equals itself after a round trip through its file.
-        keys = [key for key in ("settings", "recipe", "protocol", "task_config") if key in raw]
-        plain: dict[str, Any] = {key: json.loads(json.dumps(raw[key])) for key in keys}
-        return {**raw, **plain}
-
-    @model_validator(mode="after")
-    def _finite(self) -> Self:
-        numbers = {"metrics": self.metrics, "half_widths": self.half_widths}
-        numbers |= {f"curve[{epoch}]": row for epoch, row in enumerate(self.curve)}
-        for where, row in numbers.items():
-            for name, value in row.items():
-                if not math.isfinite(value):
-                    raise ValueError(f"{where}[{name!r}]={value!r}: accepted is a finite number")
-        return self
+        keys = raw.keys() & {"settings", "recipe", "protocol", "task_config"}
+        return {**raw, **{key: json.loads(json.dumps(raw[key])) for key in keys}}
 
     @cached_property
     def setup(self) -> str:
@@ -110,23 +94,12 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, task_config: Mapping[str, Any]) -> str:
-    """Hash of what decides a number beside data and seed.
-
-    Args:
-        recipe: ``Recipe.describe()``; the name is no part of it.
-        settings: ``Settings.model_dump(mode="json")``.
-        task: its name.
-        task_config: ``Task.identity()``.
-    """
+    """Hash of what decides a number beside data and seed, from fields of a :class:`Result`."""
     plain = json.loads(json.dumps(dict(recipe)))
     trained = plain.get("keys") is not None
-    return digest(
-        {
-            "recipe": {key: value for key, value in plain.items() if key != "name"},
-            "settings": Settings.model_validate(dict(settings)).identity(trained),
-            "task": {"name": task, **task_config},
-        }
-    )
+    plain.pop("name", None)
+    used = Settings.model_validate(dict(settings)).identity(trained)
+    return digest({"recipe": plain, "settings": used, "task": {"name": task, **task_config}})
 
 
 def pack(right: Tensor) -> str:
@@ -136,11 +109,7 @@ def pack(right: Tensor) -> str:
 
 
 def bits(text: str) -> np.ndarray:
-    """The boolean ``[N]`` that :func:`pack` made a text of.
-
-    Raises:
-        CorruptFileError: it is no such text, or has not as many bits as it says.
-    """
+    """The boolean ``[N]`` that :func:`pack` made a text of; a ``CorruptFileError`` for any other text."""
     count, _, content = text.partition(":")
     try:
         packed, length = base64.b64decode(content, validate=True), int(count)
@@ -151,11 +120,7 @@ def bits(text: str) -> np.ndarray:
     return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length).astype(bool)
 
 
-def unpack(text: str) -> Tensor:
-    """:func:`bits` as a tensor."""
-    import torch
-
-    return torch.from_numpy(bits(text))
+_RESTORE = "Restore it, or delete it and run the cell again."
 
 
 def _slug(name: str) -> str:
@@ -182,18 +147,11 @@ def _path(result: Result, root: Path | str) -> Path:
 
 def save(result: Result, root: Path | str) -> Path:
     """Write ``result`` under ``root`` so that a reader sees all of it or nothing; gives the file."""
-    stored = files.with_checksum(result.model_dump(mode="json", by_alias=True))
-    text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
-    return files.write_whole(_path(result, root), text + "\n")
+    return files.write_record(_path(result, root), result.model_dump(mode="json", by_alias=True))
 
 
 def read(path: Path | str) -> Result:
-    """The result stored in ``path``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CorruptFileError: it is not a whole, unaltered result under its own name.
-    """
+    """The result stored in ``path``; a ``CorruptFileError`` if it is not whole, unaltered and under its own name."""
     path = Path(path)
     return _verified(path, partial(_json, path))
 
@@ -206,10 +164,8 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
     """A result, checked; where its content has been checked before, ``known`` is the hash of its setup."""
     try:
         raw = load()
-        if raw.get("schema") != 2:
-            raise ValueError(
-                f"schema={raw.get('schema')!r}: accepted is 2; a newer version of this package may have written it"
-            )
+        if (schema := raw.get("schema")) != 2:
+            raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
         if not known:
             raw = files.verified(raw)
         stored = raw.pop("config_hash", None)
@@ -220,43 +176,28 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
             return result
         expected = result.config_hash
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, ContrastLabError) as error:
-        reason = _reason(error)
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
         raise CorruptFileError(f"{path} is not a stored result: {reason}. Delete it and run the cell again.") from error
     if stored != expected:
-        raise CorruptFileError(
-            f"{path} was altered after it was written: its settings, recipe and data do not have the hash"
-            f" {str(stored)[:8]} it carries. Restore it, or delete it and run the cell again."
-        )
-    if path.name != _path(result, "").name:
-        raise CorruptFileError(
-            f"{path} was renamed or exchanged: what it holds is {_path(result, '').name}. Restore it, or delete it and"
-            " run the cell again."
-        )
+        wrong = f"its settings, recipe and data do not have the hash {str(stored)[:8]} it carries"
+        raise CorruptFileError(f"{path} was altered after it was written: {wrong}. {_RESTORE}")
+    if path.name != (name := _path(result, "").name):
+        raise CorruptFileError(f"{path} was renamed or exchanged: what it holds is {name}. {_RESTORE}")
     return result
 
 
-def look_up(
-    root: Path | str, *, dataset: str, profile: str, method: str, seed: int, task: str, hash_: str, on: str = ""
-) -> Result | None:
-    """The result with that hash under ``root``, of this recipe under whatever name: papers share recipes.
-
-    Raises:
-        CorruptFileError: a file under its name is damaged.
-    """
-    path = location(root, dataset=dataset, profile=profile, method=method, seed=seed, task=task, hash_=hash_, on=on)
+def look_up(root: Path | str, *, method: str, hash_: str, **place: Any) -> Result | None:
+    """The result with that hash at a :func:`location`, of this recipe under whatever name: papers share recipes."""
+    path = location(root, method=method, hash_=hash_, **place)
     name = path.name.replace(method.replace("/", "-"), "*", 1)
     candidates = _stored(Path(root), f"{path.parts[-3]}/{path.parts[-2]}/{name}")
     for candidate, _, load in sorted(candidates, key=lambda each: each[0] != path):
         if (known := _verified(candidate, load)).config_hash == hash_:
             return known
     return None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
-    return str(error)
 
 
 def _stored(root: Path, pattern: str) -> Iterator[tuple[Path, Path, Callable[[], Any]]]:
@@ -281,19 +222,10 @@ def find(
     root: Path | str | Iterable[Path | str], *, table: str | None = None, dataset: str | None = None,
     profile: str | None = None, method: str | None = None, task: str | None = None, seed: int | None = None,
 ) -> list[Result]:  # fmt: skip
-    """All stored results under ``root`` that match, in the order of their paths; none twice.
+    """All stored results whose fields are those given (``None`` is any), in the order of their paths; none twice.
 
-    Args:
-        root: such as ``results`` or ``runs``, or several; a folder that does not exist holds no results.
-        table: that it was first computed for, such as ``ring/table1``; ``None``, here and below, is any.
-        dataset: of pre-training, as it was run.
-        profile: of the run.
-        method: full name, such as ``ring/iring``.
-        task: its name.
-        seed: of the run.
-
-    Raises:
-        CorruptFileError: files that should be results are none; the message names each.
+    ``root`` is a folder such as ``results`` or ``runs``, or several; one that does not exist holds no results. A
+    ``CorruptFileError`` names every file that should be a result and is none.
     """
     wanted = {"table": table, "dataset": dataset, "profile": profile, "method": method, "task": task, "seed": seed}
     wanted = {key: value for key, value in wanted.items() if value is not None}

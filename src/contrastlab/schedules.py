@@ -1,9 +1,4 @@
-"""How a percentile changes over a run.
-
-A plain number is the constant schedule, so parts accept either: ``Ring(inner=1, outer=Linear(100, 10))``.
-
-Sources: vince C.2 and ring §4 (linear annealing).
-"""
+"""How a percentile changes over a run (vince C.2, ring §4): a number, or ``Linear(100, 10)``; parts accept either."""
 
 from __future__ import annotations
 
@@ -15,19 +10,12 @@ from contrastlab.errors import is_number, reject
 
 @dataclass(frozen=True)
 class Linear:
-    """From ``start`` to ``end`` in equal steps between two fractions of the run, constant outside.
-
-    Args:
-        start: value up to ``begin``.
-        end: value from ``until`` on.
-        until: fraction of all gradient steps at which ``end`` is reached (vince: 100 of 200 epochs).
-        begin: fraction at which the change starts (vince's neighbour annealing: 10 of 200 epochs).
-    """
+    """From ``start`` to ``end`` in equal steps between two fractions of the run, constant outside."""
 
     start: float
     end: float
-    until: float = 0.5
-    begin: float = 0.0
+    until: float = 0.5  # fraction of all gradient steps at which end is reached (vince: 100 of 200 epochs)
+    begin: float = 0.0  # fraction at which the change starts (vince's neighbour annealing: 10 of 200 epochs)
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):

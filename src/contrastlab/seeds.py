@@ -22,13 +22,9 @@ def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str
 
 @contextmanager
 def fixed(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """PyTorch's global draws begin at ``seed`` within, and go on afterwards as if nothing had been drawn.
+    """PyTorch's global draws, on the CPU and ``device``, begin at ``seed`` within, and go on as if nothing was drawn.
 
     Weights of new layers and dropout take no generator of their own; this gives them one.
-
-    Args:
-        seed: of the global generator on the CPU, and on ``device``.
-        device: where draws are made besides the CPU; generators of other devices stay as they are.
     """
     where = torch.device(device)
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):

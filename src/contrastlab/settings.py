@@ -1,8 +1,7 @@
 """Everything about a run that is not the method: data size, encoder, optimiser, evaluation.
 
-A published protocol is a :class:`Settings`; a profile (``smoke``, ``laptop``, ``paper``) is the
-same protocol with some fields overridden. Nothing here is code: settings are read from the TOML
-files of :mod:`contrastlab.papers` and stored, whole, with each result.
+A published protocol is a :class:`Settings`; a profile (``smoke``, ``laptop``, ``paper``) overrides some of its fields.
+Settings are read from the TOML files of :mod:`contrastlab.papers` and stored, whole, with each result.
 """
 
 from __future__ import annotations
@@ -21,13 +20,9 @@ class _Data(BaseModel):
 
 
 class LinearProbe(_Data):
-    """How a frozen encoder is scored by a linear classifier.
+    """How a frozen encoder is scored by a linear classifier."""
 
-    ``solver="sgd"`` is the papers' protocol (augmented images, SGD over epochs);
-    ``solver="lbfgs"`` fits standardised features of un-augmented images once.
-    """
-
-    solver: Literal["sgd", "lbfgs"] = "sgd"
+    solver: Literal["sgd", "lbfgs"] = Field("sgd", description="lbfgs: one fit of standardised, un-augmented features")
     features: Literal["map", "pooled"] = Field("map", description="before (512x7x7) or after pooling")
     epochs: int = Field(100, ge=1)
     batch_size: int = Field(256, ge=1)
@@ -45,17 +40,11 @@ class TransferView(_Data):
     """How frozen encoders are shown data they were not trained on; the classifier is that of ``linear``."""
 
     augmentation: str = Field("", description="of the classifier's training images; empty: that of pre-training")
-    normalise: Literal["target", "pretraining"] = Field(
-        "target", description="by mean and variance of the target's training images, or as in pre-training"
-    )
+    normalise: Literal["target", "pretraining"] = "target"  # by the target's training images, or as in pre-training
 
 
 class LayerProbe(_Data):
-    """Which layers of frozen encoders are probed, and how; the linear classifier is that of ``linear``.
-
-    CMC Table 8: the five convolutional layers, max-pooled to about 9,600 values each; Table 7: conv5 and fc7, linear
-    and with a hidden layer of 200, which is trained by Adam.
-    """
+    """Which layers of frozen encoders are probed, and how (CMC Tables 7, 8); the linear classifier is ``linear``'s."""
 
     names: tuple[str, ...] = Field((), description="of layers; empty: all that the encoder has")
     values: int = Field(9600, ge=1, description="a map is max-pooled to at most so many values, all streams together")
@@ -101,16 +90,14 @@ class Optimiser(_Data):
 
 
 class Detector(_Data):
-    """A detector on an encoder, how it is trained and how it is asked; the defaults are Detectron2's for 1x schedules.
+    """A detector on an encoder, how it is trained and scored; the defaults are Detectron2's for 1x schedules.
 
     Sizes are in pixels, pixel means and deviations in grey levels of RGB.
     """
 
     # network
     backbone: Literal["fpn", "c4"] = Field("fpn", description="a pyramid on four stages, or the third stage alone")
-    c4_head: Literal["published", "new", "layer4"] = Field(
-        "published", description="region head of C4: see contrastlab.tasks.dense.detectors.fifth_stage"
-    )
+    c4_head: Literal["published", "new", "layer4"] = "published"  # see contrastlab.tasks.dense.detectors.fifth_stage
     trained: bool = Field(False, description="fine-tune the encoder; otherwise no tensor of it changes")
     batch_norm: bool = Field(False, description="batch-norm that learns, also in the pyramid; otherwise it is frozen")
     channels: int = Field(256, ge=1, description="of the pyramid")
@@ -143,9 +130,7 @@ class Detector(_Data):
     gamma: float = Field(0.1, gt=0, le=1)
     warmup_steps: int = Field(1000, ge=0, description="lr grows linearly over so many steps")
     warmup_from: float = Field(1e-3, gt=0, le=1, description="share of lr at the first step")
-    repeat_threshold: float = Field(
-        0.0, ge=0, description="classes in a smaller share of pictures are shown more often (LVIS); 0: never"
-    )
+    repeat_threshold: float = Field(0.0, ge=0, description="classes of a smaller share are shown more often (LVIS)")
     # score
     draws: int = Field(200, ge=2, description="samples of the test pictures behind an interval")
 
@@ -202,17 +187,14 @@ class Settings(_Data):
     lr: float = Field(0.03, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["constant", "steps", "cosine", "plateau", "linear"] = Field(
-        "steps", description="linear: to 0 over all steps, warm-up included step by step; the others change by epochs"
-    )
+    # linear goes to 0 over all steps, warm-up included step by step; the others change by epochs
+    schedule: Literal["constant", "steps", "cosine", "plateau", "linear"] = "steps"
     milestones: tuple[int, ...] = Field((200, 250), description="epochs after which lr is multiplied by gamma")
     gamma: float = Field(0.1, gt=0, le=1)
     patience: int = Field(10, ge=1, description="epochs without a better 1-NN accuracy before a plateau step")
     drops: int = Field(2, ge=0, description="how many plateau steps are taken at most")
     warmup_epochs: int = Field(0, ge=0)
-    precision: Literal["32-true", "bf16-mixed", "auto"] = Field(
-        "32-true", description="auto: bf16-mixed where the processor has it; losses stay float32"
-    )
+    precision: Literal["32-true", "bf16-mixed", "auto"] = "32-true"  # auto: bf16-mixed where it is fast
     # method: choice.field -> value, applied where the recipe has such a choice and field
     overrides: dict[str, Any] = Field(default_factory=dict)
     # evaluation
@@ -227,11 +209,7 @@ class Settings(_Data):
     keypoints: Detector = Detector(before_nms=(2000, 1000), proposals=(1500, 1000))
 
     def override(self, *layers: Mapping[str, Any], **changes: Any) -> Settings:
-        """A copy with ``layers`` applied one after the other, then ``changes``, validated anew.
-
-        Nested models and ``overrides`` are merged, not replaced. An ``ArgumentError`` names a field that is unknown or
-        out of range.
-        """
+        """A validated copy with ``layers`` applied one after the other, then ``changes``; what is nested is merged."""
         data = self.model_dump()
         for layer in (*layers, changes):
             for name, value in layer.items():
@@ -248,13 +226,10 @@ class Settings(_Data):
             raise reject(name, first["input"], first["msg"].removeprefix("Input should be ")) from error
 
     def identity(self, trained: bool = True) -> dict[str, Any]:
-        """What decides the encoders of a run: fields of training that are not at their default.
+        """What decides the encoders of a run: fields of training (``trained``: if any) that are not at their default.
 
-        Defaults therefore never change, and a new field with a default leaves every stored hash as it is. How the
-        recipe is changed is no part of it, since the recipe itself carries that; nor is how encoders are scored.
-
-        Args:
-            trained: ``False`` for encoders as initialised, which no optimiser has seen.
+        Defaults therefore never change, and a new field leaves every stored hash as it is. The recipe carries its own
+        changes; how encoders are scored does not decide them.
         """
         out = self.model_dump(mode="json", exclude_defaults=True)
         if not trained:
@@ -263,10 +238,8 @@ class Settings(_Data):
         return {name: value for name, value in out.items() if name not in _NOT_TRAINING or name in watched}
 
 
-_NOT_TRAINING = frozenset(
-    {
-        "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
-        "keypoints", "overrides",
-    }
-)  # fmt: skip
-_UNTRAINED = frozenset({"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"})
+_NOT_TRAINING = {
+    "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
+    "keypoints", "overrides",
+}  # fmt: skip
+_UNTRAINED = {"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"}

@@ -1,8 +1,4 @@
-"""What travels with the package beside its code: the project's stored results and its notebooks.
-
-A checkout has them in its root; `hatch_build.py` puts them into the wheel, results in one file and notebooks without
-their outputs.
-"""
+"""What travels with the package: stored results and notebooks, in the root of a checkout, packed in a wheel."""
 
 from __future__ import annotations
 

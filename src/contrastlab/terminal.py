@@ -66,13 +66,7 @@ def fold(text: str, wide: int | None) -> str:
 
 
 def show(args: Namespace, records: Sequence[Mapping[Any, Any]], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print what a command lists.
-
-    Args:
-        args: of the command, see :func:`add_forms`.
-        records: all fields of each line, for another program.
-        rows: the same for a person: heading to text.
-    """
+    """Print what a command lists: ``records`` for another program (:func:`add_forms`), ``rows`` for a person."""
     if args.form == "json":
         print(json.dumps(list(records), indent=1, ensure_ascii=False))
     elif args.form == "csv":

@@ -1,7 +1,6 @@
 """What the papers say: every published number, and the protocol behind each table, as data.
 
-Numbers are CSV files in ``tables/``, one per table; protocols are TOML files in ``protocols/``. Neither is
-ever typed into code, a chapter or a notebook.
+Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``.
 
     >>> published("ring", 1).query("row == 'IRing' and column == 'CIFAR10'").value.item()
     83.9
@@ -10,10 +9,10 @@ ever typed into code, a chapter or a notebook.
 """
 
 from contrastlab.papers.profiles import SharedProfile, shared_profiles
-from contrastlab.papers.published import PAPERS, Entry, Paper, catalogue, plans, published, tables
+from contrastlab.papers.published import PAPERS, Entry, catalogue, plans, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan
 
 __all__ = [
-    "PAPERS", "REFERENCES", "Column", "Entry", "Paper", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
+    "PAPERS", "REFERENCES", "Column", "Entry", "SharedProfile", "TablePlan", "catalogue", "parse_plan",
     "plan", "plans", "published", "shared_profiles", "tables",
 ]  # fmt: skip

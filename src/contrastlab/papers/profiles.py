@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from contrastlab import errors
 from contrastlab.papers.published import FrozenModel, read_toml
@@ -24,19 +23,6 @@ Changes = Annotated[dict[str, Any], AfterValidator(_fields)]
 """Fields of :class:`contrastlab.settings.Settings` and what they are changed to."""
 
 
-def _frozen(value: Any) -> Any:
-    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
-
-
-def thawed(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """The changes that :data:`Fixed` holds, as a dictionary."""
-    nested = {k for k, v in pairs if isinstance(v, tuple) and v and isinstance(v[0], tuple)}
-    return {k: thawed(v) if k in nested else v for k, v in pairs}
-
-
-Fixed = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(lambda raw: _frozen(_fields(dict(raw))))]
-"""The same, hashable: what a column changes."""
-
 UNSEARCHED = "none"
 """The search of a scope whose own settings take the place of those that a search chose."""
 
@@ -50,8 +36,7 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
 class Scope(FrozenModel):
     """Settings for every cell, and narrower scopes inside: for rows with a kind of part, a modality, data, a method.
 
-    In TOML, ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``. What is no name of a scope is a
-    field of the settings.
+    In TOML, ``[profile.laptop.keys.Bank]`` changes the rows whose keys are a ``Bank``.
     """
 
     search: str = Field("", description="recorded search on held-out items that chose the settings, or 'none'")
@@ -100,8 +85,7 @@ _NOTHING = Scope()
 class SharedProfile(Scope):
     """A small profile of all tables; of several kinds of rows that apply, those that the file names last win.
 
-    A section such as ``[laptop.keys.Queue]`` changes every recipe whose keys are a ``Queue``, whatever the table. What
-    was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
+    What was chosen for rows by their parts was chosen on pictures, and says nothing of sounds or sentences.
     """
 
     extends: str = Field("", description="another shared profile, whose changes come first")
@@ -130,5 +114,4 @@ class SharedProfile(Scope):
 @cache
 def shared_profiles() -> Mapping[str, SharedProfile]:
     """What each small profile changes in every protocol."""
-    raw = read_toml("profiles.toml")
-    return MappingProxyType({name: SharedProfile.model_validate(changes) for name, changes in raw.items()})
+    return {name: SharedProfile.model_validate(changes) for name, changes in read_toml("profiles.toml").items()}

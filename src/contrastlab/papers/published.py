@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,42 +28,22 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Paper(FrozenModel):
-    """One of the five papers, as far as the texts at hand tell."""
-
-    title: str
-    authors: tuple[str, ...]
-    year: int | None = None
-    venue: str = ""
-
-    def __str__(self) -> str:
-        origin = ", ".join(str(part) for part in (self.venue, self.year) if part)
-        return f"{', '.join(self.authors)}. {self.title}{f'. {origin}' if origin else ''}"
-
-
 def read_toml(*path: str) -> dict[str, Any]:
     """A TOML file of this folder."""
     return tomllib.loads(HERE.joinpath(*path).read_text(encoding="utf-8"))
 
 
-PAPERS: Mapping[str, Paper] = MappingProxyType(
-    {name: Paper.model_validate(entry) for name, entry in read_toml("papers.toml").items()}
-)
+PAPERS: Mapping[str, Mapping[str, Any]] = read_toml("papers.toml")
 """Short name to title, authors, year and venue."""
 
 
 @cache
 def stems(folder: str, suffix: str) -> Mapping[tuple[str, str], str]:
     """(paper, table) to file name, in the order paper, tables before figures, number, letter."""
-    found = []
-    for entry in (HERE / folder).iterdir():
-        match = re.fullmatch(rf"([a-z]+)_(table|figure)(\d+)([a-z]?)\.{suffix}", entry.name)
-        if match:
-            found.append((match[1], match[2] == "figure", int(match[3]), match[4], entry.name))
-    return {
-        (paper, f"{'figure' if figure else ''}{number}{letter}"): name
-        for paper, figure, number, letter, name in sorted(found)
-    }
+    pattern = rf"([a-z]+)_(?:table|(figure))(\d+)([a-z]?)\.{suffix}"
+    found = [match for entry in (HERE / folder).iterdir() if (match := re.fullmatch(pattern, entry.name))]
+    found.sort(key=lambda match: (match[1], match[2] is not None, int(match[3]), match[4]))
+    return {(match[1], f"{match[2] or ''}{match[3]}{match[4]}"): match[0] for match in found}
 
 
 def plans() -> tuple[tuple[str, str], ...]:
@@ -95,12 +74,7 @@ def cells_of(paper: str, table: str) -> Mapping[tuple[str, str], Mapping[str, An
 
 
 def published(paper: str, table: int | str) -> pd.DataFrame:
-    """The numbers a paper prints in one table, ``1`` or ``"5a"``.
-
-    Returns:
-        One row per printed number: ``paper, table, row, column, value, std, note``. ``value`` is in the unit of the
-        column (accuracies: percent); ``std`` is NaN where none is printed; a printed sign (``+2.7``) is read as one.
-    """
+    """The numbers of a table, ``1`` or ``"5a"``: paper, table, row, column, value (accuracies: percent), std, note."""
     import pandas as pd
 
     known = tables(paper)
@@ -126,7 +100,6 @@ def catalogue() -> tuple[Entry, ...]:
     """Every published table that has been transcribed, and the figures that are made again, paper by paper."""
     raw = read_toml("notebooks.toml")
     notebooks = {(paper, table): f"nbs/{name}.ipynb" for paper, names in raw.items() for table, name in names.items()}
-    known = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks))
-    order = {name: k for k, name in enumerate(PAPERS)}
-    keys = sorted(known, key=lambda key: (order[key[0]], key[1].startswith("figure")))
+    known, order = dict.fromkeys((*stems("tables", "csv"), *plans(), *notebooks)), list(PAPERS)
+    keys = sorted(known, key=lambda key: (order.index(key[0]), key[1].startswith("figure")))
     return tuple(Entry(paper=paper, table=table, notebook=notebooks.get((paper, table), "")) for paper, table in keys)

@@ -1,8 +1,4 @@
-"""What a plan asks of recipes and data, without PyTorch where an earlier process asked the same of the same code.
-
-The packages that know take seconds to import. Where they are loaded, they are asked. Where they are not, an answer that
-is kept in the user's cache will do: see :mod:`contrastlab.cache`.
-"""
+"""What a plan asks of recipes and data; the packages that know are imported only if no answer of theirs is cached."""
 
 from __future__ import annotations
 
@@ -67,11 +63,7 @@ class Facts(FrozenModel):
 
 
 def facts(name: str) -> Facts:
-    """What a plan has to know of a recipe.
-
-    Raises:
-        UnknownNameError: no recipe has this name.
-    """
+    """What a plan has to know of a recipe."""
 
     def answer() -> dict[str, Any]:
         recipe = _room("methods").get(name)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from contrastlab import errors, tasks
 from contrastlab.papers import recipes
-from contrastlab.papers.profiles import UNSEARCHED, Fixed, Scope, check_known, shared_profiles, thawed
+from contrastlab.papers.profiles import UNSEARCHED, Changes, Scope, check_known, shared_profiles
 from contrastlab.papers.published import HERE, PAPERS, FrozenModel, cells_of, plans, read_toml, stems
 from contrastlab.results import setup, slug
 from contrastlab.settings import Settings
 
-REFERENCES: Mapping[str, str] = MappingProxyType(
-    {
-        "ours/random": "random encoder",
-        "ours/random_lab": "random encoders of L and ab",
-        "ours/supervised": "supervised, same encoder",
-    }
-)
+REFERENCES: Mapping[str, str] = {
+    "ours/random": "random encoder",
+    "ours/random_lab": "random encoders of L and ab",
+    "ours/supervised": "supervised, same encoder",
+}
 """The reference rows of ours: method name to printed name. The second one is the floor of two-stream methods."""
 
 _PAPER_PROFILE = "paper"
@@ -44,7 +41,7 @@ class Column(FrozenModel):
     on: str = Field("", description="data the task scores on; empty: those of pre-training")
     published: str = Field("", description="the printed column; empty where a cell names its own, or none is printed")
     suffix: str = Field("", description="what the print adds to the name of a row, where one row here is several there")
-    settings: Fixed = Field((), description="changes of every cell's protocol in this column; they win over all others")
+    settings: Changes = Field(default_factory=dict, description="win over all others in this column's cells")
     printed: bool = Field(True, description="whether the paper has such a column, where cells name their own")
     stands_for: str = Field("", description="a printed column whose claims other data here may speak of, too")
 
@@ -53,20 +50,13 @@ class Column(FrozenModel):
         """Name of the task that gives the metric."""
         return tasks.task_of(self.metric)
 
-    @property
-    def heading(self) -> str:
-        """Data set and metric, for a person."""
-        where = f"{self.data} to {self.on}" if self.on else self.data
-        return f"{where}, {tasks.metric(self.metric).label}"
-
 
 class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
-    The settings of a cell are merged in this order, later ones winning field by field (``overrides`` and
-    ``linear`` are merged inside): ``settings`` < kinds of parts < ``modality`` < ``dataset`` < ``method`` <
-    ``modality.method`` < the profile shared by all tables (``profiles.toml``) < ``profile``, each with the same order
-    inside. Profile ``paper`` is the protocol itself.
+    The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
+    ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the profile shared by all tables (``profiles.toml``)
+    < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -75,19 +65,14 @@ class TablePlan(FrozenModel):
     claim: str
     metric: str = Field("linear", description="of the columns that name none")
     columns: dict[str, Column] = Field(description="name to column; the name of a short one is its data set")
-    rows: dict[str, str] = Field(
-        description="method to published row, or to 'row / column' where the column is empty; '' if it is not printed"
-    )
+    rows: dict[str, str]  # method to published row, or to 'row / column' where the column is empty; '' if not printed
     transposed: bool = Field(False, description="methods are printed as columns, data sets as rows")
     others: tuple[str, ...] = Field((), description="printed rows of other people's methods that have no recipe here")
     pairs: dict[str, str] = Field(default_factory=dict, description="method to the base it is compared with")
-    claims: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="method to further rows that the paper sets it against"
-    )
-    signs: dict[str, Literal["+", "-", "0"]] = Field(
-        default_factory=dict,
-        description="method to the sign of its pair's difference as the paper's words have it; 0: equally good",
-    )
+    # method to further rows that the paper sets it against
+    claims: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # method to the sign of its pair's difference in the paper's words; 0: equally good
+    signs: dict[str, Literal["+", "-", "0"]] = Field(default_factory=dict)
     protocol: Scope = Field(description="the paper's: settings, and modality, dataset and method inside")
     profile: dict[str, Scope] = Field(default_factory=dict)
 
@@ -166,11 +151,7 @@ class TablePlan(FrozenModel):
     def select(self, dataset: str, columns: str | Iterable[str] = "all") -> dict[str, Column]:
         """The columns, ``"all"`` or some by name, that a run on ``dataset`` can fill.
 
-        Data without a published column fill every kind of column the table has, without published numbers; each
-        stands for the first column of its kind.
-
-        Raises:
-            NotApplicableError: the table has no column for data of this modality.
+        Data without a published column fill each kind of column, without published numbers; a modality has to fit.
         """
         self.check_dataset(dataset)
         kind = recipes.modality(dataset)
@@ -182,10 +163,9 @@ class TablePlan(FrozenModel):
         here = {name: column for name, column in self.columns.items() if column.data == dataset}
         if not self.columns:  # a figure that prints no numbers
             here = {dataset: Column(data=dataset, metric=self.metric)}
-        if not here:
+        elif not here:
             alike = {name: c for name, c in self.columns.items() if recipes.modality(c.data) == kind}
-            others = {(c.metric, c.on, c.settings): (name, c) for name, c in reversed(alike.items())}
-            here = {}
+            others = {(c.metric, c.on, str(c.settings)): (name, c) for name, c in reversed(alike.items())}
             for name, column in reversed(others.values()):
                 own = dataset if column.metric == self.metric else f"{dataset} {column.metric}"
                 changes = {"data": dataset, "published": "", "stands_for": column.stands_for or name}
@@ -202,7 +182,8 @@ class TablePlan(FrozenModel):
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, ``paper`` included."""
         small = dict.fromkeys((*shared_profiles(), *self.profile))
-        return (*(name for name in small if name != _PAPER_PROFILE), _PAPER_PROFILE)
+        small.pop(_PAPER_PROFILE, None)
+        return (*small, _PAPER_PROFILE)
 
     def with_rows(self, methods: Iterable[str]) -> TablePlan:
         """The plan with further rows, which the paper does not print."""
@@ -237,20 +218,15 @@ class TablePlan(FrozenModel):
     def settings(
         self, dataset: str, method: str, profile: str = _PAPER_PROFILE, column: Column | None = None
     ) -> Settings:
-        """The protocol of one cell.
-
-        Args:
-            dataset: one of :func:`contrastlab.data.names` or a user's own; it need not have a published column.
-            method: a row or a reference row, in full or short.
-            profile: one of :attr:`profiles`.
-            column: whose own settings are laid over all others.
-        """
+        """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
         method = self.resolve(method)
         if profile not in self.profiles:
             raise errors.unknown("profile", profile, self.profiles)
         self.check_dataset(dataset)
-        own = thawed(column.settings) if column is not None else {}
-        return Settings().override(*self._layers(dataset, method, profile), own)
+        recipe, kind = recipes.facts(method), recipes.modality(dataset)
+        scopes = (self.protocol, shared_profiles().get(profile, _NOTHING), self.profile.get(profile, _NOTHING))
+        layers = (layer for scope in scopes for layer in scope.layers(recipe, dataset, kind))
+        return Settings().override(*layers, column.settings if column is not None else {})
 
     def setup(self, column: Column, method: str, profile: str = _PAPER_PROFILE) -> str:
         """Hash of what decides a cell's number beside data and seed; see :func:`contrastlab.results.setup`."""
@@ -260,10 +236,7 @@ class TablePlan(FrozenModel):
         return setup(recipe, settings.model_dump(mode="json"), task.name, task.identity())
 
     def search(self, dataset: str, method: str, profile: str) -> str:
-        """Name of the recorded search that chose a row's settings in a profile; empty where there was none.
-
-        A data set's own search wins over the table's, and that over the shared profile's, made on pictures.
-        """
+        """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
         chosen = self.profile.get(profile, _NOTHING)
         own = chosen.dataset.get(dataset, _NOTHING).search or chosen.search
         if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
@@ -276,16 +249,10 @@ class TablePlan(FrozenModel):
         if kind + colon not in recipes.datasets():
             raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
 
-    def _layers(self, dataset: str, method: str, profile: str) -> Iterator[dict[str, Any]]:
-        recipe, kind = recipes.facts(method), recipes.modality(dataset)
-        yield from self.protocol.layers(recipe, dataset, kind)
-        for scope in (shared_profiles().get(profile), self.profile.get(profile)):
-            if scope is not None:
-                yield from scope.layers(recipe, dataset, kind)
-
     def published_value(self, column: str, method: str) -> float | None:
         """The printed number of a row in a column, in the metric's unit; ``None`` where the paper has none."""
-        return self._value(column, self.rows.get(self.resolve(method), ""))
+        cell = self._cell(column, self.rows.get(self.resolve(method), ""))
+        return None if cell is None else float(cell["value"])
 
     def published_sd(self, column: str, method: str) -> float | None:
         """The standard deviation printed beside it; ``None`` where there is none."""
@@ -309,9 +276,9 @@ class TablePlan(FrozenModel):
         base = self.pairs[method] if base is None else self.resolve(base)
         if base == self.pairs.get(method):
             for name in ("base", self.rows.get(base, "")):
-                printed = self._value(column, f"{self.rows.get(method, '')} minus {name} (printed)")
+                printed = self._cell(column, f"{self.rows.get(method, '')} minus {name} (printed)")
                 if printed is not None:
-                    return printed, "printed"
+                    return float(printed["value"]), "printed"
         high, low = (self.published_value(column, name) for name in (method, base))
         if high is None or low is None:
             return None, ""
@@ -320,10 +287,6 @@ class TablePlan(FrozenModel):
     def claimed_sign(self, method: str, base: str) -> int | None:
         """What the paper says in words of a pair, in full: +1 or -1, or 0 for equally good; ``None``: nothing."""
         return {"+": 1, "-": -1, "0": 0}.get(self.signs.get(method, "") if self.pairs.get(method) == base else "")
-
-    def _value(self, column: str, row: str) -> float | None:
-        cell = self._cell(column, row)
-        return None if cell is None else float(cell["value"])
 
     def _cell(self, name: str, row: str) -> Mapping[str, Any] | None:
         if not row or name not in self.columns or not self.columns[name].printed:
@@ -335,13 +298,9 @@ class TablePlan(FrozenModel):
 
 
 def parse_plan(text: str, name: str) -> TablePlan:
-    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``.
+    """A plan from the text of a TOML file called ``<paper>_table<k>.toml``; an error names the file and the field.
 
-    ``protocol_of = "2"`` takes settings, data sets, methods and profiles from that table of the same paper, as far as
-    they concern this table's rows; what this file says beside it wins field by field.
-
-    Raises:
-        ArgumentError: the file breaks a rule; the message names the file and the field.
+    ``protocol_of = "2"`` takes the protocol of this table's rows from that table; what this file says wins.
     """
     paper, _, table = PurePath(name).stem.partition("_")
     table = table.removeprefix("table")
@@ -391,8 +350,7 @@ def plan(paper: str, table: int | str) -> TablePlan:
     """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
     if paper not in PAPERS:
         raise errors.unknown("paper", paper, PAPERS)
-    known = [each for name, each in plans() if name == paper]
-    number = str(table).removeprefix("table")
+    known, number = [each for name, each in plans() if name == paper], str(table).removeprefix("table")
     if number not in known:
         raise errors.unknown(f"table of {paper} with a protocol", str(table), known)
     return _plan(paper, number)

@@ -1,8 +1,7 @@
 """Published beside measured: a table, a figure and plain sentences from stored results.
 
-Intervals are 95 % and in the metric's unit. A mean over seeds carries a Student t interval over the seeds. One seed
-carries none; what is shown instead is the sampling error of the test items. Effects such as IRing − IR are taken seed
-by seed, because both runs share data order and initialisation.
+Intervals are 95 %, Student's t over seeds; one seed has the sampling error of the test items instead. Gains such as
+IRing − IR are taken seed by seed, because both runs share data order and initialisation.
 """
 
 from __future__ import annotations
@@ -32,18 +31,10 @@ def table(
     column: str | None = None,
     unavailable: Iterable[Unavailable] = (),
 ) -> Report:
-    """Published beside measured for one column in one profile.
+    """Published beside measured for one column in one profile; by default the first that the data set fills.
 
-    Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was
-    run under several configurations, today's counts, else the newest, and a note says that others were left out.
-
-    Args:
-        plan: of the table.
-        results: stored results, also those first computed for another table.
-        dataset: pre-training data, as it was run.
-        profile: one of ``plan.profiles``.
-        column: name of the column, where the data set fills several; by default the first.
-        unavailable: rows that cannot exist on this data set.
+    Results of other data, another profile or row are left aside, so a whole folder may be given. If a row was run under
+    several configurations, today's counts, else the newest, and a note says that others were left out.
     """
     plan.settings(dataset, RANDOM, profile)  # checks both names
     chosen = plan.select(dataset, "all" if column is None else [column])

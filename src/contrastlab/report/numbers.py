@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,6 @@ def signed(value: float, digits: int = 2, *, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
-def decimals(values: Iterable[float | None]) -> int:
-    """With how many decimals printed numbers are shown: one, or two where one of them has two."""
-    return 1 if all(value is None or round(value, 1) == round(value, 6) for value in values) else 2
-
-
 def _t_quantile(freedom: int) -> float:
     """97.5 % quantile of Student's t distribution."""
     from scipy import special  # takes longer to import than a list to print
@@ -31,16 +26,12 @@ def _t_quantile(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, in the metric's unit.
-
-    ``half_width`` is that of the 95 % t interval over seeds, ``None`` for one seed. ``sampling`` is that of the test
-    items' sampling error, ``None`` where it is not defined.
-    """
+    """A mean over seeds, in the metric's unit."""
 
     mean: float
-    half_width: float | None
+    half_width: float | None  # of the 95 % t interval over seeds; None for one seed
     seeds: int
-    sampling: float | None = None
+    sampling: float | None = None  # 95 % half-width of the test items' sampling error, where it is defined
 
     def text(self, sign: bool = False) -> str:
         """``83.90 ± 0.41``; of one seed ``83.90 (± 0.71)`` with the sampling error, or the number alone.
@@ -48,13 +39,13 @@ class Estimate:
         Of two seeds both numbers, ``83.90 (83.70 to 84.10)``: their t interval is 12.7 times as wide.
         """
         number = signed(self.mean, sign=sign)
-        if self.half_width is not None and self.seeds == 2:
-            apart = self.half_width / _t_quantile(1)
-            low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
-            return f"{number} ({low} to {high})"
-        if self.half_width is not None:
+        if self.half_width is None:
+            return number if self.sampling is None else f"{number} (± {self.sampling:.2f})"
+        if self.seeds > 2:
             return f"{number} ± {self.half_width:.2f}"
-        return number if self.sampling is None else f"{number} (± {self.sampling:.2f})"
+        apart = self.half_width / _t_quantile(1)
+        low, high = (signed(self.mean + side, sign=sign) for side in (-apart, apart))
+        return f"{number} ({low} to {high})"
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None]:

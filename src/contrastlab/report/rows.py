@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from contrastlab import tasks
@@ -15,8 +15,8 @@ from contrastlab.results import Result, slug
 from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
-BOLD = "in bold in the paper"
 PRETRAINED = "pretrained network as loaded"
+OTHER_SETTINGS = "stored under other settings than the protocol has now"
 
 
 @dataclass(frozen=True)
@@ -29,71 +29,41 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class Row:
-    """A published row, a reference row of ours, or the gain of a row over its base; numbers in the metric's unit.
-
-    Args:
-        method: full name.
-        label: as printed.
-        kind: which of the three.
-        published: ``None`` where nothing is printed.
-        measured: ``None`` where there is no result.
-        versus_random: measured minus random encoder (two for a two-stream method); ``None`` if unknown.
-        above_random: better by more than the sampling error of the test items.
-        status: empty where there is a number, else ``not run`` or ``n/a`` with the reason.
-        note: what to know about the numbers.
-        published_sd: printed beside the published number.
-        precision: that the encoders were trained in.
-    """
+    """A published row, a reference row of ours, or the gain of a row over its base; numbers in the metric's unit."""
 
     method: str
     label: str
     kind: Literal["method", "reference", "difference"]
     published: float | None = None
     measured: Estimate | None = None
-    versus_random: float | None = None
-    above_random: bool | None = None
-    status: str = ""
+    versus_random: float | None = None  # measured minus random encoder (two for a two-stream method)
+    above_random: bool | None = None  # better by more than the sampling error of the test items
+    status: str = ""  # empty where there is a number, else "not run", or "n/a" with the reason
     note: str = ""
     published_sd: float | None = None
-    precision: str = ""
+    precision: str = ""  # that the encoders were trained in
 
     @property
     def difference(self) -> float | None:
         """Measured minus published."""
-        if self.measured is None or self.published is None:
-            return None
-        return self.measured.mean - self.published
+        return None if self.measured is None or self.published is None else self.measured.mean - self.published
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The results of one row that belong together: ``by_seed`` numbers of one configuration on the same data.
-
-    Args:
-        metric: what the numbers are.
-        by_seed: seed to number.
-        data: fingerprint.
-        items: how many test items.
-        note: what to know about them.
-        data_note: what to know about the data.
-        split: two streams, read against two random encoders.
-        half_width: 95 %, of the sampling error, as the task stored it.
-        precision: that the encoders were trained in.
-        correct: by seed, which test items were right, see :func:`contrastlab.results.pack`; old results lack it.
-        curves: by seed, what training said of itself, a row an epoch.
-    """
+    """The results of one row that belong together: of one configuration, on the same data."""
 
     metric: Metric
     by_seed: dict[int, float]
-    data: str
-    items: int
+    data: str  # fingerprint
+    items: int  # of the test
     note: str
     data_note: str
-    split: bool
-    half_width: float | None
+    split: bool  # two streams, read against two random encoders
+    half_width: float | None  # 95 %, of the sampling error, as the task stored it
     precision: str
-    correct: dict[int, str] = field(default_factory=dict)
-    curves: dict[int, list[dict[str, float]]] = field(default_factory=dict)
+    correct: dict[int, str]  # which test items were right, see contrastlab.results.pack; old results lack it
+    curves: dict[int, list[dict[str, float]]]  # what training said of itself, a row an epoch
 
     @property
     def estimate(self) -> Estimate:
@@ -124,37 +94,34 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     here = [r for r in results if (r.dataset, r.on, r.profile, r.task) == where and metric.name in r.metrics]
     if not here:
         return None
+    here.sort(key=lambda r: r.provenance.finished)
     expected = plan.setup(column, method, profile)
     apart = any(each.settings for each in plan.columns.values())
     own = [r for r in here if r.method == method and r.table == f"{plan.paper}/{slug(plan.table)}" and not apart]
     mine, notes = [r for r in here if r.setup == expected], []
     if not mine and own:
-        newest = max(own, key=lambda r: r.provenance.finished)
-        mine = [r for r in own if r.setup == newest.setup]
+        mine = [r for r in own if r.setup == own[-1].setup]
         now = plan.settings(column.data, method, profile, column).model_dump(mode="json")
-        changed = sorted(key for key in now if now[key] != newest.settings.get(key))
-        notes.append(
-            "stored under other settings than the protocol has now" + (f": {', '.join(changed)}" * bool(changed))
-        )
+        changed = sorted(key for key in now if now[key] != own[-1].settings.get(key))
+        notes.append(": ".join(filter(None, (OTHER_SETTINGS, ", ".join(changed)))))
     if not mine:
         return None
-    newest = max(mine, key=lambda r: r.provenance.finished)
+    newest = mine[-1]
     same = [r for r in mine if r.config_hash == newest.config_hash]
     left = len({id(r) for r in (*own, *mine)}) - len(same)
     if left > 0:
         notes.append(f"{left} result(s) of an earlier configuration left out")
-    by_seed = {r.seed: r.metrics[metric.name] for r in sorted(same, key=lambda r: r.provenance.finished)}
     sizes = {result.items for result in same}
     if len(sizes) > 1:
         raise reject("items", sorted(sizes), f"one number for all seeds of {method}")
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
-    made = newest.provenance
-    views = newest.recipe.get("views") or {}
+    made, views = newest.provenance, newest.recipe.get("views") or {}
     split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
     return Scores(
-        metric, by_seed, made.data_fingerprint, newest.items, join(*notes), made.data_note, split, half_width,
-        newest.precision, {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
+        metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, join(*notes),
+        made.data_note, split, half_width, newest.precision,
+        {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
         {r.seed: r.curve for r in same if r.curve},
     )  # fmt: skip
 
@@ -165,65 +132,51 @@ def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | 
     return None if high is None or low is None else high - low
 
 
-def _against_random(cell: Scores, floor: Scores | None) -> tuple[float | None, bool | None, str]:
+def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
+    row = replace(row, measured=cell.estimate, note=join(row.note, cell.note), precision=cell.precision)
     if floor is None:
-        return None, None, ""
+        return row
     if floor.data != cell.data:
-        return None, None, "random encoder was scored on other data"
+        return replace(row, note=join(row.note, "random encoder was scored on other data"))
     gap = cell.estimate.mean - floor.estimate.mean
     # The two share their test items, which makes the real error smaller than this: a cautious mark.
     error = math.hypot(cell.sampling or 0.0, floor.sampling or 0.0)
-    return gap, (gap if cell.metric.higher_is_better else -gap) > error, ""
+    above = (gap if cell.metric.higher_is_better else -gap) > error
+    return replace(row, versus_random=gap, above_random=above)
 
 
 def make(
     plan: TablePlan, printed: str, column: Column, results: Sequence[Result], profile: str, missing: Mapping[str, str]
 ) -> tuple[list[Row], list[Scores]]:
-    """All published rows, the reference rows, then the gains of rows over their bases.
+    """All published rows, the reference rows, then the gains of rows over their bases; and the scores behind them.
 
-    Args:
-        plan: of the table.
-        printed: name of the column whose published numbers stand beside the measured ones; empty for none.
-        column: that is measured.
-        results: stored results of any table.
-        profile: of the runs.
-        missing: row to why it cannot be computed.
+    ``printed`` names the column of the published numbers; ``missing`` says of a row why it cannot be computed.
     """
     cells = {row: scores(plan, column, results, row, profile) for row in (*plan.methods, *plan.references)}
     # data without colours have one untrained encoder, whichever row asks for it
     alike = RANDOM_LAB in cells and len({plan.setup(column, row, profile) for row in (RANDOM, RANDOM_LAB)}) == 1
-    rows = []
+    shared, rows = shared_note(plan, printed), []
     for method, cell in cells.items():
         if method == RANDOM_LAB and (cell is None or alike):
             continue  # of interest to two-stream rows only
+        note = "" if shared else plan.published_note(printed, method).replace("bold", "in bold in the paper")
         row = Row(
-            method=method,
-            label=plan.label(method),
-            kind="method" if method in plan.rows else "reference",
-            published=plan.published_value(printed, method),
-            note="" if shared_note(plan, printed) else plan.published_note(printed, method).replace("bold", BOLD),
-            published_sd=plan.published_sd(printed, method),
-        )
+            method, plan.label(method), "method" if method in plan.rows else "reference", note=note,
+            published=plan.published_value(printed, method), published_sd=plan.published_sd(printed, method),
+        )  # fmt: skip
         if method == RANDOM and plan.settings(column.data, method, profile, column).text.model:
             row = replace(row, label=PRETRAINED, note=join(row.note, "all rows start from it; it is the floor here"))
-        if method in missing:
-            row = replace(row, status=f"n/a: {missing[method]}")
-        elif cell is None:
-            row = replace(row, status="not run")
+        if method in missing or cell is None:
+            row = replace(row, status=f"n/a: {missing[method]}" if method in missing else "not run")
         else:
             floor = (cells.get(RANDOM_LAB) if cell.split else None) or cells[plan.floor]
-            own = floor is cell or method == RANDOM_LAB
-            gap, above, why = (None, None, "") if own else _against_random(cell, floor)
-            row = replace(
-                row, measured=cell.estimate, versus_random=gap, above_random=above,
-                note=join(row.note, cell.note, why), precision=cell.precision,
-            )  # fmt: skip
+            row = _with_numbers(row, cell, None if floor is cell or method == RANDOM_LAB else floor)
         rows.append(row)
-    rows += [_paired(plan, printed, row, base, cells, missing) for row, base in plan.pairs.items()]
+    rows += [_gain(plan, printed, row, base, cells, missing) for row, base in plan.pairs.items()]
     return rows, [cell for cell in cells.values() if cell is not None]
 
 
-def _paired(
+def _gain(
     plan: TablePlan, printed: str, method: str, base: str, cells: Mapping[str, Scores | None],
     missing: Mapping[str, str],
 ) -> Row:  # fmt: skip
@@ -234,17 +187,13 @@ def _paired(
         note = f"the two printed rows differ by {signed(apart, 1, sign=True)}"
     label = f"{plan.label(method)} − {plan.label(base)}"
     row = Row(f"{method} − {base}", label, "difference", published=published, note=note)
-    reason = missing.get(method) or missing.get(base)
-    if reason:
-        return replace(row, status=f"n/a: {reason}")
-    high, low = cells[method], cells[base]
-    if high is None or low is None:
-        return replace(row, status="not run")
+    high, low, reason = cells[method], cells[base], missing.get(method) or missing.get(base)
+    if high is None or low is None or reason:
+        return replace(row, status=f"n/a: {reason}" if reason else "not run")
     common = sorted(high.by_seed.keys() & low.by_seed.keys())
-    if not common:
-        return replace(row, status="n/a: no seed in common")
-    if high.data != low.data:
-        return replace(row, status="n/a: the two rows were run on different data")
+    if not common or high.data != low.data:
+        why = "the two rows were run on different data" if common else "no seed in common"
+        return replace(row, status=f"n/a: {why}")
     mean, half = interval([high.by_seed[seed] - low.by_seed[seed] for seed in common])
     precision = "" if high.precision == low.precision else f"{high.precision} against {low.precision}"
     return replace(row, measured=Estimate(mean, half, len(common)), note=join(row.note, precision))
@@ -252,7 +201,6 @@ def _paired(
 
 def shared_note(plan: TablePlan, name: str) -> str:
     """What is noted of every printed number of a column alike."""
-    notes = [
-        plan.published_note(name, method) for method in plan.methods if plan.published_value(name, method) is not None
-    ]
+    printed = [method for method in plan.methods if plan.published_value(name, method) is not None]
+    notes = [plan.published_note(name, method) for method in printed]
     return notes[0] if len(notes) > 1 and len(set(notes)) == 1 else ""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from contrastlab import escape, tasks, terminal
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
-from contrastlab.report.numbers import decimals, signed
+from contrastlab.report.numbers import Estimate, signed
 from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, Row, join
 from contrastlab.tasks import Metric
 
@@ -21,30 +21,26 @@ if TYPE_CHECKING:  # a list of what is stored draws nothing
     from matplotlib.figure import Figure
 
 _BANNERS = {
-    "smoke": "Profile smoke: plumbing only. A tiny encoder, few images and few steps show that every part runs;"
-    " these numbers say nothing about accuracy and are not comparable with the published ones.",
-    "first": "Profile first: a small encoder on generated pictures, minutes a table. It shows that something is learnt;"
-    " not comparable with the published numbers.",
-    "laptop": "Profile laptop: a small encoder on part of the data, {settings}. Rows are comparable with each other,"
-    " not with the published numbers.",
-    "tuned": "Profile tuned: as laptop, and what the paper prints (temperature, weights) was chosen, too. Rows are"
-    " comparable with each other, not with the published numbers.",
-    "pilot": "Profile pilot: first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so"
-    " levels are flattered. Not comparable with the published numbers.",
+    "smoke": "plumbing only. A tiny encoder, few images and few steps show that every part runs; these numbers say"
+    " nothing about accuracy and are not comparable with the published ones.",
+    "first": "a small encoder on generated pictures, minutes a table. It shows that something is learnt; not comparable"
+    " with the published numbers.",
+    "laptop": "a small encoder on part of the data, {settings}. Rows are comparable with each other, not with the"
+    " published numbers.",
+    "tuned": "as laptop, and what the paper prints (temperature, weights) was chosen, too. Rows are comparable with"
+    " each other, not with the published numbers.",
+    "pilot": "first runs of a tiny encoder; settings were picked on the test accuracy of some rows, so levels are"
+    " flattered. Not comparable with the published numbers.",
 }
-"""What the numbers of a profile are not; ``settings`` are those of :data:`_SETTINGS`."""
-_OTHER = "Profile {profile}: not the paper's protocol; not comparable with the published numbers."
-_SETTINGS = {
-    True: "settings chosen on held-out training items", False: "settings taken without a search, for some rows or all"
-}  # fmt: skip
-"""Whether a recorded search chose the settings of every row, in words."""
+_OTHER = "not the paper's protocol; not comparable with the published numbers."
+_SEARCHED = "settings chosen on held-out training items"
+_UNSEARCHED = "settings taken without a search, for some rows or all"
 
 
 class Lines(tuple[str, ...]):
     """Lines of text that print themselves; what a name of somebody's brings along breaks no line."""
 
-    def __new__(cls, lines: Iterable[str] = ()) -> Self:
-        """Of any lines."""
+    def __new__(cls, lines: Iterable[str] = ()) -> Self:  # noqa: D102
         return super().__new__(cls, map(escape.line, lines))
 
     def __repr__(self) -> str:
@@ -59,34 +55,30 @@ def listed(names: Sequence[str]) -> str:
     return ("; " if any(", " in name for name in names) else ", ").join(names)
 
 
-def effect(row: Row, gap: str) -> str:
+def effect(label: str, gain: Estimate, unit: str) -> str:
     """A gain with its interval, and whether its sign is decided."""
-    assert row.measured is not None
-    gain, half = row.measured.mean, row.measured.half_width
-    if half is None:
-        return f"{row.label}: {gain:+.2f} {gap} with one common seed; no conclusion about its sign."
-    verdict = "its interval contains 0, so the sign is open" if abs(gain) <= half else "its interval excludes 0"
-    return f"{row.label}: {gain:+.2f} ± {half:.2f} {gap} over {row.measured.seeds} common seeds; {verdict}."
+    if gain.half_width is None:
+        return f"{label}: {gain.mean:+.2f} {unit} with one common seed; no conclusion about its sign."
+    open_ = abs(gain.mean) <= gain.half_width
+    verdict = "its interval contains 0, so the sign is open" if open_ else "its interval excludes 0"
+    return f"{label}: {gain.mean:+.2f} ± {gain.half_width:.2f} {unit} over {gain.seeds} common seeds; {verdict}."
 
 
-def agreement(run: Sequence[Row], gap: str) -> list[str]:
+def agreement(run: Iterable[tuple[Row, Estimate]], unit: str) -> list[str]:
     """How many published numbers lie inside our intervals."""
     gaps = [
-        (row.label, row.difference, row.measured.half_width)
-        for row in run
-        if row.measured is not None and row.difference is not None and row.measured.half_width is not None
+        (row.label, number.mean - row.published, number.half_width)
+        for row, number in run
+        if row.published is not None and number.half_width is not None
     ]
     if not gaps:
         return ["No row has both a published number and an interval of ours, so agreement is not judged."]
-    inside = [label for label, difference, half in gaps if abs(difference) <= half]
-    outside = [f"{label} ({difference:+.1f})" for label, difference, half in gaps if abs(difference) > half]
-    out = [
-        f"The published number lies inside our interval for {len(inside)} of {len(gaps)} rows"
-        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance)."
+    outside = [f"{label} ({gap:+.1f})" for label, gap, half in gaps if abs(gap) > half]
+    return [
+        f"The published number lies inside our interval for {len(gaps) - len(outside)} of {len(gaps)} rows"
+        f" (at 95 %, about {len(gaps) / 20:.1f} would lie outside by chance).",
+        *([f"Outside, measured minus published in {unit}: {listed(outside)}."] if outside else []),
     ]
-    if outside:
-        out.append(f"Outside, measured minus published in {gap}: {listed(outside)}.")
-    return out
 
 
 def image(figure: Figure) -> str:
@@ -152,25 +144,25 @@ class Report:
         """What the profile's numbers are not; empty in profile ``paper``."""
         if self.comparable:
             return ""
-        run = [row.method for row in self.rows if row.kind == "method" and row.measured is not None]
+        run = [row.method for row, _ in self.drawn if row.kind == "method"]
         searched = all(self.plan.search(self.dataset, method, self.profile) for method in run)
-        return _BANNERS.get(self.profile, _OTHER).format(profile=self.profile, settings=_SETTINGS[searched])
+        settings = _SEARCHED if searched else _UNSEARCHED
+        return f"Profile {self.profile}: {_BANNERS.get(self.profile, _OTHER).format(settings=settings)}"
 
-    def _of(self, kind: str) -> dict[str, Row]:
-        return {row.method: row for row in self.rows if row.kind == kind}
+    @property
+    def drawn(self) -> list[tuple[Row, Estimate]]:
+        """The rows with a number, gains left out, and the number."""
+        return [(row, row.measured) for row in self.rows if row.kind != "difference" and row.measured is not None]
 
-    def _gain(self, row: Row) -> Row | None:
-        base = self.plan.pairs.get(row.method)
-        return self._of("difference").get(f"{row.method} − {base}") if base else None
+    @property
+    def _digits(self) -> int:
+        """Decimals of the printed numbers: two where one of them has two."""
+        printed = [row.published for row in self.rows if row.published is not None]
+        return 1 if all(round(value, 1) == round(value, 6) for value in printed) else 2
 
     @property
     def _seeds(self) -> set[int]:
-        return {row.measured.seeds for row in self.drawn if row.measured is not None}
-
-    @cached_property
-    def _decimals(self) -> int:
-        """Of the printed numbers, as the paper has them."""
-        return decimals(row.published for row in self.rows)
+        return {number.seeds for _, number in self.drawn}
 
     @property
     def legend(self) -> Lines:
@@ -201,15 +193,6 @@ class Report:
         return Lines(sentence for sentence, holds in meanings.items() if holds)
 
     @property
-    def notes(self) -> Lines:
-        """What to know about single rows."""
-        return Lines(
-            f"{row.label}: {row.note.rstrip('.')}."
-            for row in self.rows
-            if row.note and row.kind != "difference" and row.measured
-        )
-
-    @property
     def absent(self) -> Lines:
         """The rows without a number, a line for each reason."""
         by_reason: dict[str, list[str]] = {}
@@ -224,72 +207,69 @@ class Report:
         )
 
     @property
-    def frame(self) -> pd.DataFrame:
-        """Numbers, unrounded, in the metric's unit; NaN where there is none.
+    def remarks(self) -> Lines:
+        """What stands below the table: the legend, what to know about single rows, and what is absent."""
+        notes = [f"{row.label}: {row.note.rstrip('.')}." for row, _ in self.drawn if row.note]
+        return Lines((*self.legend, *notes, *self.absent))
 
-        Measured columns carry the profile in their name, so that frames of two profiles are not stacked by accident.
-        """
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Numbers, unrounded, in the metric's unit; measured columns carry the profile, which are never to be mixed."""
         import pandas as pd
 
         here, published = f"({self.profile})", "published" if self.comparable else "published (paper protocol)"
+        gap = "measured − published"
         records = [
             {
                 "method": row.method, "row": row.label, "kind": row.kind, published: row.published,
                 f"measured {here}": (m := row.measured) and m.mean, f"95 % half-width {here}": m and m.half_width,
                 f"seeds {here}": m.seeds if m else 0, f"sampling half-width {here}": m and m.sampling,
-                **({"measured − published": row.difference} if self.comparable else {}),
+                **({gap: row.difference} if self.comparable else {}),
                 f"vs random {here}": row.versus_random, f"above random {here}": row.above_random,
                 "note": join(row.status, row.note),
             }
             for row in self.rows
         ]  # fmt: skip
         frame = pd.DataFrame.from_records(records)
-        number = [published, "measured − published"]
-        number += [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
-        return frame.astype({column: "float64" for column in number if column in frame})
+        number = [f"{name} {here}" for name in ("measured", "95 % half-width", "sampling half-width", "vs random")]
+        return frame.astype({column: "float64" for column in (published, gap, *number) if column in frame})
 
     @cached_property
     def texts(self) -> pd.DataFrame:
         """The lines as shown: a text in each cell, no column that is empty throughout."""
         import pandas as pd
 
-        lines = [self._line(row) for row in self.drawn]
         columns = ["method", "published", "published gain", "measured", "− published", self._against, "against base"]
-        frame = pd.DataFrame(lines, columns=columns, dtype=str).fillna("–")
+        frame = pd.DataFrame([self._line(*each) for each in self.drawn], columns=columns, dtype=str).fillna("–")
         empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
         return frame.drop(columns=empty)
 
-    def _line(self, row: Row) -> dict[str, str]:
-        assert row.measured is not None
-        gain = self._gain(row)
-        digits = self._decimals if row.published_sd is None else 2
-        printed = "–" if row.published is None else signed(row.published, digits)
+    def _line(self, row: Row, measured: Estimate) -> dict[str, str]:
+        digits = self._digits if row.published_sd is None else 2
+        seeds = f" [{measured.seeds}]" if len(self._seeds) > 1 else ""
+        line = {"method": row.label, "measured": measured.text() + seeds}
+        if row.published is not None:
+            line["published"] = signed(row.published, digits)
         if row.published_sd is not None:
-            printed += f" (sd {row.published_sd:.2f})"
-        seeds = f" [{row.measured.seeds}]" if len(self._seeds) > 1 else ""
-        line = {"method": row.label, "published": printed, "measured": row.measured.text() + seeds}
-        if gain is not None and gain.published is not None:
-            line["published gain"] = signed(gain.published, digits, sign=True)
+            line["published"] += f" (sd {row.published_sd:.2f})"
         if self.comparable and row.difference is not None:
             line["− published"] = signed(row.difference, sign=True)
         if row.versus_random is not None:
-            mark = "▲" if row.above_random else "▽"
-            line[self._against] = f"{signed(row.versus_random, 1, sign=True)} {mark}"
-        if gain is not None and gain.measured is not None:
-            line["against base"] = gain.measured.text(sign=True)
+            line[self._against] = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
+        for gain in self.rows:
+            if gain.kind == "difference" and gain.method == f"{row.method} − {self.plan.pairs.get(row.method)}":
+                if gain.published is not None:
+                    line["published gain"] = signed(gain.published, digits, sign=True)
+                if gain.measured is not None:
+                    line["against base"] = gain.measured.text(sign=True)
         return line
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, folded to ``width`` columns where there is one."""
-        body = "nothing has been run"
-        if len(self.texts) and width is None:
-            body = self.texts.to_string(index=False)
-        elif len(self.texts):
-            body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
-        banner = (self.banner,) if self.banner else ()
-        before = [terminal.fold(line, width) for line in (self.caption, *banner)]
-        after = [terminal.fold(line, width) for line in (*self.legend, *self.notes, *self.absent)]
-        return "\n".join((*before, "", body, "", *after))
+        body = terminal.table(list(map(str, self.texts)), self.texts.to_numpy().tolist(), width)
+        lines = ((self.caption, self.banner), self.remarks)
+        before, after = ([terminal.fold(line, width) for line in each if line] for each in lines)
+        return "\n".join((*before, "", body if self.drawn else "nothing has been run", "", *after))
 
     def whole(self, width: int | None = None) -> str:
         """:meth:`text` and what it shows."""
@@ -298,26 +278,23 @@ class Report:
 
     def markdown(self) -> str:
         """The table for a README or a log."""
-        cells = [
-            [escape.markdown(name) for name in self.texts.columns],
-            ["---"] * self.texts.shape[1],
-            *self.texts.map(escape.markdown).to_numpy().tolist(),
-        ]
-        lines = [f"| {' | '.join(line)} |" for line in cells]
+        cells: list[list[str]] = [list(map(str, self.texts)), ["---"] * self.texts.shape[1]]
+        cells += self.texts.to_numpy().tolist()
+        lines = "\n".join(f"| {' | '.join(map(escape.markdown, line))} |" for line in cells)
         banner = f"> **{escape.markdown(self.banner)}**\n\n" if self.banner else ""
-        words = "\n".join(f"- {escape.markdown(line)}" for line in (*self.legend, *self.notes, *self.absent))
-        return f"**{escape.markdown(self.caption)}**\n\n{banner}" + "\n".join(lines) + f"\n\n{words}\n"
+        return f"**{escape.markdown(self.caption)}**\n\n{banner}{lines}\n\n{self.remarks._repr_markdown_()}\n"
 
     def html(self) -> str:
         """The table as HTML without styles of its own, everything escaped."""
         banner = f'<p role="note"><strong>{escape.html(self.banner)}</strong></p>' if self.banner else ""
         body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
+        caption = escape.html(self.caption)
         # the caption is beside the table's box, so that it stays in sight where the box is scrolled
         body = (
-            f'<figure class="published-measured {escape.LITERAL}"><figcaption>{escape.html(self.caption)}</figcaption>'
-            f'<div tabindex="0" role="region" aria-label="{escape.html(self.caption)}">{body}</div></figure>'
+            f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>'
+            f'<div tabindex="0" role="region" aria-label="{caption}">{body}</div></figure>'
         )
-        words = "".join(f"<li>{escape.html(line)}</li>" for line in (*self.legend, *self.notes, *self.absent))
+        words = "".join(f"<li>{escape.html(line)}</li>" for line in self.remarks)
         return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
 
     def _repr_html_(self) -> str:
@@ -330,12 +307,8 @@ class Report:
         return self.whole()
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
-        """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason.
-
-        Raises:
-            ContrastLabError: naming the rows.
-        """
-        lines, metric = self._of("method") | self._of("reference"), self.metric
+        """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
+        lines, metric = {row.method: row for row in self.rows}, self.metric
         bad = [
             name
             for name in dict.fromkeys((*self.plan.resolve_all(rows), self.plan.floor))
@@ -354,27 +327,22 @@ class Report:
     @property
     def findings(self) -> Lines:
         """What the table shows, without what :meth:`text` and :meth:`html` say beside it."""
-        gap = self.metric.gap
-        methods = [row for row in self.rows if row.kind == "method"]
-        run = [row for row in methods if row.measured is not None]
-        out = [f"{len(run)} of {len(methods)} rows have a measured number."]
-        judged = [row for row in run if row.versus_random is not None]
-        above = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if row.above_random]
-        below = [f"{row.label} ({row.versus_random:+.1f} {gap})" for row in judged if not row.above_random]
-        if above:
-            out.append(f"Above the {self.floor}: {listed(above)}.")
-        if below:
-            out.append(
-                f"Not yet above the {self.floor} at this size (by more than the sampling error of the"
-                f" {self.metric.items}): {listed(below)}."
-            )
+        gap, items = self.metric.gap, self.metric.items
+        run = [(row, number) for row, number in self.drawn if row.kind == "method"]
+        out = [f"{len(run)} of {sum(row.kind == 'method' for row in self.rows)} rows have a measured number."]
+        judged = [row for row, _ in run if row.versus_random is not None]
+        for is_above, words in (
+            (True, f"Above the {self.floor}"),
+            (False, f"Not yet above the {self.floor} at this size (by more than the sampling error of the {items})"),
+        ):
+            names = [f"{r.label} ({r.versus_random:+.1f} {gap})" for r in judged if bool(r.above_random) is is_above]
+            out += [f"{words}: {listed(names)}."] if names else []
         if run and not judged:
             out.append(f"The {self.floor} has not been run, so nothing is said about how much was learnt.")
-        gains = [row for row in self.rows if row.kind == "difference" and row.measured is not None]
-        out += [effect(row, gap) for row in gains]
+        out += [effect(row.label, row.measured, gap) for row in self.rows if row.kind == "difference" and row.measured]
         if self.comparable:
             out += agreement(run, gap)
-        single = [row.label for row in run if row.measured is not None and row.measured.seeds == 1]
+        single = [row.label for row, number in run if number.seeds == 1]
         if single:
             every = "every row" if len(single) == len(run) else listed(single)
             out.append(f"One seed only for {every}: how much another seed would change these numbers is not known.")
@@ -383,32 +351,22 @@ class Report:
     @property
     def alt(self) -> str:
         """The figure in words, for those who do not see it."""
-        shown = [f"{row.label} {row.measured.text()}" for row in self.drawn if row.measured]
-        return f"Dot plot. {self.caption} {self.banner} {'; '.join(shown) or 'nothing has been run'}.".replace(
-            "  ", " "
-        )
-
-    @property
-    def drawn(self) -> list[Row]:
-        """Rows with a number."""
-        return [row for row in self.rows if row.kind != "difference" and row.measured is not None]
+        shown = "; ".join(f"{row.label} {number.text()}" for row, number in self.drawn) or "nothing has been run"
+        return " ".join(filter(None, ("Dot plot.", self.caption, self.banner, f"{shown}.")))
 
     def figure(self) -> Figure:
-        """A dot per row with its interval; readable in black and white.
+        """A dot per row, filled if above the floor (the dashed line); published numbers are diamonds.
 
-        Filled dots are above the floor, open dots are not, the dashed line is the floor. Solid bars are t intervals
-        over seeds, dotted bars the sampling error of the test items where there is one seed. Published numbers are
-        diamonds joined to ours by a thin line.
+        Solid bars are t intervals over seeds, dotted bars the sampling error of the test items of one seed.
         """
         import matplotlib.pyplot as plt
 
-        metric, blue = self.metric, "#0072B2"
-        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * max(len(self.drawn), 1)), layout="constrained")
+        metric, blue, rows = self.metric, "#0072B2", max(len(self.drawn), 1)
+        figure, axes = plt.subplots(figsize=(7, 0.8 + 0.42 * rows), layout="constrained")
         plt.close(figure)  # out of pyplot's hands: shown once, by whoever asked for it
-        for y, row in enumerate(self.drawn):
-            assert row.measured is not None
-            mean, dotted = row.measured.mean, row.measured.half_width is None
-            width = row.measured.sampling if dotted else row.measured.half_width
+        for y, (row, number) in enumerate(self.drawn):
+            mean, dotted = number.mean, number.half_width is None
+            width = number.sampling if dotted else number.half_width
             if width is not None:
                 style = ":" if dotted else "-"
                 axes.plot([mean - width, mean + width], [y, y], color=blue, linestyle=style, linewidth=2, zorder=2)
@@ -419,11 +377,10 @@ class Report:
             axes.plot(mean, y, "o", color=blue, markerfacecolor="white" if hollow else blue, markersize=8, zorder=3)
             if row.method == self.plan.floor:
                 axes.axvline(mean, color="0.4", linestyle="--", linewidth=1, zorder=1)
-        axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row in self.drawn])
-        axes.set_ylim(max(len(self.drawn), 1) - 0.5, -0.5)
+        axes.set_yticks(range(len(self.drawn)), [escape.mathtext(row.label) for row, _ in self.drawn])
+        axes.set_ylim(rows - 0.5, -0.5)
         unit = f"% of {metric.items}" if metric.unit == "percent" else metric.unit
-        profile, name = escape.mathtext(self.profile), escape.mathtext(self.name)
-        axes.set_xlabel(f"{metric.label} ({unit}), profile {profile}, {name}")
+        axes.set_xlabel(f"{metric.label} ({unit}), profile {escape.mathtext(f'{self.profile}, {self.name}')}")
         key = f"filled: above the {self.floor}   open: not   dashed line: {self.floor}"
         axes.set_title(key + "   diamond: published" * self.comparable, fontsize="small", loc="left")
         axes.grid(axis="x", color="0.9")
@@ -437,26 +394,32 @@ class Report:
         return image(self.figure())
 
 
+def _joined(method: str, between: str) -> Callable[..., str]:
+    """A method of :class:`Report` as one of :class:`Reports`: what each report says."""
+
+    def of_each(self: Reports, *given: Any) -> str:
+        return between.join(getattr(each, method)(*given) for each in self.reports)
+
+    return of_each
+
+
 @dataclass(frozen=True, repr=False)
 class Reports:
-    """The reports of several columns of one table, one after the other."""
+    """The reports of several columns of one table; says of each, one after the other, what a report says."""
 
     reports: tuple[Report, ...]
+
+    text = _joined("text", "\n\n")
+    whole = _joined("whole", "\n\n")
+    markdown = _repr_markdown_ = _joined("markdown", "\n")
+    html = _repr_html_ = _joined("html", "")
+    figure_html = _joined("figure_html", "")
+    __repr__ = _joined("__repr__", "\n\n")
 
     @property
     def plan(self) -> TablePlan:
         """Of the table."""
         return self.reports[0].plan
-
-    @property
-    def dataset(self) -> str:
-        """Pre-training data."""
-        return self.reports[0].dataset
-
-    @property
-    def profile(self) -> str:
-        """Of all columns."""
-        return self.reports[0].profile
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -475,45 +438,11 @@ class Reports:
         """The sentences of each column behind its name."""
         return Lines(f"{r.name}: {line}" for r in self.reports for line in r.summary)
 
-    @property
-    def findings(self) -> Lines:
-        """See :attr:`Report.findings`."""
-        return Lines(f"{r.name}: {line}" for r in self.reports for line in r.findings)
-
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """See :meth:`Report.check`."""
         for each in self.reports:
             each.check(rows)
 
-    def text(self) -> str:
-        """For a terminal."""
-        return "\n\n".join(each.text() for each in self.reports)
-
-    def markdown(self) -> str:
-        """For a README or a log."""
-        return "\n".join(each.markdown() for each in self.reports)
-
-    def html(self) -> str:
-        """For a page."""
-        return "".join(each.html() for each in self.reports)
-
     def figure(self) -> Figure:
         """The figure of the first column."""
         return self.reports[0].figure()
-
-    def figure_html(self) -> str:
-        """Every column's figure."""
-        return "".join(each.figure_html() for each in self.reports)
-
-    def _repr_html_(self) -> str:
-        return self.html()
-
-    def _repr_markdown_(self) -> str:
-        return self.markdown()
-
-    def whole(self, width: int | None = None) -> str:
-        """See :meth:`Report.whole`."""
-        return "\n\n".join(each.whole(width) for each in self.reports)
-
-    def __repr__(self) -> str:
-        return self.whole()

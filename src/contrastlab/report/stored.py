@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from contrastlab import escape, papers
 from contrastlab.errors import NotApplicableError
@@ -18,26 +18,17 @@ PROFILES = ("first", "pilot", "laptop", "tuned", "paper")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is stored of one table for one data set of pre-training and one profile.
-
-    ``rows`` have a number, ``of`` are published, ``seeds`` are the most of a row. ``printed`` says whether the paper
-    prints numbers for these data.
-    """
+    """What is stored of one table for one data set of pre-training and one profile."""
 
     dataset: str
     profile: str
-    rows: int
-    of: int
-    seeds: int
-    printed: bool = False
+    rows: int  # with a number
+    of: int  # published rows
+    seeds: int  # the most of a row
+    printed: bool = False  # whether the paper prints numbers for these data
 
     def __str__(self) -> str:
         return f"{self.dataset}: {self.rows} of {self.of} rows, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
-
-    @property
-    def rank(self) -> tuple[int, bool, int, int]:
-        """How much it says: the profile first, then whether the data are the paper's, then rows, then seeds."""
-        return PROFILES.index(self.profile), self.printed, self.rows, self.seeds
 
 
 def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
@@ -46,19 +37,19 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
         return ()
     plan = papers.plan(entry.paper, entry.table)
     found: dict[tuple[str, str], dict[str, set[int]]] = {}
-    setups: dict[tuple[str, str, str], set[str]] = {}
-    for result in stored:
-        if result.method not in plan.rows or result.profile not in plan.profiles:
+
+    @cache
+    def setups(dataset: str, method: str, profile: str) -> set[str]:
+        try:
+            return {plan.setup(column, method, profile) for column in plan.select(dataset).values()}
+        except NotApplicableError:  # data of a modality that the table does not speak of
+            return set()
+
+    for r in stored:
+        if r.method not in plan.rows or r.profile not in plan.profiles:
             continue
-        key = (result.dataset, result.method, result.profile)
-        if result.table != entry.name and key not in setups:
-            setups[key] = set()
-            with suppress(NotApplicableError):  # data of a modality that the table does not speak of
-                columns = plan.select(result.dataset).values()
-                setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
-        if result.table == entry.name or result.setup in setups[key]:
-            of_rows = found.setdefault((result.dataset, result.profile), {})
-            of_rows.setdefault(result.method, set()).add(result.seed)
+        if r.table == entry.name or r.setup in setups(r.dataset, r.method, r.profile):
+            found.setdefault((r.dataset, r.profile), {}).setdefault(r.method, set()).add(r.seed)
     printed = {
         column.data
         for name, column in plan.columns.items()
@@ -71,8 +62,9 @@ def evidence(entry: Entry, stored: Iterable[Result]) -> tuple[Evidence, ...]:
 
 
 def best_first(found: Iterable[Evidence]) -> list[Evidence]:
-    """What says most first; smoke runs are no evidence and are left out."""
-    return sorted((each for each in found if each.profile in PROFILES), key=lambda each: each.rank, reverse=True)
+    """What says most first, by profile, the paper's data, rows and seeds; smoke runs are no evidence and left out."""
+    evidence = [each for each in found if each.profile in PROFILES]
+    return sorted(evidence, key=lambda e: (PROFILES.index(e.profile), e.printed, e.rows, e.seeds), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -107,12 +99,9 @@ class BestEvidence:
 
 
 def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
-    """Every published table and figure against the profiles, in HTML, each notebook linked.
+    """Every published table and figure against the profiles, in HTML, each notebook linked from ``root``.
 
-    Args:
-        stored: results.
-        others: name of a table to profile to a line, for what is stored as no result of an encoder.
-        root: from the page to the project.
+    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
     """
     results, lines = list(stored), []
     for entry in papers.catalogue():
@@ -127,5 +116,5 @@ def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | N
         marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
         lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
-    kind, body = f"evidence {escape.LITERAL}", "".join(lines)
-    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f'<table class="evidence {escape.LITERAL}">{body}</table>'

@@ -11,17 +11,16 @@ if TYPE_CHECKING:
     from contrastlab.reproduce.execution import Execution, parse_devices
     from contrastlab.reproduce.jobs import Cluster
     from contrastlab.reproduce.run import Run, embed, fingerprint
-    from contrastlab.reproduce.tables import find_results, references, table
+    from contrastlab.reproduce.tables import table
 
 __all__ = [
-    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Run", "choose_profile", "embed", "find_results",
-    "fingerprint", "first_process", "parse_devices", "parse_seeds", "parse_target", "records", "references", "table",
+    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Run", "choose_profile", "embed", "fingerprint",
+    "first_process", "parse_devices", "parse_seeds", "parse_target", "records", "table",
 ]  # fmt: skip
 
 _FILES = {
     "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
-    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "run", "find_results": "tables",
-    "references": "tables", "table": "tables",
+    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "run", "table": "tables",
 }  # fmt: skip
 
 

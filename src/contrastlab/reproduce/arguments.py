@@ -14,13 +14,10 @@ PROFILE_VARIABLE = "CONTRASTLAB_PROFILE"
 
 
 def choose_profile(profile: str, known: Sequence[str]) -> str:
-    """One of ``known``; ``auto`` is the paper's protocol where there is a GPU and ``laptop`` where there is none.
-
-    The environment variable ``CONTRASTLAB_PROFILE`` says otherwise what ``auto`` is (CI: ``smoke``).
-    """
-    kind = "profile"
-    if profile == "auto" and os.environ.get(PROFILE_VARIABLE):
-        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", os.environ[PROFILE_VARIABLE]
+    """One of ``known``; ``auto`` is ``CONTRASTLAB_PROFILE``, else ``paper`` where there is a GPU, else ``laptop``."""
+    kind, stated = "profile", os.environ.get(PROFILE_VARIABLE)
+    if profile == "auto" and stated:
+        kind, profile = f"profile of the variable {PROFILE_VARIABLE}", stated
     elif profile == "auto":
         import torch
 
@@ -32,8 +29,8 @@ def choose_profile(profile: str, known: Sequence[str]) -> str:
 
 def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
     """Seeds from ``3``, ``"0,1,2"`` or a list, as papermill may pass them."""
+    parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
     try:
-        parts = seeds.split(",") if isinstance(seeds, str) else seeds if isinstance(seeds, Iterable) else [seeds]
         numbers = tuple(dict.fromkeys(int(str(s)) for s in parts if str(s).strip()))
     except (TypeError, ValueError):
         numbers = ()
@@ -45,10 +42,10 @@ def parse_seeds(seeds: int | str | Iterable[int]) -> tuple[int, ...]:
 def parse_target(target: str) -> tuple[str, str]:
     """``("ring", "1")`` from ``ring/table1``; an error names the notebook of what has no cells."""
     known = {f"{paper}/{slug(number)}": (paper, number) for paper, number in papers.plans()}
-    notebooks = {entry.name: entry.notebook for entry in papers.catalogue() if entry.notebook}
-    if target not in known and target in notebooks:
-        made = f"{target} is made by {notebooks[target]} and has no cells to run or show"
-        raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
-    if target not in known:
-        raise unknown("table", target, known)
-    return known[target]
+    if target in known:
+        return known[target]
+    for entry in papers.catalogue():
+        if entry.name == target and entry.notebook:
+            made = f"{target} is made by {entry.notebook} and has no cells to run or show"
+            raise ArgumentError(f"{made}; contrastlab notebook {target} writes the notebook here")
+    raise unknown("table", target, known)

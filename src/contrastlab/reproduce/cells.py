@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, files, methods, papers, results, tasks
+from contrastlab import data, files, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
@@ -33,32 +33,17 @@ from contrastlab.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-Key = tuple[str, str, str, str, str, int, str]
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Cell:
     """One row (``method``, in full), column (by ``name``) and seed of a table (``plan``) in one of its profiles."""
 
-    plan: TablePlan
+    plan: TablePlan = field(compare=False)  # only cells of one table are compared
     name: str
-    column: Column
+    column: Column = field(compare=False)
     method: str
     seed: int
     profile: str
-
-    @property
-    def key(self) -> Key:
-        """What says the cell to another process: paper, table, data, column, row, seed, profile."""
-        plan = self.plan
-        return plan.paper, plan.table, self.column.data, self.name, self.method, self.seed, self.profile
-
-    @classmethod
-    def of(cls, key: Key) -> Cell:
-        """The cell of a :attr:`key`."""
-        paper, table, dataset, name, method, seed, profile = key
-        plan = papers.plan(paper, table)
-        return cls(plan, name, plan.select(dataset, [name])[name], method, seed, profile)
 
     @cached_property
     def settings(self) -> Settings:
@@ -111,14 +96,9 @@ class Cell:
         return None
 
     def run(self, execution: Execution, *, wait: bool = True, log: Log) -> Result | Unavailable:
-        """The stored result, read, or resumed and computed; or why the row cannot exist on this data set.
-
-        Raises:
-            MissingDataError: the data are not there; the message says where they were looked for.
-            NonFiniteLossError: training diverged; nothing is stored.
-            BusyError: another program computes this run, with ``wait=False``.
-        """
-        one_thread(self.profile)
+        """The result, read or computed, or why there is none; ``wait=False``: ``BusyError`` if another computes it."""
+        if self.profile != "paper" and not torch.cuda.is_available():
+            torch.set_num_threads(1)  # small networks are faster on one, and sums depend on the number
         splits = self.data(execution)
         try:
             self.check(splits)
@@ -132,8 +112,8 @@ class Cell:
         fabric = execution.fabric(self.settings.precision)
         # of several processes the first decides: the others may look at files at another moment
         with run.locked(fabric, wait=wait, log=log):
-            first = fabric.is_global_zero
-            answer: Any = fabric.broadcast(self.stored(execution, splits) if first and execution.resume else None)
+            look = fabric.is_global_zero and execution.resume
+            answer: Any = fabric.broadcast(self.stored(execution, splits) if look else None)
             if answer is None:
                 try:
                     answer = self._compute(run, splits[1], fabric, execution, log)
@@ -145,16 +125,14 @@ class Cell:
         return self._with_metric(answer)
 
     def _with_metric(self, answer: Result | Unavailable) -> Result | Unavailable:
-        """The result, or why it has not the column's metric."""
         metric = tasks.metric(self.column.metric)
         if isinstance(answer, Unavailable) or metric.name in answer.metrics:
             return answer
         return Unavailable(self.method, metric.absent or f"{metric.label} is not defined on these data")
 
-    def _compute(self, run: Run, on: Splits, fabric: Fabric, execution: Execution, log: Log) -> Any:
+    def _compute(self, run: Run, on: Splits, fabric: Fabric, execution: Execution, log: Log) -> Result | None:
         """Find or make the run, score it, store the result; only the first of several processes has one."""
-        clock, data_fingerprint = _Clock(fabric.device), data_hash(run.data, on)
-        on_own = on is run.data
+        clock, data_fingerprint, on_own = _Clock(fabric.device), data_hash(run.data, on), on is run.data
         run = run.to(fabric.device)
         on = run.data if on_own else on.to(fabric.device)
         trained = run.train(
@@ -167,32 +145,25 @@ class Cell:
             shutil.rmtree(setting.folder, ignore_errors=True)
         with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
             measured = self.task.score(trained.encoders, setting)
-        origin = {**clock.read(trained), "data_fingerprint": data_fingerprint, "data_note": on.note}
-        used = precision(self.settings.precision, execution.accelerator)
-        result = self._result(run, trained, measured, setting, used, results.Provenance(**origin))
-        results.save(result, execution.out_dir)
-        log(f"[{self.method} seed {self.seed}] {self.text(result)} in {result.provenance.wall_s:.0f} s")
-        return result
-
-    def _result(
-        self, run: Run, trained: Trained, measured: dict[str, tasks.Measured], setting: tasks.Setting, used: str,
-        provenance: results.Provenance,
-    ) -> Result:  # fmt: skip
-        items, settings, test = max(m.items for m in measured.values()), run.settings, setting.data.test
-        return Result(
+        items, settings = max(m.items for m in measured.values()), run.settings
+        result = Result(
             table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
             method=self.method, seed=self.seed, profile=self.profile, task=self.task.name,
             task_config=self.task.identity(), items=items,
             protocol={
                 **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,
-                "image_size": settings.image_size, "split": f"{test.name}, {items} test items",
+                "image_size": settings.image_size, "split": f"{on.test.name}, {items} test items",
             },
             settings=settings.model_dump(mode="json"), recipe=run.recipe.describe(),
             metrics={name: m.value for name, m in measured.items()},
             half_widths={name: m.half_width for name, m in measured.items() if m.half_width is not None},
             correct={name: results.pack(m.correct) for name, m in measured.items() if m.correct is not None},
-            curve=trained.history, precision=used, provenance=provenance,
+            curve=trained.history, precision=precision(settings.precision, execution.accelerator),
+            provenance=clock.read(trained, data_fingerprint=data_fingerprint, data_note=on.note),
         )  # fmt: skip
+        results.save(result, execution.out_dir)
+        log(f"[{self.method} seed {self.seed}] {self.text(result)} in {result.provenance.wall_s:.0f} s")
+        return result
 
     def pretrained(self, execution: Execution, log: Log = lambda line: None) -> tuple[Run, Trained]:
         """The run behind the cell and its encoders: read, trained, or as initialised."""
@@ -228,15 +199,15 @@ class _Clock:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
 
-    def read(self, trained: Trained) -> dict[str, Any]:
+    def read(self, trained: Trained, **of_data: str) -> results.Provenance:
         """Code, machine, times, speed and memory."""
         cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {
-            **results.provenance(self.device), "started": self.started, "finished": datetime.now(UTC),
-            "wall_s": time.monotonic() - self.wall, "cpu_s": time.process_time() - self.cpu,
-            "images_per_s": trained.images / trained.seconds if trained.seconds else None,
-            "peak_memory_bytes": torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
-        }  # fmt: skip
+        return results.Provenance(
+            **results.provenance(self.device), **of_data, started=self.started, finished=datetime.now(UTC),
+            wall_s=time.monotonic() - self.wall, cpu_s=time.process_time() - self.cpu,
+            images_per_s=trained.images / trained.seconds if trained.seconds else None,
+            peak_memory_bytes=torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
+        )  # fmt: skip
 
 
 def data_hash(own: Splits, on: Splits) -> str:
@@ -247,12 +218,6 @@ def data_hash(own: Splits, on: Splits) -> str:
 def first_process() -> bool:
     """Whether this is the process that speaks, under torchrun and Fabric's launcher, too."""
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
-
-
-def one_thread(profile: str) -> None:
-    """The small profiles' networks are slower on two threads than on one, and their sums depend on the number."""
-    if profile != "paper" and not torch.cuda.is_available():
-        torch.set_num_threads(1)
 
 
 def say(line: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab import shipped
-from contrastlab.errors import DeviceError, reject
+from contrastlab.errors import DeviceError, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.schedule import precision, warnings_only
 
@@ -36,43 +36,28 @@ def parse_devices(devices: int | str) -> int | str:
 
 @dataclass(frozen=True)
 class Execution:
-    """Where and on what cells are computed; nothing of it changes a number beyond float32 rounding.
+    """Where and on what cells are computed; nothing of it changes a number beyond float32 rounding."""
 
-    Args:
-        data_root: where data sets lie; by default ``CONTRASTLAB_DATA`` or the user's cache.
-        out_dir: new results go there, and runs under ``out_dir/encoders``.
-        read_also: further folders of stored results: those that are kept, here and with the package.
-        accelerator: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a device. Sums are float64, which MPS lacks.
-        devices: devices of this machine for one cell.
-        num_nodes: machines for one cell.
-        strategy: ``auto`` or ``ddp``: banks, queues and momentum need whole weights in every process.
-        resume: use stored results, encoders and checkpoints; ``False`` computes anew.
-        max_minutes: stop in good order after this time.
-        speed: switches that change how long it takes and no number; see :class:`contrastlab.pretrain.Speed`.
-    """
-
-    data_root: str | Path | None = None
-    out_dir: str | Path = "runs"
-    read_also: Sequence[str | Path] = shipped.RESULTS
-    accelerator: str = "auto"
-    devices: int | str = 1
-    num_nodes: int = 1
-    strategy: str = "auto"
-    resume: bool = True
-    max_minutes: float | None = None
-    speed: Speed | None = None
+    data_root: str | Path | None = None  # of data sets; None: CONTRASTLAB_DATA, or the user's cache
+    out_dir: str | Path = "runs"  # of new results; runs are under out_dir/encoders
+    read_also: Sequence[str | Path] = shipped.RESULTS  # further folders of stored results
+    accelerator: str = "auto"  # cpu, cuda, or auto: CUDA where there is a device. MPS lacks float64, which sums are
+    devices: int | str = 1  # of this machine for one cell
+    num_nodes: int = 1  # machines for one cell
+    strategy: str = "auto"  # or ddp: banks, queues and momentum need whole weights in every process
+    resume: bool = True  # False computes anew what is stored, encoders and checkpoints included
+    max_minutes: float | None = None  # after which it stops in good order
+    speed: Speed | None = None  # switches that change how long it takes and no number
 
     def __post_init__(self) -> None:
-        for name in ("devices", "num_nodes"):
-            value = getattr(self, name)
-            if not (value == "auto" and name == "devices") and (not isinstance(value, int) or value < 1):
-                raise reject(name, value, "a number of at least 1" + (", or 'auto'" if name == "devices" else ""))
+        if self.devices != "auto" and not is_integer(self.devices):
+            raise reject("devices", self.devices, "a number of at least 1, or 'auto'")
+        if not is_integer(self.num_nodes):
+            raise reject("num_nodes", self.num_nodes, "a number of at least 1")
         if self.accelerator not in ("auto", "cpu", "cuda", "gpu"):
             raise reject("accelerator", self.accelerator, "auto, cpu, cuda or gpu")
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
-            raise DeviceError(
-                f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto or cpu"
-            )
+            raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
         if self.strategy not in ("auto", "ddp"):
             raise reject("strategy", self.strategy, "auto or ddp")
         if Path(self.out_dir).is_file():
@@ -86,12 +71,8 @@ class Execution:
         return self.devices == 1 and self.num_nodes == 1 and "RANK" not in os.environ
 
     def fabric(self, wanted: str = "32-true") -> Fabric:
-        """Launched, in a precision of :class:`contrastlab.settings.Settings`.
-
-        Raises:
-            DeviceError: devices that this machine does not have, or several of them in a notebook.
-        """
-        # seconds, which what trains nothing does without
+        """Launched, in a precision of :class:`contrastlab.settings.Settings`; a ``DeviceError`` where it cannot be."""
+        # takes seconds, which what trains nothing does without
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
         from lightning_fabric.utilities.exceptions import MisconfigurationException
@@ -114,10 +95,8 @@ class Execution:
                     fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
                 fabric.launch()
         except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
-            raise DeviceError(
-                f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r} cannot be had"
-                f" here: {error}"
-            ) from error
+            asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"
+            raise DeviceError(f"{asked} cannot be had here: {error}") from error
         if fabric.world_size > 1 and fabric.local_rank > 0:
             end_with_parent()
         return fabric
@@ -125,10 +104,7 @@ class Execution:
 
 @cache
 def end_with_parent(every_s: float = 2.0) -> None:
-    """End this process when the one that started it has ended.
-
-    The first process scores alone while the others wait in a collective, where they see neither its end nor a signal.
-    """
+    """End this process when the one that started it has ended; a process in a collective would not notice."""
     parent = os.getppid()
 
     def wait() -> None:
@@ -139,7 +115,7 @@ def end_with_parent(every_s: float = 2.0) -> None:
 
 
 def end_after(wait: Callable[[], object], grace_s: float = 0.0) -> None:
-    """End this process when ``wait`` returns: ``grace_s`` seconds before, it is asked to end in good order."""
+    """End this process ``grace_s`` seconds after ``wait`` returns; until then it may end in good order."""
 
     def end() -> None:
         wait()

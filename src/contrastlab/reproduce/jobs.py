@@ -1,7 +1,7 @@
 """Many cells at a time: processes of one thread each on this machine, or jobs of a cluster.
 
-A cell is written by one process at a time (a lock that ends with the process that holds it), so that two tables started
-side by side share runs. Every process stops in good order on SIGTERM and can be resumed.
+One process at a time writes a run, so tables started side by side share runs. Every process stops in good order on
+SIGTERM and can be resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from contrastlab.errors import ContrastLabError, DeviceError, import_extra, is_i
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
-from contrastlab.reproduce.cells import Cell, Key, one_thread
+from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution, end_after
 from contrastlab.reproduce.run import BusyError
 from contrastlab.results import Result
@@ -44,16 +44,13 @@ Answer = Result | Unavailable
 class Cluster:
     """A cluster that takes one job for each missing cell, through ``submitit``, which writes its jobs as pickles.
 
-    Args:
-        name: ``slurm``; ``local`` (processes of this machine) and ``debug`` (this process) are for trying it out.
-        options: of submitit's executor, such as ``slurm_partition``, ``gpus_per_node``, ``cpus_per_task`` (by default a
-            core for each process that decodes and one more); SLURM needs ``timeout_min``.
-        wait: for the jobs to end; else they are left to run, and a later call collects what is stored.
+    ``options`` are those of submitit's executor, such as ``slurm_partition``, ``gpus_per_node`` and ``cpus_per_task``
+    (by default a core for each process that decodes and one more); SLURM needs ``timeout_min``.
     """
 
-    name: str = "slurm"
+    name: str = "slurm"  # local (processes of this machine) and debug (this process) are for trying it out
     options: Mapping[str, Any] = field(default_factory=dict)
-    wait: bool = True
+    wait: bool = True  # for the jobs to end; else a later call collects what they have stored
 
     def __post_init__(self) -> None:
         if self.name not in ("slurm", "local", "debug"):
@@ -61,15 +58,12 @@ class Cluster:
         if self.name == "slurm" and "timeout_min" not in self.options:
             raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
         for name, least in (("timeout_min", 1), ("cpus_per_task", 1), ("gpus_per_node", 0)):
-            if name in self.options and not is_integer(self.options[name], least):
+            if not is_integer(self.options.get(name, least), least):
                 raise reject(name, self.options[name], f"a number of at least {least}")
 
 
 def workers(jobs: int | str, execution: Execution, count: int) -> int:
-    """How many of ``count`` cells run at a time; one that takes several devices runs alone.
-
-    ``auto`` is what ``CONTRASTLAB_JOBS`` says, else one a core, or a GPU where there are any.
-    """
+    """How many of ``count`` cells run at a time; ``auto`` is ``CONTRASTLAB_JOBS``, else the number of GPUs or cores."""
     argument, wanted = "jobs", jobs
     if jobs == "auto" and os.environ.get(JOBS_VARIABLE):
         argument, wanted = JOBS_VARIABLE, os.environ[JOBS_VARIABLE]
@@ -85,15 +79,13 @@ def workers(jobs: int | str, execution: Execution, count: int) -> int:
 def run(
     missing: Sequence[Cell], execution: Execution, *, workers: int, cluster: Cluster | None = None, log: Log
 ) -> dict[Cell, Answer]:
-    """Run cells, some at a time; those of one run are computed one after the other by one process.
-
-    Where one fails, the others are stopped in good order, as after Ctrl-C: the state of every running cell is stored.
-    """
+    """Run cells, some at a time, those of one run by one process; where one fails, the others stop in good order."""
     if not execution.one_process:
         if cluster is not None:
             devices = f"{execution.devices} on {execution.num_nodes} machines"
             raise reject("devices", devices, "1 on one machine with a cluster: a job computes a cell on one device")
-        missing = _agreed(missing, execution)
+        if missing or "LOCAL_RANK" in os.environ:  # others were started, and looked at the results at another moment
+            missing = execution.fabric().broadcast(list(missing))
     if not missing:
         return {}
     groups: dict[tuple[str, int, str], list[Cell]] = {}
@@ -110,17 +102,6 @@ def run(
     return done | {cell: cell.run(execution, log=log) for cell in missing if cell not in done}
 
 
-def _agreed(missing: Sequence[Cell], execution: Execution) -> list[Cell]:
-    """What the first of several processes misses: each looks at the stored results at another moment."""
-    if not missing and "LOCAL_RANK" not in os.environ:  # nobody else was started
-        return []
-    mine = {cell.key: cell for cell in missing}
-    return [mine.get(key) or Cell.of(key) for key in execution.fabric().broadcast(list(mine))]
-
-
-# -- processes of this machine ---------------------------------------------------------------------
-
-
 def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:
     # a server that has imported torch once is forked for each worker; before any thread or device is in use
     method = "forkserver" if sys.platform == "linux" else "spawn"
@@ -132,7 +113,7 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
     lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
     for number in range(count):
         numbers.put(number)
-    state = (lines, numbers, execution, visible_devices(execution), stopping)
+    state = lines, numbers, execution, visible_devices(execution), stopping
     done: dict[Cell, Answer] = {}
     with (
         _progress(lines, sum(map(len, groups)), count, log) as finished,
@@ -141,7 +122,7 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
         pending: dict[Future[list[Answer] | None], list[Cell]] = {}
 
         def submit(group: list[Cell], wait: bool) -> None:
-            pending[pool.submit(_work, [cell.key for cell in group], wait)] = group
+            pending[pool.submit(_work, group, wait)] = group
 
         try:
             for group in groups:
@@ -159,7 +140,8 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
         except _Stopped as stop:
             raise KeyboardInterrupt(*stop.args) from None
         except BrokenProcessPool as error:
-            raise DeviceError(_why_broken(numbers)) from error
+            begun = numbers.empty() or numbers.get() > 0  # a worker has taken the first number, 0
+            raise DeviceError(_KILLED if begun else _NOT_BEGUN) from error
         finally:
             if pending:  # futures are not cancelled: up to Python 3.12.0 a thread of the pool would die of that, aloud
                 stopping.set()
@@ -169,17 +151,15 @@ def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log)
     return done
 
 
-def _why_broken(numbers: Any) -> str:
-    if numbers.empty() or numbers.get():  # a worker has taken the first, 0, and begun
-        return "a worker process was killed (out of memory?); run again to continue"
-    return (
-        "a worker process could not begin: it imports the script that starts it, whose calls stand below"
-        " if __name__ == '__main__':; jobs=1 needs no worker"
-    )
+_KILLED = "a worker process was killed (out of memory?); run again to continue"
+_NOT_BEGUN = (
+    "a worker process could not begin: it imports the script that starts it, whose calls stand below"
+    " if __name__ == '__main__':; jobs=1 needs no worker"
+)
 
 
 def refuse_in_worker() -> None:
-    """End a worker that imports a script without a ``__main__`` guard; its parent says why. See :func:`_why_broken`."""
+    """End a worker that imports a script without a ``__main__`` guard; its parent says why (``_NOT_BEGUN``)."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)
 
@@ -224,7 +204,7 @@ def _begin(lines: Any, numbers: Any, execution: Execution, devices: Sequence[str
         end_after(parent.join, LAST_STEP_S)
 
 
-def _work(keys: Sequence[Key], wait: bool) -> list[Answer] | None:
+def _work(cells: Sequence[Cell], wait: bool) -> list[Answer] | None:
     """The cells of one run, or ``None`` where another process computes it."""
 
     def log(line: str) -> None:
@@ -232,9 +212,8 @@ def _work(keys: Sequence[Key], wait: bool) -> list[Answer] | None:
 
     if _STATE.get("stopped"):  # cells that were handed out before the stop
         raise _Stopped
-    one_thread(keys[0][-1])
     try:
-        return [Cell.of(key).run(_STATE["execution"], wait=wait, log=log) for key in keys]
+        return [cell.run(_STATE["execution"], wait=wait, log=log) for cell in cells]
     except BusyError:
         return None
     except KeyboardInterrupt as stop:
@@ -272,9 +251,6 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
             bar.close()
 
 
-# -- a cluster -------------------------------------------------------------------------------------
-
-
 def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, log: Log) -> dict[Cell, Answer]:
     submitit = import_extra("submitit", "cluster")
     folder = Path(execution.out_dir) / "cluster"
@@ -283,10 +259,9 @@ def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, lo
         cores = {"cpus_per_task": (execution.speed or Speed()).workers + 1} if cluster.name == "slurm" else {}
         executor.update_parameters(**{**cores, **cluster.options})
     except (RuntimeError, AssertionError, TypeError, NameError) as error:
-        raise DeviceError(
-            f"cluster={cluster.name!r} with {dict(cluster.options)!r} cannot be used here: {error}"
-        ) from error
-    jobs = [executor.submit(Job(), [cell.key for cell in group], execution) for group in groups]
+        asked = f"cluster={cluster.name!r} with {dict(cluster.options)!r}"
+        raise DeviceError(f"{asked} cannot be used here: {error}") from error
+    jobs = [executor.submit(Job(), group, execution) for group in groups]
     log(f"{len(jobs)} jobs handed to {cluster.name}; their logs are in {folder}")
     done: dict[Cell, Answer] = {}
     for group, job in zip(groups, jobs, strict=True) if cluster.wait else ():
@@ -298,11 +273,9 @@ def _submit(groups: list[list[Cell]], execution: Execution, cluster: Cluster, lo
 class Job:
     """The cells of one run on a cluster; what its time limit cuts off is queued again and resumed."""
 
-    def __call__(self, keys: Sequence[Key], execution: Execution) -> list[Answer]:
-        """Compute the cells."""
-        one_thread(keys[0][-1])
-        return [Cell.of(key).run(execution, log=print) for key in keys]
+    def __call__(self, cells: Sequence[Cell], execution: Execution) -> list[Answer]:  # noqa: D102
+        return [cell.run(execution, log=print) for cell in cells]
 
-    def checkpoint(self, keys: Sequence[Key], execution: Execution) -> Any:
+    def checkpoint(self, cells: Sequence[Cell], execution: Execution) -> Any:
         """What submitit queues in place of a job that was cut off."""
-        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, keys, execution)
+        return import_extra("submitit", "cluster").helpers.DelayedSubmission(self, cells, execution)

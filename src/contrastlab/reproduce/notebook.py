@@ -1,13 +1,9 @@
 """What every notebook of a table asks for: parameters checked, the claim, the missing cells, the table and its check.
 
-nb = notebook.open("ring", 1, globals())
-nb.claim                      # the sentence and the printed numbers of each table
-nb.kept()                     # the best that is stored
-table = nb.run()              # missing cells, in parallel, resumable
-table; table.figure(); table.summary
-nb.check()                    # every row asked for has a number or a reason
-
-A notebook of a study that is no table has :func:`study` instead of :func:`open`.
+nb = notebook.open("ring", 1, globals())  # or study, for a study that is no table
+nb.claim, nb.kept()  # the sentence and the printed numbers of each table; the best that is stored
+table = nb.run()  # missing cells, in parallel, resumable
+nb.check()  # every row asked for has a number or a reason
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
 from contrastlab.reproduce.run import Run
-from contrastlab.reproduce.tables import find_results, table
+from contrastlab.reproduce.tables import table
 from contrastlab.results import Result
 
 Made = report.Report | report.Reports
@@ -37,11 +33,6 @@ PARAMETERS: Mapping[str, Any] = {
     "data_root": "", "out_dir": "runs",
 }  # fmt: skip
 """Parameters of a notebook and their defaults; a notebook may leave some out, and has no others."""
-
-
-def project_root() -> Path:
-    """The folder that holds ``pyproject.toml``, from here upwards; here, where there is none."""
-    return next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / "pyproject.toml").exists()), Path.cwd())
 
 
 @dataclass(frozen=True)
@@ -76,53 +67,21 @@ def printed(plan: TablePlan, form: str, **options: Any) -> str:
 
 @dataclass
 class Study:
-    """The parameters of a notebook, resolved.
+    """The parameters of a notebook, resolved."""
 
-    Args:
-        name: of the study, or ``ring/table1``.
-        parameters: by name, whole.
-        profiles: that it knows.
-        root: the project's folder.
-    """
-
-    name: str
-    parameters: Mapping[str, Any]
-    profiles: Sequence[str]
-    root: Path = field(default_factory=project_root)
-
-    @property
-    def profile(self) -> str:
-        """The profile that is run; see :func:`contrastlab.reproduce.choose_profile`."""
-        return choose_profile(str(self.parameters["profile"]), self.profiles)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds that are run."""
-        return parse_seeds(self.parameters["seeds"])
-
-    @property
-    def dataset(self) -> str:
-        """Pre-training data."""
-        return str(self.parameters["dataset"])
-
-    @property
-    def data_root(self) -> str | None:
-        """Folder of data sets; ``None`` is the usual one."""
-        return str(self.parameters["data_root"]) or None
-
-    @property
-    def out_dir(self) -> Path:
-        """Where new results and runs go."""
-        return self.root / str(self.parameters["out_dir"])
-
-    @property
-    def read_also(self) -> tuple[Path, ...]:
-        """Where results are kept: by the project, and with the package."""
-        return tuple(dict.fromkeys((self.root / "results", shipped.folder("results"))))
+    name: str  # of the study, or ring/table1
+    parameters: Mapping[str, Any]  # by name, whole
+    profile: str
+    seeds: tuple[int, ...]
+    dataset: str  # pre-training data
+    data_root: str | None  # None is the usual one
+    root: Path  # folder of the project
+    out_dir: Path  # of new results and runs
+    read_also: tuple[Path, ...]  # where results are kept: by the project, and with the package
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where results are read: new ones, and the project's own."""
+        """Where results are read: new ones, and those that are kept."""
         return self.out_dir, *self.read_also
 
     @property
@@ -137,15 +96,10 @@ class Study:
 
 @dataclass
 class Notebook(Study):
-    """A notebook of one table or of several tables of one paper; ``number`` is by default that of the first.
+    """A notebook of one table or of several tables of one paper; ``number`` is by default that of the first."""
 
-    Args:
-        plans: number to table.
-        shown: the reports of the tables that were run.
-    """
-
-    plans: Mapping[str, TablePlan] = field(default_factory=dict)
-    shown: list[Made] = field(default_factory=list)
+    plans: Mapping[str, TablePlan]  # by number
+    shown: list[Made] = field(default_factory=list)  # the tables that were run
 
     def plan(self, number: int | str | None = None) -> TablePlan:
         """One of the tables."""
@@ -167,10 +121,7 @@ class Notebook(Study):
         return tuple(dict.fromkeys(plan.resolve(name) for name in names if _has(plan, name)))
 
     def run(self, number: int | str | None = None, **changes: Any) -> Made:
-        """A table with its missing cells run; one of whose rows none is asked for is only read.
-
-        ``changes`` are arguments of :func:`contrastlab.reproduce.table` that differ from the parameters.
-        """
+        """:func:`contrastlab.reproduce.table` with the parameters and ``changes``; only read if no row is asked for."""
         plan, rows = self.plan(number), self.rows(number)
         if not rows:
             return self._read(self.folders, plan, self.dataset, self.profile)
@@ -186,13 +137,14 @@ class Notebook(Study):
     def kept(self, number: int | str | None = None) -> report.BestEvidence:
         """The best evidence that the project keeps for a table; smoke runs are none."""
         plan = self.plan(number)
-        entry = next(each for each in papers.catalogue() if (each.paper, each.table) == (plan.paper, plan.table))
+        entry = papers.Entry(paper=plan.paper, table=plan.table, notebook="")
         ranked = report.best_first(report.evidence(entry, results.find(self.read_also)))
         best = self.stored(ranked[0].dataset, ranked[0].profile, number) if ranked else None
         return report.BestEvidence(entry.name, best, tuple(ranked[1:]))
 
     def _read(self, folders: Sequence[Path], plan: TablePlan, dataset: str, profile: str) -> Made:
-        filled = report.columns(plan, find_results(folders, plan, dataset, profile), dataset, profile)
+        here = results.find(folders, dataset=dataset, profile=profile)
+        filled = report.columns(plan, here, dataset, profile)
         return filled[0] if len(filled) == 1 else report.Reports(filled)
 
     def pretrained(self, row: str) -> tuple[Run, nn.ModuleList]:
@@ -225,17 +177,13 @@ def _has(plan: TablePlan, name: str) -> bool:
 
 
 def write(target: str, to: Path | None = None) -> Path:
-    """Write the notebook of a table, without outputs, to run and change; gives the file.
-
-    Args:
-        target: a table such as ``ring/table1``, or a notebook by its name, such as ``crosses``.
-        to: a new file that ends in ``.ipynb``, or a folder; by default a file of the notebook's name, here.
-    """
+    """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
     if target not in known:
         raise unknown("table with a notebook", target, known)
-    path = Path(f"{known[target]}.ipynb") if to is None else to / f"{known[target]}.ipynb" if to.is_dir() else to
+    to = Path() if to is None else to
+    path = to / f"{known[target]}.ipynb" if to.is_dir() else to
     if path.suffix != ".ipynb":
         raise reject("to", str(to), "a file that ends in .ipynb, or a folder that is there")
     if path.exists():
@@ -248,17 +196,8 @@ def study(
     name: str, namespace: Mapping[str, Any], *, profiles: Sequence[str] = ("smoke", "laptop", "paper"),
     also: Sequence[str] = (),
 ) -> Study:  # fmt: skip
-    """Check the parameters of a notebook that shows no table of encoders, and resolve them.
-
-    Args:
-        name: of the study, such as ``crosses``.
-        namespace: ``globals()`` after the cell of parameters and the imports.
-        profiles: that the study knows.
-        also: parameters of this notebook alone.
-    """
-    made = Study(name, check_parameters(namespace, also), profiles)
-    _ = made.profile, made.seeds
-    return made
+    """Check the parameters of a notebook that shows no table of encoders, and resolve them; see :func:`open`."""
+    return Study(**_resolved(name, namespace, profiles, also))
 
 
 def open(
@@ -268,7 +207,7 @@ def open(
 
     Args:
         paper: short name.
-        table: number of the table, or ``figure2``; several where one notebook shows several tables of a paper.
+        table: number, or ``figure2``; several where one notebook shows several tables of a paper.
         namespace: ``globals()`` after the cell of parameters and the imports.
         also: parameters of this notebook alone.
     """
@@ -277,9 +216,8 @@ def open(
         raise reject("table", table, "at least one table")
     plans = {str(number): papers.plan(paper, number) for number in numbers}
     first = next(iter(plans.values()))
-    parameters = check_parameters(namespace, also)
-    made = Notebook(f"{paper}/{results.slug(first.table)}", parameters, first.profiles, plans=plans)
-    _ = made.profile, made.seeds
+    resolved = _resolved(f"{paper}/{results.slug(first.table)}", namespace, first.profiles, also)
+    made, parameters = Notebook(**resolved, plans=plans), resolved["parameters"]
     names = _names(parameters["rows"])
     if not names:
         raise reject("rows", parameters["rows"], "'all', or names of rows")
@@ -290,6 +228,18 @@ def open(
     for plan in plans.values():
         plan.select(made.dataset, parameters["columns"])
     return made
+
+
+def _resolved(name: str, namespace: Mapping[str, Any], profiles: Sequence[str], also: Sequence[str]) -> dict[str, Any]:
+    """The fields of a :class:`Study`."""
+    given, here = check_parameters(namespace, also), Path.cwd()
+    root = next((path for path in (here, *here.parents) if (path / "pyproject.toml").exists()), here)
+    return {
+        "name": name, "parameters": given, "profile": choose_profile(str(given["profile"]), profiles),
+        "seeds": parse_seeds(given["seeds"]), "dataset": str(given["dataset"]),
+        "data_root": str(given["data_root"]) or None, "root": root, "out_dir": root / str(given["out_dir"]),
+        "read_also": tuple(dict.fromkeys((root / "results", shipped.folder("results")))),
+    }  # fmt: skip
 
 
 def check_parameters(namespace: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:

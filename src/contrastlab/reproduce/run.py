@@ -1,7 +1,6 @@
-"""A run: recipe × settings × pre-training data × seed → trained encoders, an artefact of its own.
+"""A run: recipe × settings × pre-training data × seed → trained encoders, which serve every task and table.
 
-``<root>/encoders/<hash>/`` holds ``encoder.safetensors`` and ``run.json`` (recipe, settings, data, seed, versions,
-history), and while it is trained a checkpoint. What is trained once serves every task and table.
+``<root>/encoders/<hash>/`` holds ``encoder.safetensors`` and ``run.json``, and during training a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,6 +32,9 @@ from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+_ANEW = "delete the folder and run the cell again"
 
 
 class BusyError(Exception):
@@ -87,11 +89,6 @@ class Run:
         """Where the artefact is, or will be."""
         return self.artefact.folder
 
-    @property
-    def finished(self) -> bool:
-        """Whether the artefact is there."""
-        return self.artefact.finished
-
     @contextmanager
     def locked(self, fabric: Fabric, *, wait: bool, log: Log) -> Iterator[None]:
         """One program computes a run at a time, else ``BusyError``; of its processes the first holds the lock."""
@@ -111,9 +108,7 @@ class Run:
         """What ``run.json`` says; a ``CorruptFileError`` names one that is damaged, newer or of another run."""
         record = read_record(self.folder)
         if record["hash"] != self.hash:
-            raise CorruptFileError(
-                f"{self.folder / RECORD} is of another run; delete the folder and run the cell again"
-            )
+            raise CorruptFileError(f"{self.folder / RECORD} is of another run; {_ANEW}")
         return record
 
     def encoders(self, device: torch.device | str = "cpu") -> nn.ModuleList:
@@ -121,10 +116,7 @@ class Run:
         loaded = encoders.load(self, device)
         expected = self.record().get("encoder_checksum")  # of older runs there is none
         if expected not in (None, files.tensors_checksum(self.folder / FILE)):
-            raise CorruptFileError(
-                f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; delete the folder and run the"
-                " cell again"
-            )
+            raise CorruptFileError(f"{self.folder / FILE} is not the file that {RECORD} beside it speaks of; {_ANEW}")
         return loaded
 
     def store(self, trained: Trained, device: torch.device) -> None:
@@ -146,12 +138,9 @@ class Run:
         self, fabric: Fabric | None = None, *, resume: bool = True, max_minutes: float | None = None,
         speed: Speed | None = None, log: Log | None = None,
     ) -> Trained:  # fmt: skip
-        """The encoders, read if the artefact is there, else trained from the checkpoint, if any, and stored.
-
-        The arguments are those of :func:`contrastlab.pretrain.pretrain`.
-        """
+        """The encoders, read if they are stored, else trained by :func:`contrastlab.pretrain.pretrain` and stored."""
         fabric = fabric or cpu_fabric(self.settings.precision)
-        if fabric.broadcast(resume and self.trained and self.finished):
+        if fabric.broadcast(resume and self.trained and self.artefact.finished):
             record = self.record()
             self.artefact.finish()
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
@@ -182,12 +171,9 @@ def embed(
 
     Args:
         folder: of the run, ``<root>/encoders/<hash>``.
-        images: ``[N, C, H, W]`` uint8, not normalised.
+        images: ``[N, C, H, W]`` uint8, not normalised; they give ``[N, F]`` float32, the streams side by side.
         kind: the unit output of the head, or the features behind it after or before pooling.
         device: to compute on.
-
-    Returns:
-        ``[N, F]`` float32, the streams side by side.
     """
     form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
     if not isinstance(images, Tensor):
@@ -198,12 +184,10 @@ def embed(
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     views = build("views", record["recipe"]["views"], types_of("views"))
-    needed = [net.in_channels for net in nets]
-    if list(views.channels(images.shape[1])) != needed:
-        raise NotApplicableError(
-            f"{folder}: encoders of {needed} channels; pictures of {images.shape[1]} have views of"
-            f" {list(views.channels(images.shape[1]))}"
-        )
+    needed, count = [net.in_channels for net in nets], images.shape[1]
+    given = list(views.channels(count))
+    if given != needed:
+        raise NotApplicableError(f"{folder}: encoders of {needed} channels; pictures of {count} have views of {given}")
     source = ImageSet("own", images, torch.full((len(images),), -1), ())
     augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]

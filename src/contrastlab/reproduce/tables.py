@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from contrastlab import data, methods, papers, report, results
-from contrastlab.data import Splits
+from contrastlab import data, methods, papers, report
 from contrastlab.errors import MissingDataError, MissingExtraError, NotApplicableError, reject, unknown
 from contrastlab.methods import Recipe
 from contrastlab.papers import REFERENCES, TablePlan
@@ -23,8 +21,6 @@ from contrastlab.reproduce.cells import Cell, say
 from contrastlab.reproduce.execution import Execution
 from contrastlab.results import Result
 from contrastlab.views import Split
-
-_Loaded = tuple[Splits, Splits] | MissingDataError | MissingExtraError | NotApplicableError
 
 
 def references(names: Iterable[str], profile: str) -> list[str]:
@@ -56,8 +52,8 @@ def table(
         paper: short name, such as ``ring``.
         number: of the table.
         dataset: name in :func:`contrastlab.data.names`, or ``folder:<path>``, ``parquet:<path>``.
-        rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such rows. A recipe of your own has the
-            settings of its kind of keys and views, and is computed in this process.
+        rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
+            of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
         profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``pilot`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
@@ -67,9 +63,6 @@ def table(
         cluster: hands cells to a cluster instead.
         log: takes lines of progress.
         execution: fields of :class:`contrastlab.reproduce.Execution` (``out_dir``, ``devices``, ``max_minutes``, …).
-
-    Returns:
-        One report for each column that was asked for, as one: see :class:`contrastlab.report.Report`.
     """
     pool.refuse_in_worker()
     known_fields = [each.name for each in fields(Execution)]
@@ -82,17 +75,22 @@ def table(
     plan = papers.plan(paper, number).with_rows(own)
     chosen = choose_profile(profile, plan.profiles)
     wanted = given if isinstance(given, str) else [row.name if isinstance(row, Recipe) else row for row in given]
-    names = list(plan.resolve_all(wanted))
-    seed_numbers = parse_seeds(seeds)
+    names = plan.resolve_all(wanted)
     if references_too and plan.references:
-        names += [name for name in references(names, chosen) if name not in names]
+        names = tuple(dict.fromkeys((*names, *references(names, chosen))))
     where = Execution(**execution)
-    every = cells(plan, dataset, names, seed_numbers, chosen, columns)
+    every = cells(plan, dataset, names, parse_seeds(seeds), chosen, columns)
     workers = 1 if own else pool.workers(jobs, where, len(every))
     known, missing = look_up(every, where, log)
     announce(plan, dataset, every, missing, profile, where, workers, log)
     known |= pool.run(missing, where, workers=workers, cluster=cluster, log=log)
-    return assemble(plan, every, known)
+    reports = []
+    for name in dict.fromkeys(cell.name for cell in every):
+        mine = [known[cell] for cell in every if cell.name == name and cell in known]
+        stored = [r for r in mine if isinstance(r, Result)]
+        lacking = [u for u in mine if isinstance(u, Unavailable)]
+        reports.append(report.table(plan, stored, dataset, chosen, column=name, unavailable=lacking))
+    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
 
 
 def look_up(
@@ -100,63 +98,36 @@ def look_up(
 ) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
-    missing: list[Cell] = []
-    reasons: dict[str, None] = {}  # each said once
-    loaded: dict[tuple[str, str], _Loaded] = {}
-    for cell in every:
-        column = cell.column
-        if (column.data, column.on) not in loaded:  # a download that fails is tried once
-            loaded[column.data, column.on] = _load(cell, execution)
-        splits = loaded[column.data, column.on]
+    lines: list[str] = []
+    for on in dict.fromkeys(cell.column.on for cell in every):
+        mine = [cell for cell in every if cell.column.on == on]
         try:
-            if isinstance(splits, Exception):
-                raise splits
-            cell.check(splits)
-            stored = cell.stored(execution, splits) if execution.resume else None
+            splits = mine[0].data(execution)
         except NotApplicableError as reason:
-            known[cell], line = Unavailable(cell.method, str(reason)), f"[{cell.method}] n/a: {reason}"
+            known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
+            lines += [f"[{cell.method}] n/a: {reason}" for cell in mine]
+            continue
         except (MissingDataError, MissingExtraError) as error:
+            data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
             lacks = "data" if isinstance(error, MissingDataError) else "a package"
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
-            known[cell], line = Unavailable(cell.method, why), f"[{column.on}] {why}"
-        else:
-            if stored is not None and column.metric in stored.metrics:
-                known[cell] = stored
-            else:
-                missing.append(cell)
+            known |= {cell: Unavailable(cell.method, why) for cell in mine}
+            lines.append(f"[{on}] {why}")
             continue
-        if line not in reasons:
-            log(line)
-        reasons[line] = None
-    return known, missing
-
-
-def _load(cell: Cell, execution: Execution) -> _Loaded:
-    """The data of a cell, or why there are none; where those for pre-training are missing, nothing can be run."""
-    try:
-        return cell.data(execution)
-    except NotApplicableError as reason:
-        return reason
-    except (MissingDataError, MissingExtraError) as reason:
-        if not cell.column.on:
-            raise
-        data.load(cell.column.data, execution.data_root)
-        return reason
-
-
-def assemble(
-    plan: TablePlan, every: Sequence[Cell], known: Mapping[Cell, Result | Unavailable]
-) -> Report | report.Reports:
-    """The report of cells that have been run."""
-    reports = []
-    for name, column in dict.fromkeys((cell.name, cell.column) for cell in every):
-        mine = [known[cell] for cell in every if cell.name == name and cell in known]
-        stored = [r for r in mine if isinstance(r, Result)]
-        missing = {u.method: u for u in mine if isinstance(u, Unavailable)}
-        profile = every[0].profile
-        reports.append(report.table(plan, stored, column.data, profile, column=name, unavailable=missing.values()))
-    return reports[0] if len(reports) == 1 else report.Reports(tuple(reports))
+        for cell in mine:
+            try:
+                cell.check(splits)
+                stored = cell.stored(execution, splits) if execution.resume else None
+            except NotApplicableError as reason:
+                known[cell] = Unavailable(cell.method, str(reason))
+                lines.append(f"[{cell.method}] n/a: {reason}")
+            else:
+                if stored is not None and cell.column.metric in stored.metrics:
+                    known[cell] = stored
+    for line in dict.fromkeys(lines):  # each said once
+        log(line)
+    return known, [cell for cell in every if cell not in known]
 
 
 def announce(
@@ -165,32 +136,14 @@ def announce(
 ) -> None:  # fmt: skip
     """Say what will be run, on what, what is stored already, and how to choose otherwise."""
     profile, seeds = every[0].profile, dict.fromkeys(str(cell.seed) for cell in every)
-    gpu = torch.cuda.is_available()
-    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else f"{'a' if gpu else 'no'} GPU here"
+    reason = "a GPU here" if torch.cuda.is_available() else "no GPU here"
+    reason = f"{PROFILE_VARIABLE} says so" if os.environ.get(PROFILE_VARIABLE) else reason
     why = f" (auto: {reason})" if wanted == "auto" else ""
     log(f"{plan.paper} {plan.heading.lower()}, {dataset}, profile {profile}{why}, seeds {', '.join(seeds)}")
     own = data.load(every[0].column.data, execution.data_root)
     log(f"data: {own.note or own.name}")
     at_once = f", {workers} at a time" if workers > 1 and len(missing) > 1 else ""
     log(f"{len(every) - len(missing)} of {len(every)} cells need no run; {len(missing)} to run{at_once}")
-    # other seeds of the same rows have been timed here; without all of them nothing is said: the loop tells its own ETA
-    times = {r.setup: r.provenance.wall_s for r in results.find(execution.out_dir, profile=profile)} if missing else {}
-    if missing and all(cell.setup in times for cell in missing):
-        seconds = sum(times[cell.setup] for cell in missing) / min(workers, len(missing))
-        log(f"about {duration(seconds)}, from the times of such cells on this machine")
     others = [p for p in plan.profiles if p != profile]
     how = "--profile NAME, or -p profile NAME with papermill"
     log(f"other profiles: {', '.join(others)} ({how}); stop with Ctrl-C and run again to continue")
-
-
-def duration(seconds: float) -> str:
-    """``40 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def find_results(folders: Iterable[Path | str], plan: TablePlan, dataset: str, profile: str) -> list[Result]:
-    """Stored results that may stand in a table."""
-    tasks = {column.task for column in plan.select(dataset).values()}
-    return [r for r in results.find(folders, dataset=dataset, profile=profile) if r.task in tasks]
