@@ -1,7 +1,5 @@
 """Intervals, looks and verdicts: against formulas written out, printed constants, and simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,13 +24,16 @@ def test_paired_and_unpaired_are_scipys() -> None:
     assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, theirs.df))
 
 
-def test_one_seed_decides_nothing() -> None:
+def test_nothing_is_decided_by_one_seed_or_before_eight() -> None:
     for one in (inference.paired([3.0]), inference.unpaired([3.0], [1.0, 2.0])):
         assert math.isinf(one.half_width)
         assert one.p == 1
     for bad in ([], [math.nan]):
         with pytest.raises(ArgumentError, match="differences"):
             inference.paired(bad)
+    early = decide([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
+    assert (early.seeds, early.looked, early.ended, early.p) == (7, False, False, 1.0)
+    assert verdict(early, early.p, 5.0) == ("open", None)
 
 
 def test_mcnemar_counts_what_differs() -> None:
@@ -65,14 +66,6 @@ def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
         inference.item_flip_sd(right[:1])
 
 
-def test_wobble_is_the_spread_of_independent_flips() -> None:
-    draw = torch.Generator().manual_seed(2)
-    chance = torch.rand(1000, generator=draw)
-    many = torch.rand(2000, 1000, generator=draw) < chance
-    spread = 100 * float(many.double().mean(1).std())
-    assert inference.item_flip_sd(many[:40]) == pytest.approx(spread, rel=0.06)
-
-
 @pytest.mark.parametrize(("looks", "printed"), [(1, 1.960), (2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413)])
 def test_critical_values_of_very_many_seeds_are_those_pocock_prints(looks: int, printed: float) -> None:
     many = tuple(800 * (k + 1) for k in range(looks))
@@ -90,15 +83,12 @@ def test_the_chance_to_cross_is_that_of_simulated_looks(level: float) -> None:
     assert inference.crossing(level, (8,)) == pytest.approx(level, rel=1e-8)
 
 
-def test_looks_that_do_not_rise_are_refused() -> None:
+def test_looks_that_do_not_rise_are_refused_and_of_skewed_differences_miss_more_often() -> None:
     for looks in ((8, 8, 16), (12, 8), (1, 4), (8, 9), ()):
         with pytest.raises(ArgumentError, match="looks="):
             inference.crossing(0.02, looks)
     with pytest.raises(ArgumentError, match="level="):
         inference.crossing(0.0)
-
-
-def test_of_skewed_differences_the_looks_miss_more_often() -> None:
     draws = np.random.default_rng(1).exponential(1, (600, LOOKS[-1])) - 1
     ends = [decide(row.tolist(), math.nan) for row in draws]
     assert np.mean([not e.difference.low <= 0 <= e.difference.high for e in ends]) > 0.1
@@ -114,12 +104,6 @@ def test_holm_is_the_step_down_rule() -> None:
             rejected.add(left.pop(0))
         assert {k for k in range(5) if adjusted[k] <= level} == rejected
     assert inference.holm([]) == []
-
-
-def test_nothing_is_decided_before_eight_seeds() -> None:
-    early = decide([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
-    assert (early.seeds, early.looked, early.ended, early.p) == (7, False, False, 1.0)
-    assert verdict(early, early.p, 5.0) == ("open", None)
 
 
 def test_seeds_beyond_the_look_that_decided_are_left_out() -> None:
@@ -149,7 +133,7 @@ def test_the_interval_of_a_look_is_wider_than_of_a_single_look() -> None:
     assert at.p > plain.p
 
 
-def test_no_difference_larger_than_the_end_of_the_interval() -> None:
+def test_verdicts_of_an_interval_and_a_claim() -> None:
     def made(low: float, high: float) -> Decision:
         return Decision(8, Difference((low + high) / 2, (high - low) / 2, 0.5, 7), 0.5, True, True)
 
@@ -159,15 +143,10 @@ def test_no_difference_larger_than_the_end_of_the_interval() -> None:
     assert verdict(made(-2.8, 0.1), 0.5, 2.7) == ("open", None)
     assert verdict(made(-0.5, 0.9), 0.001, 0.0) == ("no difference larger than", pytest.approx(0.9))
     assert verdict(made(-0.5, 1.1), 0.5, 0.0) == ("open", None)
-
-
-def test_a_difference_where_none_is_claimed() -> None:
-    at = Decision(8, Difference(3.0, 0.5, 0.001, 7), 0.001, True, True)
-    assert verdict(at, 0.01, 0.0) == ("difference where none is claimed", None)
-    assert verdict(at, 0.01, -0.2, 0) == ("difference where none is claimed", None)
-    assert verdict(at, 0.06, -0.2, 0) == ("open", None)
-    small = Decision(8, Difference(0.6, 0.3, 0.001, 7), 0.001, True, True)
-    assert verdict(small, 0.01, -0.2, 0) == ("no difference larger than", pytest.approx(0.9))
+    assert verdict(made(2.5, 3.5), 0.01, 0.0) == ("difference where none is claimed", None)
+    assert verdict(made(2.5, 3.5), 0.01, -0.2, 0) == ("difference where none is claimed", None)
+    assert verdict(made(2.5, 3.5), 0.06, -0.2, 0) == ("open", None)
+    assert verdict(made(0.3, 0.9), 0.01, -0.2, 0) == ("no difference larger than", pytest.approx(0.9))
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
