@@ -233,6 +233,8 @@ def test_offset_of_cmc_is_the_mean_exponential_of_the_first_batch_with_its_posit
     objective = BinaryNCE(kappa=None)
     assert objective.estimates_offset
     assert not BinaryNCE().estimates_offset
+    assert BinaryNCE().offset(Scores(torch.zeros(1), torch.zeros(1, 4096))).item() == pytest.approx(9.127, abs=5e-4)
+    assert not objective.offset(Scores(own.clone().requires_grad_(), negatives)).requires_grad
     assert objective.offset(Scores(own, negatives)).item() == pytest.approx(expected, rel=1e-12)
     stored = objective(Scores(own, negatives), torch.tensor(1.5, dtype=torch.float64))
     torch.testing.assert_close(stored, binary_nce(own, negatives, 1.5))
