@@ -17,8 +17,8 @@ from made_runs import generator
 def test_correlated_information(rho, dimension):
     known = -dimension / 2 * math.log1p(-(rho**2))
     assert JointGaussian.correlated(rho, dimension, 3.0).mutual_information == pytest.approx(known, abs=1e-12)
-    for nats in (0.0, 0.5, 10.0):
-        assert JointGaussian.with_information(nats, dimension).mutual_information == pytest.approx(nats, abs=1e-10)
+    for nats, size in ((0.0, 1), (0.5, 1), (10.0, 20)):
+        assert JointGaussian.with_information(nats, size).mutual_information == pytest.approx(nats, abs=1e-10)
 
 
 def test_samples_have_the_covariance_and_the_critic_has_the_information():
