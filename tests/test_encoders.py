@@ -1,7 +1,5 @@
 """Shapes, stems, streams and parameter counts of the encoders."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -34,34 +32,24 @@ def test_small_networks(arch, head, stem):
     feature_map = encoder.features(views, pooled=False)
     assert feature_map.shape[:2] == (4, encoder.feature_dim)
     assert feature_map.shape[2] == (4 if stem == "cifar" else 2)
+    for size in (8, 33, 96):
+        assert encoder.features(torch.randn(2, 3, size, size)).shape == (2, encoder.feature_dim)
     embedding.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in encoder.parameters())
-
-
-@pytest.mark.parametrize("size", [8, 33, 96])
-@pytest.mark.parametrize("arch", SMALL)
-def test_small_networks_take_any_size(arch, size):
-    encoder = encoders.build(arch, stem="cifar").eval()
-    assert encoder(torch.randn(2, 3, size, size)).shape == (2, 128)
 
 
 @pytest.mark.parametrize(("stem", "size", "side"), [("imagenet", 224, 7), ("imagenet", 32, 1), ("cifar", 32, 4)])
 def test_resnet18_feature_map(stem, size, side):
     encoder = encoders.build("resnet18", stem=stem).eval()
     with torch.no_grad():
-        feature_map = encoder.features(torch.randn(1, 3, size, size), pooled=False)
-        pooled = encoder.features(torch.randn(1, 3, size, size))
-    assert feature_map.shape == (1, 512, side, side)
-    assert pooled.shape == (1, 512)
+        assert encoder.features(torch.randn(1, 3, size, size), pooled=False).shape == (1, 512, side, side)
+        assert encoder.features(torch.randn(1, 3, size, size)).shape == (1, 512)
 
 
 def test_stems():
-    imagenet = encoders.build("resnet18").backbone
-    assert (imagenet.conv1.kernel_size, imagenet.conv1.stride) == ((7, 7), (2, 2))
-    assert isinstance(imagenet.maxpool, nn.MaxPool2d)
-    cifar = encoders.build("resnet18", stem="cifar").backbone
-    assert (cifar.conv1.kernel_size, cifar.conv1.stride) == ((3, 3), (1, 1))
-    assert isinstance(cifar.maxpool, nn.Identity)
+    for stem, *shape in (("imagenet", (7, 7), (2, 2), nn.MaxPool2d), ("cifar", (3, 3), (1, 1), nn.Identity)):
+        net = encoders.build("resnet18", stem=stem).backbone
+        assert [net.conv1.kernel_size, net.conv1.stride, type(net.maxpool)] == shape
 
 
 @pytest.mark.parametrize("arch", [n for n in sorted(encoders.ARCHITECTURES) if not n.startswith("vit")])
@@ -91,13 +79,10 @@ def test_scene_network_takes_any_size_and_gives_its_blocks():
     torch.testing.assert_close(embedded.norm(dim=1), torch.ones(2))
 
 
-def test_mlp_head_is_f_f_dim():
+def test_heads_and_half_widths():
     head = encoders.build("resnet18", head="mlp", dim=64).head
     assert [tuple(p.shape) for p in head.parameters()] == [(512, 512), (512,), (64, 512), (64,)]
     assert [tuple(p.shape) for p in encoders.build("resnet18", dim=64).head.parameters()] == [(64, 512), (64,)]
-
-
-def test_half_width_keeps_the_stem():
     half = encoders.build("resnet18", width=0.5).eval()
     assert half.feature_dim == 256
     assert half.backbone.conv1.out_channels == 64
@@ -106,7 +91,7 @@ def test_half_width_keeps_the_stem():
     assert encoders.build("small", width=2).feature_dim == 2 * encoders.build("small").feature_dim
 
 
-def test_two_streams_for_a_colour_split():
+def test_two_streams_for_a_colour_split_and_one_for_a_picture():
     one = encoders.build_for(Augmented(2), 3, arch="resnet18", stem="cifar", head="linear", dim=128)
     two = encoders.build_for(Split(), 3, arch="resnet18", stem="cifar", head="linear", dim=128).eval()
     assert len(one) == 1
@@ -119,12 +104,8 @@ def test_two_streams_for_a_colour_split():
         both = encoders.features(two, views)
         torch.testing.assert_close(both[:, 512:], two[1].features(views[1]))
     assert not torch.equal(two[0].head.weight, two[1].head.weight)
-
-
-def test_one_stream_features_are_the_encoder_s():
-    one = encoders.build_for(Augmented(1), 1, arch="tiny").eval()
-    views = torch.randn(3, 1, 32, 32)
-    assert torch.equal(encoders.features(one, (views,)), one[0].features(views))
+    alone, grey = encoders.build_for(Augmented(1), 1, arch="tiny").eval(), torch.randn(3, 1, 32, 32)
+    assert torch.equal(encoders.features(alone, (grey,)), alone[0].features(grey))
 
 
 def test_unit_norm_survives_zero_and_autocast():

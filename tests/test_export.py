@@ -1,7 +1,5 @@
 """A trained encoder leaves the package whole: torchvision and timm read it, and it comes back as it was."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -30,6 +28,12 @@ def stored(folder: Path, views: Augmented | Split, **build) -> nn.ModuleList:
     return nets.eval()
 
 
+def same_features(theirs: nn.Module, ours: encoders.Encoder) -> None:
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(images), ours.features(images), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("views", [Augmented(2), Split("lab")], ids=["one stream", "two streams"])
 @pytest.mark.parametrize("arch", ["tiny", "small", "resnet18", "scene"])
 def test_encoders_come_back_as_they_were(views, arch, tmp_path) -> None:
@@ -48,9 +52,7 @@ def test_a_resnet_loads_into_torchvision_with_nothing_missing_but_fc(name, tmp_p
     assert answer.missing_keys == ["fc.weight", "fc.bias"]
     assert all(key.startswith("head.") for key in answer.unexpected_keys)
     theirs.fc = nn.Identity()
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(theirs.eval()(images), net.features(images), rtol=1e-4, atol=1e-4)
+    same_features(theirs, net)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed (extra vit)")
@@ -62,11 +64,8 @@ def test_a_resnet_loads_into_timm_by_the_documented_line(tmp_path) -> None:
     line = 'timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)'
     assert line in (encoders.export.__doc__ or "")
     theirs = timm.create_model("resnet18", num_classes=0)
-    answer = timm.models.load_checkpoint(theirs, path, strict=False)
-    assert answer.missing_keys == []
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(theirs.eval()(images), net.features(images), rtol=1e-4, atol=1e-4)
+    assert timm.models.load_checkpoint(theirs, path, strict=False).missing_keys == []
+    same_features(theirs, net)
 
 
 def test_what_is_no_encoder_is_named(tmp_path) -> None:

@@ -1,7 +1,5 @@
 """Files are whole or absent, carry a checksum, and leave nothing of a killed writer."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -17,7 +15,7 @@ TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
 VALUES = {"step": 3, "text": "checksum", "nested": {"checksum": "0" * 64}}
 
 
-def test_tensors_and_values_come_back_and_safetensors_reads_them(tmp_path) -> None:
+def test_tensors_and_values_come_back_and_each_of_them_counts_in_the_fingerprint(tmp_path) -> None:
     path = files.write_tensors(tmp_path / "x.safetensors", TENSORS, VALUES)
     tensors, values = files.read_tensors(path)
     assert values == VALUES
@@ -26,6 +24,13 @@ def test_tensors_and_values_come_back_and_safetensors_reads_them(tmp_path) -> No
     again = files.write_tensors(tmp_path / "y.safetensors", TENSORS, VALUES)
     assert path.read_bytes() == again.read_bytes()
     assert files.tensors_checksum(path) == files.tensors_checksum(again)
+    base = files.fingerprint(TENSORS, {"seed": 0})
+    assert base == files.fingerprint(dict(TENSORS), {"seed": 0})
+    changed = {**TENSORS, "b": torch.tensor([1, 3])}
+    others = [files.fingerprint(changed, {"seed": 0}), files.fingerprint(TENSORS, {"seed": 1}),
+              files.fingerprint({"a": TENSORS["a"], "c": TENSORS["b"]}, {"seed": 0}),
+              files.fingerprint({**TENSORS, "a": TENSORS["a"].view(3, 2)}, {"seed": 0})]  # fmt: skip
+    assert len({base, *others}) == 5
 
 
 def test_every_single_byte_of_a_tensor_file_counts(tmp_path) -> None:
@@ -40,14 +45,11 @@ def test_every_single_byte_of_a_tensor_file_counts(tmp_path) -> None:
             files.read_tensors(path)
 
 
-def test_a_tensor_file_without_a_checksum_is_read(tmp_path) -> None:
+def test_what_has_no_checksum_is_read_and_what_has_one_is_verified(tmp_path) -> None:
     path = tmp_path / "old.safetensors"
     save_file(TENSORS, path, {"values": json.dumps({"step": 3})})
     assert files.read_tensors(path)[1] == {"step": 3}
     assert files.tensors_checksum(path) is None
-
-
-def test_a_record_is_verified_whatever_its_keys(tmp_path) -> None:
     record = files.with_checksum({"x": 1.5, "counts": {10: 1, 9: 2}, "text": "ü"})
     raw = json.loads(json.dumps(record))
     assert files.verified(raw) == {"x": 1.5, "counts": {"10": 1, "9": 2}, "text": "ü"}
@@ -81,13 +83,3 @@ def test_a_writer_keeps_its_file_from_others_until_it_is_in_place(tmp_path, monk
     files.write_whole(path, "first")
     assert path.read_text() == "first"
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
-def test_the_fingerprint_of_tensors_depends_on_each_of_them() -> None:
-    base = files.fingerprint(TENSORS, {"seed": 0})
-    assert base == files.fingerprint(dict(TENSORS), {"seed": 0})
-    changed = {**TENSORS, "b": torch.tensor([1, 3])}
-    others = [files.fingerprint(changed, {"seed": 0}), files.fingerprint(TENSORS, {"seed": 1}),
-              files.fingerprint({"a": TENSORS["a"], "c": TENSORS["b"]}, {"seed": 0}),
-              files.fingerprint({**TENSORS, "a": TENSORS["a"].view(3, 2)}, {"seed": 0})]  # fmt: skip
-    assert len({base, *others}) == 5

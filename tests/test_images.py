@@ -1,15 +1,13 @@
 """Images: the generated set, subsets and splits, and what is read from disk."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import hashlib
 import math
 import os
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +18,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from contrastbook.made import shapes
-from contrastlab import data
+from contrastlab import data, errors
 from contrastlab.data import ImageSet, Splits, StreamedImages, image_readers, limits, parquet
 from contrastlab.data.items import balanced_subset, hold_out
 from contrastlab.data.pictures import decode, square
-from contrastlab.errors import (
-    ArgumentError,
-    CorruptFileError,
-    MissingDataError,
-    NotApplicableError,
-    StorageError,
-    UnknownNameError,
-)
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError
 from made_files import encoded, write_parquet
+from made_runs import generator, refused
 
 
 def digest(image: Tensor) -> str:
@@ -59,8 +51,6 @@ def toy(labels: list[int], classes: int = 3) -> ImageSet:
     return ImageSet("toy/train", pixels, torch.tensor(labels), names, {"index": torch.arange(count)})
 
 
-# shapes
-
 PINNED = {
     "shapes": (
         shapes.RANGES,
@@ -82,17 +72,14 @@ def test_shapes_bytes_are_pinned(name: str) -> None:
     assert labels.tolist() == [0, 1, 2, 5, 0]
 
 
-def test_shapes_item_does_not_depend_on_what_is_rendered_with_it() -> None:
-    index = torch.randperm(600, generator=torch.Generator().manual_seed(1))  # spans several chunks
+def test_a_shape_depends_on_its_seed_and_index_alone() -> None:
+    index = torch.randperm(600, generator=generator(1))  # spans several chunks
     rendered, labels, factors = shapes.render(index)
     for position in (0, 255, 256, 599):
         alone, label, own = shapes.render(index[position : position + 1])
         assert torch.equal(alone[0], rendered[position])
         assert label[0] == labels[position]
         assert all(own[name][0] == factors[name][position] for name in factors)
-
-
-def test_shapes_seed_and_index_change_the_image() -> None:
     first, _, _ = shapes.render(torch.arange(50), 0)
     second, _, _ = shapes.render(torch.arange(50), 1)
     assert len({digest(image) for image in torch.cat([first, second])}) == 100
@@ -170,17 +157,6 @@ def test_silhouettes_have_unit_area_and_centroid_at_zero(name: str) -> None:
     assert (x**2 + y**2)[covered > 0].max().sqrt() < 1.9
 
 
-@pytest.mark.parametrize("name", shapes.CLASSES)
-def test_silhouette_distance_has_unit_slope_at_the_edge(name: str) -> None:
-    axis = torch.arange(400, dtype=torch.float64) / 100 - 2
-    y, x = torch.meshgrid(axis + 0.0031, axis + 0.0017, indexing="ij")  # no point on a kink, where slopes are averaged
-    x, y = x.requires_grad_(), y.requires_grad_()
-    distance = shapes.silhouette(name, x, y)
-    dx, dy = torch.autograd.grad(distance.sum(), (x, y))
-    near = distance.abs() < 0.03
-    assert ((dx**2 + dy**2).sqrt()[near] - 1).abs().max() < 1e-6
-
-
 def test_no_rotation_turns_one_silhouette_into_another() -> None:
     axis = (torch.arange(80, dtype=torch.float64) + 0.5) / 20 - 2
     y, x = torch.meshgrid(axis, axis, indexing="ij")
@@ -207,23 +183,16 @@ def test_pixels_alone_do_not_tell_the_shape() -> None:
     assert 0.1 < accuracy < 0.4
 
 
-@pytest.mark.parametrize(("argument", "value"), [("seed", 2**32), ("n_test", 2.5), ("n_train", shapes.TEST_OFFSET + 1)])
-def test_shapes_refuse_what_cannot_be(argument: str, value: object) -> None:
-    with pytest.raises(ArgumentError, match=f"{argument}={value}"):
-        data.load("shapes", **{argument: value})  # type: ignore[arg-type]
-
-
 def test_shapes_that_cannot_be_drawn_are_refused() -> None:
-    for index in (torch.tensor([-1]), torch.tensor([2**32]), torch.zeros(2), torch.tensor(3)):
-        with pytest.raises(ArgumentError, match="index="):
-            shapes.render(index)
-    with pytest.raises(ArgumentError, match="ranges="):
-        shapes.render(torch.arange(3), ranges={"x": (0.0, 1.0)})
-    with pytest.raises(UnknownNameError, match="hexagon"):
-        shapes.silhouette("hexagone", torch.zeros(1), torch.zeros(1))
-
-
-# subsets and splits
+    wrong = (torch.tensor([-1]), torch.tensor([2**32]), torch.zeros(2), torch.tensor(3))
+    sizes = {"seed": 2**32, "n_test": 2.5, "n_train": shapes.TEST_OFFSET + 1}
+    hexagone = partial(shapes.silhouette, "hexagone", torch.zeros(1), torch.zeros(1))
+    refused(
+        *((partial(shapes.render, index), ArgumentError, "index=") for index in wrong),
+        *((partial(data.load, "shapes", **{k: v}), ArgumentError, f"{k}={v}") for k, v in sizes.items()),
+        (lambda: shapes.render(torch.arange(3), ranges={"x": (0.0, 1.0)}), ArgumentError, "ranges="),
+        (hexagone, errors.UnknownNameError, "hexagon"),
+    )
 
 
 def test_take_is_as_balanced_as_the_labels_allow() -> None:
@@ -237,7 +206,7 @@ def test_take_is_as_balanced_as_the_labels_allow() -> None:
     assert torch.equal(torch.tensor(labels)[taken.factors["index"]], taken.labels)
 
 
-def test_take_is_deterministic_nested_and_depends_on_the_seed() -> None:
+def test_take_is_deterministic_nested_and_uniform_where_labels_are_missing() -> None:
     whole = toy([0, 1, 2] * 30)
     picks = {n: set(whole.take(n, seed=3).factors["index"].tolist()) for n in (5, 20, 60)}
     assert picks[5] < picks[20] < picks[60]
@@ -245,9 +214,6 @@ def test_take_is_deterministic_nested_and_depends_on_the_seed() -> None:
     assert picks[20] != set(whole.take(20, seed=4).factors["index"].tolist())
     assert whole.take(None) is whole
     assert len(whole.take(90)) == 90
-
-
-def test_take_draws_uniformly_where_labels_are_missing() -> None:
     # as a class of its own, "unlabelled" would be a quarter of the draw; it is nine tenths of the images
     labels = torch.tensor([0, 1, 2] * 10 + [-1] * 270)
     assert (labels[balanced_subset(labels, 100, 0)] < 0).sum() > 80
@@ -276,29 +242,28 @@ def test_fingerprint_sees_pixels_labels_shape_and_nothing_else() -> None:
     assert turned.fingerprint == base.fingerprint
 
 
-def test_image_set_describes_itself() -> None:
+def test_sets_describe_themselves_and_refuse_unlabelled_images_in_probe_parts() -> None:
     base = toy([0, 1, -1])
     assert (len(base), base.channels, base.size, base.resident) == (3, 1, (2, 2), True)
     assert torch.equal(base[2], base.images[2])
+    good, bad, none = toy([0, 1, 2]), toy([0, -1, 2]), toy([0]).subset(torch.arange(0))
+    assert Splits("toy", bad, good, good, "").labelled
+    for train, test, argument in ((bad, good, "train"), (good, bad, "test"), (none, good, "train")):
+        with pytest.raises(ArgumentError, match=argument):
+            Splits("toy", bad, train, test, "")
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("items=", torch.zeros(3, 1, 2, 2)), ("items=", torch.zeros(3, 2, 2, 2, dtype=torch.uint8)),
-        ("labels=", torch.tensor([0, 1])), ("labels=", torch.tensor([0, 1, 3])), ("labels=", torch.tensor([0, 1, -2])),
-        ("labels=", torch.tensor([0, 1, 2], dtype=torch.int32)), ("factors", {"x": torch.zeros(2)}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("argument", "value"), [
+    ("items=", torch.zeros(3, 1, 2, 2)), ("items=", torch.zeros(3, 2, 2, 2, dtype=torch.uint8)),
+    ("labels=", torch.tensor([0, 1])), ("labels=", torch.tensor([0, 1, 3])), ("labels=", torch.tensor([0, 1, -2])),
+    ("labels=", torch.tensor([0, 1, 2], dtype=torch.int32)), ("factors", {"x": torch.zeros(2)}),
+])  # fmt: skip
 def test_image_set_refuses_what_does_not_fit(argument: str, value: object) -> None:
     with pytest.raises(ArgumentError, match=argument):
         replace(toy([0, 1, 2]), **{argument.rstrip("="): value})
-
-
-@pytest.mark.parametrize(("argument", "value"), [("channels", 2), ("resize", 0)])
-def test_streamed_images_refuse_what_does_not_fit(argument: str, value: int) -> None:
-    with pytest.raises(ArgumentError, match=f"{argument}={value}"):
-        StreamedImages("mine", Path(), ("a.png",), torch.tensor([0]), ("a",), **{argument: value})
+    for wrong in ({"channels": 2}, {"resize": 0}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            StreamedImages("mine", Path(), ("a.png",), torch.tensor([0]), ("a",), **wrong)
 
 
 def test_hold_out_is_stratified_disjoint_and_leaves_unlabelled_images_alone() -> None:
@@ -310,17 +275,6 @@ def test_hold_out_is_stratified_disjoint_and_leaves_unlabelled_images_alone() ->
     assert all(torch.equal(a, b) for a, b in zip((kept, held), hold_out(labels), strict=True))
     with pytest.raises(NotApplicableError, match="class 1 has one image"):
         hold_out(torch.tensor([0, 0, 1]))
-
-
-def test_splits_refuse_unlabelled_images_in_probe_parts() -> None:
-    good, bad, none = toy([0, 1, 2]), toy([0, -1, 2]), toy([0]).subset(torch.arange(0))
-    assert Splits("toy", bad, good, good, "").labelled
-    for train, test, argument in ((bad, good, "train"), (good, bad, "test"), (none, good, "train")):
-        with pytest.raises(ArgumentError, match=argument):
-            Splits("toy", bad, train, test, "")
-
-
-# names
 
 
 def test_data_root_is_argument_else_environment_else_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -354,10 +308,7 @@ def test_a_failed_download_says_why(name, tmp_path: Path, monkeypatch: pytest.Mo
         data.load(name, tmp_path)
 
 
-# digits
-
-
-def test_digits_are_grey_stratified_and_always_split_the_same() -> None:
+def test_digits_are_grey_stratified_always_split_the_same_and_limited_by_size() -> None:
     splits, again = data.load("digits"), data.load("digits", seed=5)
     assert (splits.train.channels, splits.train.size) == (1, (8, 8))
     assert len(splits.train) + len(splits.test) == 1797
@@ -366,18 +317,12 @@ def test_digits_are_grey_stratified_and_always_split_the_same() -> None:
     assert (share - 0.2).abs().max() < 0.01
     assert splits.test.fingerprint == again.test.fingerprint
     assert splits.test.fingerprint == "37aaa104533e8c41"
-
-
-def test_sizes_limit_train_and_test() -> None:
     splits = data.load("digits", n_train=100, n_test=20)
     assert splits.pretrain is splits.train
     assert splits.train.labels.bincount().tolist() == [10] * 10
     assert splits.test.labels.bincount().tolist() == [2] * 10
     with pytest.raises(ArgumentError, match="n_test=5000: accepted is at most"):
         data.load("digits", n_test=5000)
-
-
-# parquet
 
 
 def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
@@ -419,13 +364,6 @@ def test_parquet_of_fine_labels_several_shards_and_subfolders(tmp_path: Path) ->
     assert splits.note == "CIFAR-100, parquet"
 
 
-def test_parquet_jpeg_of_a_lossless_set_is_noted(tmp_path: Path) -> None:
-    contents = [encoded(picture(value=k), "JPEG") for k in range(2)]
-    for split in ("train", "test"):
-        write_parquet(tmp_path / f"cifar10/{split}-0.parquet", contents, [0, 1])
-    assert "JPEG-compressed once more" in data.load("cifar10", tmp_path, download=False).note
-
-
 def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     write_parquet(path, [encoded(picture(value=k)) for k in range(4)], [0, 0, 1, 1])
@@ -436,12 +374,16 @@ def test_parquet_is_decoded_once_until_the_file_changes(tmp_path: Path) -> None:
     assert parquet.read_parquet([path]).images[0, 0, 0, 0] == 9
 
 
-def test_parquet_of_mixed_sizes_is_squared_to_the_shortest_side(tmp_path: Path) -> None:
+def test_parquet_of_mixed_sizes_is_squared_and_jpeg_of_a_lossless_set_noted(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [encoded(picture((20, 16))), encoded(picture((14, 30))), encoded(picture((14, 14), mode="L"))])
     table = parquet.read_parquet([path])
     assert table.images.shape == (3, 3, 14, 14)
     assert table.labels.tolist() == [-1, -1, -1]
+    contents = [encoded(picture(value=k), "JPEG") for k in range(2)]
+    for split in ("train", "test"):
+        write_parquet(tmp_path / f"cifar10/{split}-0.parquet", contents, [0, 1])
+    assert "JPEG-compressed once more" in data.load("cifar10", tmp_path, download=False).note
 
 
 def test_parquet_unlabelled_test_part_gives_way_to_validation(tmp_path: Path) -> None:
@@ -450,9 +392,6 @@ def test_parquet_unlabelled_test_part_gives_way_to_validation(tmp_path: Path) ->
     write_parquet(tmp_path / "validation-0.parquet", contents[:2], [1, 1])
     write_parquet(tmp_path / "test-0.parquet", contents, [-1] * 4)
     assert data.load(f"parquet:{tmp_path}").test.labels.tolist() == [1, 1]
-
-
-# torchvision
 
 
 def fake_stl10(root: Path, monkeypatch: pytest.MonkeyPatch, labelled: int = 20, unlabelled: int = 30) -> None:
@@ -495,9 +434,6 @@ def test_cifar_and_fashion_are_read_from_torchvisions_layout(tmp_path: Path, mon
     assert splits.train.images[0].flatten().tolist() == (np.arange(3072) % 251).tolist()  # plane by plane, as stored
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 0, 2, 0, 3, 0, 4]
     assert len(splits.test) == 2
-
-
-# folders
 
 
 def test_folder_with_train_and_val_streams_or_stays(tmp_path: Path) -> None:
@@ -558,46 +494,40 @@ def test_flat_folder_can_be_pretrained_on_and_refuses_to_be_probed(tmp_path: Pat
 
 
 @pytest.mark.parametrize("denied", ["bee", "bee/nested", "."])
-def test_a_folder_that_may_not_be_read_is_no_missing_class(
-    denied: str, tmp_path: Path, deny: Callable[..., None]
-) -> None:
+def test_a_folder_that_may_not_be_read_is_no_missing_class(denied: str, tmp_path: Path, deny) -> None:
     write_folder(tmp_path / "ant", 5)
     write_folder(tmp_path / "bee" / "nested", 5, start=50)
     deny("scandir", tmp_path / denied)
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(errors.StorageError) as caught:
         data.load(f"folder:{tmp_path}")
     said = str(caught.value)
     assert said.startswith(f"folder:{tmp_path}: {tmp_path / denied} may not be read (Permission denied)"), said
 
 
 @pytest.mark.parametrize("width", [12, 13], ids=["resident", "streamed"])
-def test_a_file_that_may_not_be_read_is_not_called_corrupt(
-    width: int, tmp_path: Path, deny: Callable[..., None]
-) -> None:
+def test_a_file_that_may_not_be_read_is_not_called_corrupt(width: int, tmp_path: Path, deny) -> None:
     write_folder(tmp_path / "ant", 5)
     picture((width, 10)).save(tmp_path / "ant" / "z.png")
     deny("open", tmp_path / "ant" / "z.png", builtins)
-    with pytest.raises(StorageError, match=r"^\S+z\.png may not be read \(Permission denied\)"):
+    with pytest.raises(errors.StorageError, match=r"^\S+z\.png may not be read \(Permission denied\)"):
         data.load(f"folder:{tmp_path}")
 
 
-def test_what_the_disk_says_of_a_file_has_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(tmp_path / "a"))
-
-    write_folder(tmp_path / "ant", 5)
-    monkeypatch.setattr(image_readers, "_fits", failed)
-    with pytest.raises(CorruptFileError, match=f"folder:{tmp_path}: .*{tmp_path / 'a'}"):
-        data.load(f"folder:{tmp_path}")
-
-
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_what_is_not_there_or_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("folder", "parquet"):
         with pytest.raises(MissingDataError, match="absent"):
             data.load(f"{kind}:{tmp_path / 'absent'}")
     write_folder(tmp_path / "test" / "ant", 2)
     with pytest.raises(MissingDataError, match="train does not"):
         data.load(f"folder:{tmp_path}")
+
+    def failed(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(tmp_path / "a"))
+
+    write_folder(tmp_path / "mine" / "ant", 5)
+    monkeypatch.setattr(image_readers, "_fits", failed)
+    with pytest.raises(CorruptFileError, match=f"folder:{tmp_path / 'mine'}: .*{tmp_path / 'a'}"):
+        data.load(f"folder:{tmp_path / 'mine'}")
 
 
 def test_streamed_images_survive_workers_and_match_pillow(tmp_path: Path) -> None:
@@ -635,16 +565,6 @@ def test_decode_keeps_grey_and_turns_the_rest_to_rgb() -> None:
         assert decode(encoded(picture().convert(mode))).mode == wanted
 
 
-# ImageNet
-
-
-def test_imagenet100_list_is_that_of_the_paper() -> None:
-    synsets = image_readers.imagenet100_synsets()
-    assert len(set(synsets)) == 100
-    assert list(synsets) == sorted(synsets)
-    assert {"n02869837", "n01749939", "n02090622", "n02123045"} <= set(synsets)
-
-
 def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path) -> None:
     synsets = [*image_readers.imagenet100_synsets(), "n99999999"]
     for split in ("train", "val"):
@@ -661,9 +581,10 @@ def test_imagenet100_takes_its_synsets_from_the_imagenet_folders(tmp_path: Path)
     assert len(data.load("imagenet100", tmp_path, n_train=100).train.labels.unique()) == 100
     with pytest.raises(MissingDataError, match="101 of the 1000 synset folders"):
         data.load("imagenet", tmp_path)
-
-
-# TinyImageNet
+    synsets = image_readers.imagenet100_synsets()
+    assert len(set(synsets)) == 100
+    assert list(synsets) == sorted(synsets)
+    assert {"n02869837", "n01749939", "n02090622", "n02123045"} <= set(synsets)
 
 
 def tiny_imagenet(root: Path, synsets: tuple[str, ...] = ("n01", "n02")) -> Path:
@@ -684,33 +605,25 @@ def tiny_imagenet(root: Path, synsets: tuple[str, ...] = ("n01", "n02")) -> Path
 
 
 def test_tinyimagenet_is_read_as_its_authors_pack_it(tmp_path: Path) -> None:
-    tiny_imagenet(tmp_path)
+    with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist. Unpack"):
+        data.load("tinyimagenet", tmp_path)
+    base = tiny_imagenet(tmp_path)
     splits = data.load("tinyimagenet", tmp_path)
     assert isinstance(splits.train, ImageSet)
     assert splits.train.images.shape == (6, 3, 64, 64)  # the grey ones too
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert splits.test.labels.tolist() == [1, 0]  # by the annotations, not by the order of the files
     assert splits.train.classes == ("n01", "n02")
-
-
-def test_tinyimagenet_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"tiny-imagenet-200.train does not exist. Unpack"):
-        data.load("tinyimagenet", tmp_path)
-    base = tiny_imagenet(tmp_path)
     (base / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\n")
+    data._read_row.cache_clear()
     with pytest.raises(MissingDataError, match="lacks the synset n77"):
         data.load("tinyimagenet", tmp_path)
 
 
-# real data, where there are any
-
-needs_data = pytest.mark.skipif(
+@pytest.mark.skipif(
     not (Path(os.environ.get("CONTRASTLAB_DATA", "/nonexistent")) / "cifar10").is_dir(),
     reason="CONTRASTLAB_DATA does not name a folder with cifar10 in it",
 )
-
-
-@needs_data
 @pytest.mark.parametrize(
     ("name", "shape", "first"),
     [("cifar10", (50_000, 3, 32, 32), "airplane"), ("fashionmnist", (60_000, 1, 28, 28), "T-shirt/top")],

@@ -1,7 +1,5 @@
 """Banks and queues against loops, momentum against its formula, k-means on clear blobs."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest
@@ -13,26 +11,18 @@ from torch.nn import functional as F
 
 from contrastlab import clusters, methods
 from contrastlab.errors import ArgumentError
-from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, gather, momentum_update, world
+from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, momentum_update
 from contrastlab.keys.bank import unit_rows
 from contrastlab.keys.queue import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import loop
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
-from made_runs import generator
+from made_runs import equal, generator
 
 
 def unit(rows: int, seed: int, dim: int = 3) -> Tensor:
     return F.normalize(torch.randn(rows, dim, generator=generator(seed)), dim=1)
-
-
-def test_keys_in_a_batch_of_one_are_refused() -> None:
-    recipe = methods.get("ring/simclr")
-    learner = Learner(recipe, Settings(arch="tiny", dim=8), images=4, classes=2, seed=0)
-    views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
-    with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
-        learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 23), min_size=1, max_size=8))
@@ -56,14 +46,13 @@ def test_queue_keeps_its_precision_and_takes_no_gradient() -> None:
     assert torch.equal(queue.rows[:2], keys.detach().float())
 
 
-def test_initial_keys_are_unit_and_of_the_seed() -> None:
+def test_initial_keys_are_unit_of_the_seed_and_alone() -> None:
     for make in (lambda s: KeyQueue(50, 8, generator(s)).rows, lambda s: MemoryBank(50, 8, generator(s)).rows):
         torch.testing.assert_close(make(0).norm(dim=1), torch.ones(50))
         assert torch.equal(make(0), make(0))
         assert not torch.equal(make(0), make(1))
-
-
-def test_bank_starts_from_coordinates_uniform_around_zero() -> None:
+    assert MemoryBank(5, 3, generator(), runs=2).labels.tolist() == [[i, i] for i in range(5)]
+    assert MemoryBank(5, 3, generator()).labels.shape == (5, 0)
     # normalised cubes: the largest coordinate of a row, in units of its norm, is below that of a Gaussian's
     rows = unit_rows(4000, 128, generator())
     assert abs(float(rows.mean())) < 1e-3
@@ -94,20 +83,6 @@ def test_an_image_twice_in_a_batch_keeps_its_last_embedding() -> None:
     torch.testing.assert_close(bank.rows[2], F.normalize(before[2] + embeddings[2], dim=0))
 
 
-@pytest.mark.parametrize("bad", [-1, 10, 10**6])
-def test_a_row_outside_the_bank_is_named_and_nothing_is_written(bad: int) -> None:
-    bank = MemoryBank(10, 3, generator())
-    before = bank.rows.clone()
-    with pytest.raises(ArgumentError, match=rf"indices={bad}: .*0 to 9"):
-        bank.update(torch.tensor([3, bad]), unit(2, 1), 0.5)
-    assert torch.equal(bank.rows, before)
-
-
-def test_bank_labels_start_with_everybody_alone() -> None:
-    assert MemoryBank(5, 3, generator(), runs=2).labels.tolist() == [[i, i] for i in range(5)]
-    assert MemoryBank(5, 3, generator()).labels.shape == (5, 0)
-
-
 def test_state_dict_carries_rows_pointer_and_labels(tmp_path) -> None:
     queue, bank = KeyQueue(7, 3, generator()), MemoryBank(7, 3, generator(), runs=2)
     queue.enqueue(unit(5, 1))
@@ -119,12 +94,10 @@ def test_state_dict_carries_rows_pointer_and_labels(tmp_path) -> None:
     again.load_state_dict(state["queue"])
     other.load_state_dict(state["bank"])
     assert int(again.pointer) == 5
-    assert torch.equal(other.labels, bank.labels)
-    assert torch.equal(other.rows, bank.rows)
     for q in (queue, again):
         q.enqueue(unit(4, 9))
-    assert torch.equal(again.rows, queue.rows)
-    assert again.pointer == queue.pointer
+    assert equal(other, bank)
+    assert equal(again, queue)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9, 0.999, 1.0])
@@ -152,13 +125,6 @@ def test_momentum_update_equals_its_loop_and_leaves_statistics_alone(momentum: f
     assert not torch.equal(next(iter(fast.buffers())), next(iter(slow.buffers())))
 
 
-def test_alone_there_is_one_process_and_gathering_detaches() -> None:
-    assert world() == (0, 1)
-    value = torch.ones(2, 3, requires_grad=True)
-    assert torch.equal(gather(value), value)
-    assert not gather(value).requires_grad
-
-
 def test_prototypes_are_learnt() -> None:
     def learnt(classes: int, dim: int) -> Tensor:
         return Prototypes().network(Setup(nn.ModuleList(), None, 9, classes, dim, generator())).learnt_keys
@@ -182,10 +148,9 @@ def same_partition(labels: Tensor, truth: Tensor) -> bool:
     return len({(a, b) for a, b in zip(labels.tolist(), truth.tolist(), strict=True)}) == len(set(truth.tolist()))
 
 
-@pytest.mark.parametrize("how", ["faiss", "device"])
-def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(how: str) -> None:
+@pytest.mark.parametrize("run", [clusters._faiss, clusters._lloyd])
+def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(run) -> None:
     keys, truth = blobs()
-    run = {"faiss": clusters._faiss, "device": clusters._lloyd}[how]
     found = [run(keys, 4, 20, seed) for seed in range(6)]
     for labels in found:
         assert labels.dtype == torch.int64
@@ -195,26 +160,20 @@ def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(how: str) ->
     assert sum(same_partition(labels, truth) for labels in found) >= 2
     assert torch.equal(run(keys, 4, 20, 3), found[3])
     assert any(not torch.equal(found[0], other) for other in found[1:])
-
-
-@pytest.mark.parametrize("how", ["faiss", "device"])
-def test_k_means_leaves_every_key_with_its_closest_centre(how: str) -> None:
+    # every key is left with its closest centre
     keys = F.normalize(torch.randn(200, 4, generator=generator(2)), dim=1)
-    labels = {"faiss": clusters._faiss, "device": clusters._lloyd}[how](keys, 5, 50, 0)
+    labels = run(keys, 5, 50, 0)
     centres = torch.stack([keys[labels == c].mean(0) for c in range(5)])
     assert torch.equal(torch.cdist(keys, centres).argmin(1), labels)
 
 
-def test_runs_are_columns_with_seeds_of_their_own() -> None:
+def test_runs_are_columns_with_seeds_and_clusters_are_at_most_as_many_as_keys() -> None:
     keys = F.normalize(torch.randn(100, 4, generator=generator(3)), dim=1)
     labels = clusters.kmeans(keys, 5, 3, seed=7)
     assert labels.shape == (100, 3)
     for run in range(3):
         assert torch.equal(labels[:, run], clusters.kmeans(keys, 5, 1, seed=7 + run)[:, 0])
     assert not torch.equal(labels[:, 0], labels[:, 1])
-
-
-def test_as_many_clusters_as_keys_is_everybody_alone_and_more_is_refused() -> None:
     keys = torch.eye(6)
     assert sorted(clusters.kmeans(keys, 6)[:, 0].tolist()) == list(range(6))
     with pytest.raises(ArgumentError, match="clusters=7.*number of keys, 6"):
@@ -222,16 +181,15 @@ def test_as_many_clusters_as_keys_is_everybody_alone_and_more_is_refused() -> No
 
 
 def test_groups_are_normalised_apart_and_keep_their_order() -> None:
-    views = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    views = torch.randn(12, 3, generator=generator(0))
 
-    def encode(piece: torch.Tensor) -> torch.Tensor:
+    def encode(piece: Tensor) -> Tensor:
         return piece - piece.mean(0)
 
     assert torch.equal(in_groups(encode, views, 1, torch.Generator()), encode(views))
     # each row is one of its own view, but with the mean of drawn company
     in_order = torch.cat([encode(piece) for piece in views.split(4)])
-    first = in_groups(encode, views, 3, torch.Generator().manual_seed(1))
-    again = in_groups(encode, views, 3, torch.Generator().manual_seed(1))
+    first, again = (in_groups(encode, views, 3, generator(1)) for _ in "ab")
     assert torch.equal(first, again)
     assert not torch.allclose(first, in_order)
     shifts = (views - first).round(decimals=5)
@@ -239,12 +197,14 @@ def test_groups_are_normalised_apart_and_keep_their_order() -> None:
     assert torch.equal(in_groups(lambda piece: piece, views, 4, torch.Generator().manual_seed(2)), views)
 
 
-def test_more_groups_than_pairs_are_refused() -> None:
+def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeypatch) -> None:
+    recipe = methods.get("ring/simclr")
+    learner = Learner(recipe, Settings(arch="tiny", dim=8), images=4, classes=2, seed=0)
+    views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
+    with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
+        learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
     with pytest.raises(ArgumentError, match=r"shuffle_groups=4: accepted is at most 3, half"):
         in_groups(lambda piece: piece, torch.zeros(6, 2), 4, torch.Generator())
-
-
-def test_groups_that_processes_cannot_share_out_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(base, "world", lambda: (0, 2))
     assert [local_groups(groups) for groups in (1, 2, 6)] == [1, 1, 3]
     with pytest.raises(ArgumentError, match=r"shuffle_groups=3: accepted is 1, or a multiple of .*processes, 2"):
@@ -275,16 +235,14 @@ def test_a_run_is_watched_against_its_bank_where_it_has_one(pictures, tiny, shri
     assert len(made[1].keys.rows(0)) == 20
 
 
-@pytest.mark.parametrize(
-    ("rows", "embeddings", "rate", "words"),
-    [
-        (2, (1, 3), 0.5, r"^embeddings=\(1, 3\): .*\[2, 3\]"),
-        (2, (2, 4), 0.5, r"^embeddings=\(2, 4\): "),
-    ],
-)
-def test_an_update_of_a_bank_that_does_not_fit_is_refused(rows, embeddings, rate, words) -> None:
-    bank = MemoryBank(5, 3, torch.Generator().manual_seed(0))
+@pytest.mark.parametrize(("rows", "embeddings", "rate", "words"), [
+    ([0, 1], (1, 3), 0.5, r"^embeddings=\(1, 3\): .*\[2, 3\]"),
+    ([0, 1], (2, 4), 0.5, r"^embeddings=\(2, 4\): "),
+    *(([3, bad], (2, 3), 0.5, rf"indices={bad}: .*0 to 4") for bad in (-1, 5, 10**6)),
+])  # fmt: skip
+def test_an_update_of_a_bank_that_does_not_fit_is_refused_and_nothing_is_written(rows, embeddings, rate, words) -> None:
+    bank = MemoryBank(5, 3, generator())
     before = bank.rows.clone()
     with pytest.raises(ArgumentError, match=words):
-        bank.update(torch.arange(rows), torch.ones(embeddings), rate)
+        bank.update(torch.tensor(rows), torch.ones(embeddings), rate)
     assert torch.equal(bank.rows, before)

@@ -1,7 +1,5 @@
 """Buttons that open a page elsewhere: none without an address, and copies for Colab that differ by one cell."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -39,14 +37,11 @@ def buttons(page: str) -> list[dict[str, Any]]:
     return context["header_buttons"]
 
 
-def test_the_extension_is_part_of_the_build() -> None:
-    assert CONFIG["sphinx"]["local_extensions"]["launch"] == "_ext"
-
-
-def test_without_an_address_there_are_no_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extension_is_built_in_and_adds_no_button_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(launch.VARIABLE, raising=False)
     monkeypatch.setitem(CONFIG["repository"], "url", "")
     assert buttons("book/ring") == []
+    assert CONFIG["sphinx"]["local_extensions"]["launch"] == "_ext"
 
 
 @pytest.mark.parametrize("by_variable", [True, False])
@@ -68,12 +63,10 @@ def test_with_an_address_chapters_and_notebooks_have_them(monkeypatch: pytest.Mo
         assert buttons(page) == []
 
 
-@pytest.mark.parametrize(
-    "wrong", ["github.com/a/b", "https://gitlab.com/a/b", "https://github.com/a", "https://github.com/a/b/c"]
-)
-def test_an_address_that_is_none_is_refused(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"accepted is https://github\.com/OWNER/NAME"):
-        launch.address("", {launch.VARIABLE: wrong})
+def test_an_address_that_is_none_is_refused() -> None:
+    for wrong in ("github.com/a/b", "https://gitlab.com/a/b", "https://github.com/a", "https://github.com/a/b/c"):
+        with pytest.raises(ValueError, match=r"accepted is https://github\.com/OWNER/NAME"):
+            launch.address("", {launch.VARIABLE: wrong})
 
 
 def test_every_page_with_a_button_has_a_copy_and_no_other() -> None:

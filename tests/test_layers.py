@@ -1,7 +1,5 @@
 """Half AlexNets against the printed tables, their layers, and classifiers on single layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,16 +33,13 @@ def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, chan
     assert ours.equals(printed.loc[ours.index, list(architecture.COLUMNS)])
 
 
-def test_a_layer_that_differs_from_the_print_is_seen() -> None:
+def test_rows_of_any_module_show_what_differs() -> None:
     blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
     network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
     view = torch.zeros(1, 1, 64, 64)
     changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
     assert list(whole.index[(changed != whole).any(axis=1)]) == ["conv1"]
-
-
-def test_rows_of_any_module() -> None:
     net = nn.Sequential()
     net.add_module("one", nn.Sequential(nn.Conv2d(2, 5, 3, 2, 1), nn.ReLU()))
     net.add_module("pool", nn.MaxPool2d(3, 1))
@@ -124,9 +119,6 @@ def test_layers_that_cannot_be_probed_are_refused() -> None:
     )
 
 
-# -- the task -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def setting(pictures) -> tasks.Setting:
     """Dark and light pictures, two classes."""
@@ -182,15 +174,12 @@ def test_a_hidden_layer_separates_what_no_line_does() -> None:
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7
 
 
-def test_the_test_part_decides_nothing_that_is_fitted(setting: tasks.Setting) -> None:
+def test_the_test_part_decides_nothing_and_layers_that_are_not_there_are_left_out(setting: tasks.Setting) -> None:
     task, nets = Layers(LinearProbe(epochs=2, batch_size=16), LayerProbe(hidden=5)), pair()
     test = setting.data.test
     some, few = (layers_sgd(task, nets, setting, part, ("conv2",)) for part in (test, test.subset(torch.arange(7))))
     for name, scores in few.items():
         torch.testing.assert_close(scores, some[name][:7], rtol=1e-4, atol=1e-4)
-
-
-def test_layers_that_are_not_there(setting: tasks.Setting) -> None:
     task = Layers(LinearProbe(solver="lbfgs"), LayerProbe(names=("fc7", "conv1"), values=64))
     assert set(task.score(pair(), setting)) == {"conv1"}
     with pytest.raises(errors.NotApplicableError, match="layers fc7: the encoders have conv1, conv2"):

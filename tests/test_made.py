@@ -1,7 +1,5 @@
 """Generated data sets reach ``data.load`` through the entry point group that any package may use."""
 
-from __future__ import annotations
-
 import pytest
 
 from contrastbook.made import SOURCES
@@ -17,13 +15,10 @@ class Entry:
         return {"zeros": Source("clip", lambda request: data.load("digits", n_test=1)), "digits": Source("clip", None)}
 
 
-def test_generated_sets_are_registered_and_named_after_their_modality() -> None:
+def test_generated_sets_are_registered_and_another_package_adds_its_own(monkeypatch) -> None:
     assert set(SOURCES) <= set(data.names())
     kinds = {"image", "annotated image", "clip", "scene", "sentence", "waveform"}
     assert {data.modality_of(name) for name in SOURCES} == kinds
-
-
-def test_an_installed_package_adds_data_sets_and_replaces_none(monkeypatch) -> None:
     monkeypatch.setattr(data, "entry_points", lambda group: [Entry()] if group == "contrastlab.data" else [])
     data._sources.cache_clear()
     try:

@@ -1,7 +1,6 @@
-"""Regions against a sort, draws against their distribution."""
+"""Regions against a sort, draws against their distribution, and which of them leave a bound on the information."""
 
-from __future__ import annotations
-
+import math
 from collections import Counter
 from dataclasses import FrozenInstanceError
 
@@ -11,11 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
+from torch.nn import functional as F
 
+from contrastlab import methods
 from contrastlab.candidates import Candidates, Chosen
 from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform, edges
-from contrastlab.objectives import ABSENT, InfoNCE, Scores
+from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Negatives, Ring, Uniform, edges
+from contrastlab.objectives import ABSENT, InfoNCE, Scores, info_nce
 from contrastlab.ranks import ring_indices
 from contrastlab.schedules import Linear
 
@@ -46,15 +47,8 @@ def candidates(table: Table, own: list[int] | None, banned: list[int] | None, la
     )
 
 
-def ranks(keys: int, inner: int, outer: int, inner_of: str = "keys") -> tuple[int, int]:
-    # integer percentages, so that the edges are exact
-    last = keys * outer // 100
-    return (keys if inner_of == "keys" else last) * inner // 100, last
-
-
-def region_of(row: list[int], gone: set[int], first: int, last: int) -> Counter[int]:
-    ranked = sorted((value for i, value in enumerate(row) if i not in gone), reverse=True)
-    return Counter(ranked[first:last])
+def left_out(own: list[int], banned: list[int], excluded: bool, ban: bool) -> list[set[int]]:
+    return [{o for o in (o,) if excluded} | {b for b in (b,) if ban} for o, b in zip(own, banned, strict=True)]
 
 
 def members(chosen: Chosen, keys: int = 0) -> list[list[int]]:
@@ -73,7 +67,8 @@ def same_region(chosen: Chosen, table: Table, gone: list[set[int]], first: int, 
     for row, indices, out in zip(table, members(chosen), gone, strict=True):
         assert len(indices) == len(set(indices)) == last - first
         assert not out & set(indices)
-        assert Counter(row[i] for i in indices) == region_of(row, out, first, last)
+        ranked = sorted((value for i, value in enumerate(row) if i not in out), reverse=True)
+        assert Counter(row[i] for i in indices) == Counter(ranked[first:last])
 
 
 @given(problems(), st.integers(0, 99), st.integers(1, 100), st.sampled_from(["keys", "outer"]), st.booleans(),
@@ -81,10 +76,10 @@ def same_region(chosen: Chosen, table: Table, gone: list[set[int]], first: int, 
 def test_ring_is_the_slice_of_the_sorted_candidates(problem, inner, outer, inner_of, ban, own_is) -> None:
     table, own, banned = problem
     assume(inner_of == "outer" or inner < outer)
-    gone = [
-        ({o} if own_is == "excluded" else set()) | ({b} if ban else set()) for o, b in zip(own, banned, strict=True)
-    ]
-    first, last = ranks(len(table[0]) - len(gone[0]), inner, outer, inner_of)
+    gone = left_out(own, banned, own_is == "excluded", ban)
+    count = len(table[0]) - len(gone[0])
+    last = count * outer // 100  # integer percentages, so that the edges are exact
+    first = (count if inner_of == "keys" else last) * inner // 100
     part = Ring(inner, outer, k=None, inner_of=inner_of, own=own_is)
     asked = candidates(table, own, banned if ban else None)
     if first >= last:
@@ -98,12 +93,9 @@ def test_ring_is_the_slice_of_the_sorted_candidates(problem, inner, outer, inner
 @given(problems(), st.integers(1, 50), st.booleans(), st.sampled_from(["excluded", "ranked"]))
 def test_ball_of_a_number_of_keys_is_the_top_of_the_sort(problem, nearest, ban, own_is) -> None:
     table, own, banned = problem
-    gone = [
-        ({o} if own_is == "excluded" else set()) | ({b} if ban else set()) for o, b in zip(own, banned, strict=True)
-    ]
-    chosen = Ball(nearest=nearest, k=None, own=own_is).select(
-        candidates(table, own, banned if ban else None), draws(), 0, 1
-    )
+    gone = left_out(own, banned, own_is == "excluded", ban)
+    asked = candidates(table, own, banned if ban else None)
+    chosen = Ball(nearest=nearest, k=None, own=own_is).select(asked, draws(), 0, 1)
     same_region(chosen, table, gone, 0, min(nearest, len(table[0]) - len(gone[0])))
 
 
@@ -139,8 +131,7 @@ def test_every_candidate_is_there_once_and_no_other(problem, ban, has_own) -> No
     asked = candidates(table, own if has_own else None, banned if ban else None)
     before = asked.logits.clone()
     values = Every().select(asked, draws(), 0, 1).gather(asked.logits)
-    for row in range(len(table)):
-        out = ({own[row]} if has_own else set()) | ({banned[row]} if ban else set())
+    for row, out in enumerate(left_out(own, banned, has_own, ban)):
         for i, value in enumerate(values[row].tolist()):
             assert value == (float(torch.tensor(ABSENT)) if i in out else float(before[row, i]))
 
@@ -148,20 +139,13 @@ def test_every_candidate_is_there_once_and_no_other(problem, ban, has_own) -> No
 @given(problems(), st.booleans(), st.sampled_from(["excluded", "ranked"]), st.booleans())
 def test_uniform_draws_candidates_only(problem, ban, own_is, has_own) -> None:
     table, own, banned = problem
-    chosen = Uniform(64, own=own_is).select(
-        candidates(table, own if has_own else None, banned if ban else None), draws(3), 0, 1
-    )
+    asked = candidates(table, own if has_own else None, banned if ban else None)
+    chosen = Uniform(64, own=own_is).select(asked, draws(3), 0, 1)
     assert chosen.indices.shape == (len(table), 64)
-    for row, indices in enumerate(chosen.indices.tolist()):
-        out = ({own[row]} if has_own and own_is == "excluded" else set()) | ({banned[row]} if ban else set())
+    gone = left_out(own, banned, has_own and own_is == "excluded", ban)
+    for out, indices in zip(gone, chosen.indices.tolist(), strict=True):
         assert not out & set(indices)
         assert set(indices) <= set(range(len(table[0])))
-
-
-def test_duplicated_keys_are_kept_as_often_as_the_ranks_hold_them() -> None:
-    table = [[5, 5, 5, 4, 4, 3, 2, 1, 0, 0]]
-    chosen = Ring(10, 50, k=None).select(candidates(table, None, None), draws(), 0, 1)
-    assert sorted(table[0][i] for i in members(chosen)[0]) == [4, 4, 5, 5]
 
 
 @pytest.mark.parametrize(("keys", "inner", "outer", "of", "expected"), [
@@ -183,21 +167,18 @@ def test_an_empty_ring_says_how_many_keys_there_were(keys, inner, outer) -> None
         edges(keys, inner, outer)
 
 
-def test_ring_indices_at_the_ends() -> None:
-    row = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
-    assert ring_indices(row, 0, 4).tolist() == [[0, 1, 2, 3]]
-    assert sorted(ring_indices(row, 2, 4).tolist()[0]) == [1, 3]
-    assert sorted(ring_indices(row, 0, 2).tolist()[0]) == [0, 2]
-    assert ring_indices(row, 1, 2).tolist() == [[2]]
-
-
-def test_schedules_move_the_edges_with_the_step() -> None:
+def test_schedules_move_the_edges_with_the_step_up_to_the_ends() -> None:
     logits = torch.arange(100.0).repeat(2, 1)
     part = Ring(1, Linear(100, 10, until=1.0), k=None)
     sizes = [part.select(Candidates(logits.clone()), draws(), s, 10).count(100) for s in range(10)]
     assert sizes == [100 - 10 * s - 1 for s in range(10)]
     chosen = part.select(Candidates(logits.clone()), draws(), 9, 10)
     assert sorted(members(chosen)[0]) == list(range(90, 99))
+    row = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
+    assert ring_indices(row, 0, 4).tolist() == [[0, 1, 2, 3]]
+    assert sorted(ring_indices(row, 2, 4).tolist()[0]) == [1, 3]
+    assert sorted(ring_indices(row, 0, 2).tolist()[0]) == [0, 2]
+    assert ring_indices(row, 1, 2).tolist() == [[2]]
 
 
 UNIFORMITY = {
@@ -241,12 +222,8 @@ def test_two_half_batches_draw_what_one_batch_does(part) -> None:
     halves = [chosen(slice(0, 3), draws(4, 0, 8)), chosen(slice(3, 8), draws(4, 3, 8))]
     assert torch.equal(torch.cat(halves), whole)
     assert not torch.equal(chosen(slice(0, 8), draws(5)), whole)
-
-
-def test_a_second_selection_of_the_same_step_draws_anew() -> None:
-    shared = draws(1)
-    first, second = (Uniform(50).select(Candidates(torch.zeros(1, 1000)), shared, 0, 1).indices for _ in range(2))
-    assert not torch.equal(first, second)
+    shared = draws(1)  # a second selection of the same step draws anew
+    assert not torch.equal(chosen(slice(0, 8), shared), chosen(slice(0, 8), shared))
 
 
 @pytest.mark.parametrize("k", [6, None])
@@ -283,12 +260,9 @@ def test_gradients_reach_chosen_entries_only() -> None:
         assert table.grad[row].nonzero().flatten().tolist() == sorted(indices)
 
 
-def test_cave_without_clusters_is_refused() -> None:
+def test_candidates_that_are_not_enough_are_refused() -> None:
     with pytest.raises(ArgumentError, match="memory bank"):
         Cave(50, k=4).select(Candidates(torch.zeros(2, 10), torch.tensor([0, 1])), draws(), 0, 1)
-
-
-def test_uniform_needs_a_key_beside_the_own_one() -> None:
     with pytest.raises(ArgumentError, match="keys=1"):
         Uniform(4).select(Candidates(torch.zeros(1, 1), torch.tensor([0])), draws(), 0, 1)
 
@@ -302,25 +276,42 @@ def test_possible_extremes_are_accepted() -> None:
         assert one.k == 1
 
 
-def test_defaults_are_those_of_the_papers() -> None:
+def test_parts_are_values_with_the_defaults_of_the_papers_and_equations_of_their_own() -> None:
     # vince, appendix C.2: 4096 negatives from the closest 10 %, less the closest 1 %; 10 runs of 300 clusters
-    for part in (Uniform(), Ring(), Ball(), Cave()):
-        assert part.k == 4096
-    for part in (Ring(), Ball(), Cave()):
-        assert part.outer == 10
+    assert {part.k for part in (Uniform(), Ring(), Ball(), Cave())} == {4096}
+    assert {part.outer for part in (Ring(), Ball(), Cave())} == {10}
     assert (Ring().inner, Ring().inner_of, Ball().nearest) == (1, "keys", None)
     assert (Cave().clusters, Cave().runs) == (300, 10)
-
-
-def test_parts_are_values() -> None:
-    # a method is compared, stored and looked up by its parts
     for make in (Every, Uniform, Ring, Ball, Cave):
-        assert {make(): 1}[make()] == 1
+        assert {make(): 1}[make()] == 1  # a method is looked up by its parts
         with pytest.raises(FrozenInstanceError):
             make().k = 8
-
-
-def test_equations_tell_parts_apart() -> None:
     parts = [Every(), Uniform(8), Ring(1, 10, 8), Ring(1, 10, None), Ring(10, 10, 8, "outer"), Ball(10, k=8),
              Ball(nearest=8, k=None), Cave(10, 8)]  # fmt: skip
     assert len({p.latex for p in parts}) == len(parts)
+
+
+def bound(part: Negatives, tau: float = 0.07) -> float:
+    """log K − InfoNCE in nats, of a query and a positive that are independent: the information is 0."""
+    draw = torch.Generator().manual_seed(0)
+    q, own, keys = (F.normalize(torch.randn(n, 16, generator=draw), dim=1) for n in (2000, 2000, 400))
+    asked = Candidates(q @ keys.T / tau)
+    chosen = asked.read(part.select(asked, BatchRandom(draw), 0, 1))
+    return math.log(65) - float(info_nce((q * own).sum(1) / tau, chosen).mean())
+
+
+@pytest.mark.parametrize(("part", "known"), [
+    (Uniform(k=64), True), (Ball(50, k=64), True), (Ring(0, 50, k=64), True), (Ring(50, 100, k=64), False),
+])  # fmt: skip
+def test_the_bound_of_independent_pairs_is_at_most_zero_or_is_not_called_one(part, known) -> None:
+    assert part.bounds_information is known
+    assert (bound(part) < 0) is known
+
+
+def test_a_ring_that_ever_skips_the_closest_keys_and_a_cave_bound_nothing() -> None:
+    assert Ring(Linear(0, 0), 50).bounds_information
+    assert not Ring(Linear(0, 1), 50).bounds_information
+    assert not Cave().bounds_information
+    for name, known in (("ring/ir", True), ("ring/moco", True), ("vince/ball", True), ("ring/mocoring", False),
+                        ("vince/cave", False), ("vince/ir", False)):  # fmt: skip
+        assert methods.get(name).bounds_information is known, name

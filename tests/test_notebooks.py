@@ -1,7 +1,5 @@
 """Notebooks: short, alike, checked; several tables in one; studies that are no table; protocols of other tables."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -38,11 +36,6 @@ def cells(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
-def test_a_notebook_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= (60 if path.stem in TABLES_ALONE else 150)
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> None:
     (first,) = (cell for cell in cells(path) if 'tags=["parameters"]' in cell.splitlines()[0])
     body = ast.parse(first.partition("\n")[2]).body
@@ -59,7 +52,8 @@ def test_parameters_have_the_same_names_and_meanings_everywhere(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
-def test_a_notebook_opens_right_after_its_parameters(path: Path) -> None:
+def test_a_notebook_is_short_and_opens_right_after_its_parameters(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= (60 if path.stem in TABLES_ALONE else 150)
     code = [cell for cell in cells(path) if not cell.startswith(" [markdown]")]
     assert 'tags=["parameters"]' in code[0]
     assert re.search(r"^nb = notebook\.(open|study)\(.*globals\(\)", code[1], re.M)
@@ -93,7 +87,7 @@ def test_outputs_are_stored_and_name_no_machine(path: Path) -> None:
     assert not re.search(r"/(?:home|root|work|tmp|Users)/", shown)
 
 
-def test_a_notebook_of_several_tables_takes_from_each_the_rows_it_has(few, tmp_path) -> None:
+def test_a_notebook_of_several_tables_takes_from_each_the_rows_it_has(few, tmp_path, monkeypatch) -> None:
     nb = notebook.open("ring", ("5b", "5d", 1), {**GIVEN, "rows": "ir,simclr,moco_v2,random", "out_dir": str(tmp_path)})
     assert nb.rows("5d") == ("ring/simclr", "ours/random")
     assert nb.rows(1) == ("ring/ir", "ours/random")
@@ -110,6 +104,11 @@ def test_a_notebook_of_several_tables_takes_from_each_the_rows_it_has(few, tmp_p
         notebook.open("ring", 1, {**GIVEN, "rows": " , "})
     with pytest.raises(ContrastLabError, match="no table was run"):
         nb.check()
+    nb = notebook.open("ring", ("5b", "5d"), {**GIVEN, "rows": "simclr", "out_dir": str(tmp_path)})
+    monkeypatch.setattr(notebook, "table", lambda *a, **k: pytest.fail("run"))
+    made = nb.run("5b")
+    assert not [row for row in made.rows if row.measured]
+    assert nb.shown == []
 
 
 def test_two_tables_share_runs_and_each_is_checked(few, tmp_path) -> None:
@@ -126,14 +125,6 @@ def test_two_tables_share_runs_and_each_is_checked(few, tmp_path) -> None:
     assert {linear.metric.name, neighbours.metric.name} == {"linear", "knn200"}
     with pytest.raises(ContrastLabError, match="ours/random"):
         nb.check()  # the floor has not been run
-
-
-def test_a_table_without_a_row_asked_for_is_only_read(few, tmp_path, monkeypatch) -> None:
-    nb = notebook.open("ring", ("5b", "5d"), {**GIVEN, "rows": "simclr", "out_dir": str(tmp_path)})
-    monkeypatch.setattr(notebook, "table", lambda *a, **k: pytest.fail("run"))
-    made = nb.run("5b")
-    assert not [row for row in made.rows if row.measured]
-    assert nb.shown == []
 
 
 def test_the_networks_behind_a_row(few, tmp_path) -> None:
@@ -169,7 +160,7 @@ def test_a_study_is_checked_alike(monkeypatch) -> None:
 BODY = 'title = "t"\nclaim = "c"\n[columns]\ncifar10 = ""\n[rows]\n"ring/ir" = ""\n"ring/cmc" = ""\n'
 
 
-def test_a_table_may_take_the_protocol_of_another() -> None:
+def test_a_table_may_take_the_protocol_of_another_and_a_figure_any_data() -> None:
     source = papers.plan("ring", 1)
     made = papers.parse_plan(f'protocol_of = "1"\n{BODY}[settings]\nepochs = 7\n', "ring_table9.toml")
     for profile in source.profiles:
@@ -180,29 +171,22 @@ def test_a_table_may_take_the_protocol_of_another() -> None:
             assert got == expected.override(**changed), (method, profile)
     # rows of the other table that this one has not are left behind
     assert set(made.protocol.method) == {"ring/cmc"}
-    for number, other in (("2", "1"),):
-        assert papers.plan("ring", number).protocol.settings == papers.plan("ring", other).protocol.settings
+    assert papers.plan("ring", "2").protocol.settings == source.protocol.settings
     assert papers.plan("fmicl", 8).protocol.settings["epochs"] == 200
     assert papers.plan("fmicl", 10).profile == papers.plan("fmicl", 2).profile
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('protocol_of = "17"', "ring_table9.toml: unknown protocol_of"),
-        ('protocol_of = "2"', "ring_table9.toml: protocol_of='2'.*of its own"),
-    ],
-)
-def test_a_protocol_that_is_not_there_is_named(line, words) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        papers.parse_plan(f"{line}\n{BODY}", "ring_table9.toml")
-
-
-def test_a_figure_without_printed_numbers_has_a_column_for_any_data() -> None:
     plan = papers.plan("jcl", "figure2")
     assert [(name, c.data, c.metric, c.published) for name, c in plan.select("shapes").items()] == [
         ("shapes", "shapes", "linear", "")
     ]
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ('protocol_of = "17"', "ring_table9.toml: unknown protocol_of"),
+    ('protocol_of = "2"', "ring_table9.toml: protocol_of='2'.*of its own"),
+])  # fmt: skip
+def test_a_protocol_that_is_not_there_is_named(line, words) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        papers.parse_plan(f"{line}\n{BODY}", "ring_table9.toml")
 
 
 def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monkeypatch) -> None:

@@ -1,7 +1,5 @@
 """Adam and AdamW against the formulas, the linear schedule against transformers' rule, and dropout that is counted."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

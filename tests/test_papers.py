@@ -1,7 +1,5 @@
 """Published numbers and protocols: data that is read, checked and merged, never typed into code."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from contrastlab import data, methods, papers
+from contrastlab.data.augmentations import AUGMENTATIONS, augmentation
 from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels, Split
@@ -67,7 +66,7 @@ epochs = 6
 """
 
 
-def test_every_table_reads() -> None:
+def test_every_table_is_read_ships_with_the_package_and_is_in_the_catalogue_once() -> None:
     assert sum(len(papers.tables(paper)) for paper in papers.PAPERS) == 38
     frames = [papers.published(paper, table) for paper in papers.PAPERS for table in papers.tables(paper)]
     assert sum(map(len, frames)) == 1088
@@ -75,6 +74,18 @@ def test_every_table_reads() -> None:
         assert list(frame.columns) == ["paper", "table", "row", "column", "value", "std", "note"]
         assert frame["value"].map(math.isfinite).all()
         assert not frame.duplicated(["row", "column", "note"]).any()
+    here = files("contrastlab.papers")
+    assert len([p for p in (here / "tables").iterdir() if p.name.endswith(".csv")]) == 38
+    assert str(papers.PAPERS["ring"]).startswith("Mike Wu")
+    entries = papers.catalogue()
+    names = [entry.name for entry in entries]
+    assert len(set(names)) == len(names)
+    assert sum("/table" in name for name in names) == 38
+    root = Path(__file__).parents[1]
+    named = {entry.notebook for entry in entries if entry.notebook}
+    assert all((root / path).exists() for path in named)
+    others = {"nbs/crosses.ipynb"}  # of no table
+    assert {f"nbs/{path.name}" for path in (root / "nbs").glob("*.ipynb")} == named | others
 
 
 @pytest.mark.parametrize("dataset", ["shapes", "silhouettes", "rooms", "clips", "voices", "grammar", "bccd", "lsp"])
@@ -103,36 +114,25 @@ def test_published_values_signs_and_missing_std() -> None:
     assert frame.loc[("IRing minus base (printed)", "CIFAR10"), "value"] == 2.7
     assert frame["std"].isna().all()
     assert papers.published("fmicl", "2")["std"].notna().any()
-
-
-def test_a_frame_given_out_is_the_callers_own() -> None:
     frame = papers.published("ring", 1)
     frame.loc[:, "value"] = 0.0
     assert papers.published("ring", 1)["value"].max() > 80
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: papers.published("rings", 1), "did you mean ring"),
-        (lambda: papers.published("ring", 9), "unknown table of ring '9'"),
-        (lambda: papers.tables("simclr"), "Known: cmc, fmicl, jcl, ring, vince"),
-        (lambda: papers.tables("xyz"), r"unknown paper 'xyz'\. Known: cmc"),
-        (lambda: papers.plan("ring", 5), "unknown table of ring with a protocol '5'"),
-        (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
-        (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
-        (lambda: papers.plan("ring", 1).settings("cifar10", "ir", "laptap"), "did you mean laptop"),
-        (lambda: papers.plan("ring", 1).published_value("cifar10", "simclr"), "unknown method"),
-    ],
-)
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: papers.published("rings", 1), "did you mean ring"),
+    (lambda: papers.published("ring", 9), "unknown table of ring '9'"),
+    (lambda: papers.tables("simclr"), "Known: cmc, fmicl, jcl, ring, vince"),
+    (lambda: papers.tables("xyz"), r"unknown paper 'xyz'\. Known: cmc"),
+    (lambda: papers.plan("ring", 5), "unknown table of ring with a protocol '5'"),
+    (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
+    (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
+    (lambda: papers.plan("ring", 1).settings("cifar10", "ir", "laptap"), "did you mean laptop"),
+    (lambda: papers.plan("ring", 1).published_value("cifar10", "simclr"), "unknown method"),
+])  # fmt: skip
 def test_unknown_names(call, words) -> None:
     with pytest.raises(UnknownNameError, match=words.replace("(", r"\(")):
         call()
-
-
-def test_a_table_may_be_called_as_the_stored_results_call_it() -> None:
-    assert papers.plan("ring", "table1") is papers.plan("ring", 1)
-    assert papers.plan("ring", "table5b") is papers.plan("ring", "5b")
 
 
 DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
@@ -170,16 +170,13 @@ def test_every_printed_row_is_in_the_plan(plan: papers.TablePlan) -> None:
     if any(" / " in row for row in plan.rows.values()):
         printed = set(frame["row"] + " / " + frame["column"])
     else:
-        methods, datasets = ("column", "row") if plan.transposed else ("row", "column")
-        printed = set(frame[frame[datasets].isin(headings)][methods])
+        names, datasets = ("column", "row") if plan.transposed else ("row", "column")
+        printed = set(frame[frame[datasets].isin(headings)][names])
     assert printed == ({name for name in plan.rows.values() if name} | set(plan.others))
 
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.TablePlan) -> None:
-    from contrastlab import methods
-    from contrastlab.data.augmentations import AUGMENTATIONS
-
     for dataset, name, profile in product(plan.datasets, plan.methods, plan.profiles):
         settings = plan.settings(dataset, name, profile)
         recipe = methods.get(name)
@@ -193,8 +190,6 @@ def test_rows_augmentations_and_part_fields_exist_in_the_library(plan: papers.Ta
 
 @pytest.mark.parametrize("plan", ALL, ids=lambda plan: plan.name)
 def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> None:
-    from contrastlab import methods
-
     # the papers' own: longer training of decoders on encoders that were not trained; what makes MoCo v2 of MoCo
     longer = {"segmentation"}
     known = {"cmc_table3": longer, "cmc_table4": longer, "jcl_table2": {"augmentation", "head"}}
@@ -211,8 +206,6 @@ def test_both_arms_of_a_pair_have_the_same_settings(plan: papers.TablePlan) -> N
 
 
 def test_settings_of_first_are_those_that_were_searched() -> None:
-    from contrastlab import methods
-
     def made(method: str, settings: Settings) -> tuple[dict, dict]:
         # how often accuracy is watched is no part of what is trained; auto was bf16-mixed where the search ran
         recipe = methods.get(method).override(settings.overrides).describe()
@@ -233,9 +226,6 @@ def test_settings_of_first_are_those_that_were_searched() -> None:
 
 
 def test_two_stream_methods_never_lose_their_colours() -> None:
-    from contrastlab import methods
-    from contrastlab.data.augmentations import augmentation
-
     split = 0
     for plan in ALL:
         for method in plan.methods:
@@ -250,9 +240,7 @@ def test_two_stream_methods_never_lose_their_colours() -> None:
 def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
     plan = papers.plan("cmc", 1)
     widths = {name: plan.settings("imagenet", "lab", "paper", column) for name, column in plan.columns.items()}
-    assert {name: s.width for name, s in widths.items()} == {
-        "half": 0.5, "one": 1.0, "two": 2.0, "half5": 0.5, "one5": 1.0, "two5": 2.0,
-    }  # fmt: skip
+    assert [s.width for s in widths.values()] == [0.5, 1.0, 2.0, 0.5, 1.0, 2.0]
     assert (widths["two"].linear.lr, widths["two"].linear.epochs, widths["one"].linear.lr) == (50.0, 100, 30.0)
     # top-1 and top-5 of one width are one cell; another width is another one, which keeps its name on other data
     hashes = {name: plan.setup(column, "lab") for name, column in plan.columns.items()}
@@ -262,10 +250,9 @@ def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
     assert (plan.published_value("two5", "ydbdr_ra"), plan.published_value("half", "lab")) == (89.7, 57.5)
     seven = papers.plan("cmc", 7)
     assert (seven.published_value("conv5", "stl10"), seven.published_value("conv5_mlp", "stl10")) == (83.28, 84.64)
+    wrong = LONG.replace('metric = "nn1"', 'metric = "nn1", settings = { widht = 2.0 }', 1)
     with pytest.raises(ArgumentError, match="widht"):
-        papers.parse_plan(
-            LONG.replace('metric = "nn1"', 'metric = "nn1", settings = { widht = 2.0 }', 1), "ring_table1.toml"
-        )
+        papers.parse_plan(wrong, "ring_table1.toml")
 
 
 def test_ring_table1_is_the_papers_protocol() -> None:
@@ -279,9 +266,6 @@ def test_ring_table1_is_the_papers_protocol() -> None:
     assert papers.plan("ring", 2).published_difference("cifar10", "iring_l0") == (-1.8, "derived")
     assert plan.published_value("shapes", "ir") is None
     assert plan.published_difference("shapes", "iring") == (None, "")
-
-
-def test_tables_with_the_same_rows_share_the_cell() -> None:
     one, two = papers.plan("ring", 1), papers.plan("ring", 2)
     for method in ("ir", "iring"):
         assert one.settings("cifar10", method) == two.settings("cifar10", method)
@@ -308,22 +292,19 @@ def test_settings_merge_in_the_documented_order() -> None:
     assert plan.settings("shapes", "ir", "paper").epochs == 1
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("[settings]\nepochs = 1", "[settings]\nepoch = 1", "settings.epoch"),
-        ("epochs = 4", "epochs = 0", "profile.medium.settings.epochs"),
-        ('claim = "c"', 'claim = "c"\nclaims = "c"', "claims"),
-        ('"ring/iring" = "IRing"', '"ring/iring" = "IRings"', "did you mean IRing"),
-        ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),
-        ('"ring/iring" = "ring/ir"', '"ring/iring" = "ring/irr"', "did you mean ring/ir"),
-        ("negatives.Ring]", "negatives.Rings]", "unknown type of negatives 'Rings'; did you mean Ring"),
-        ('[method."ring/iring"]', '[method."ring/rings"]', "unknown method"),
-        ("[settings]", '[signs]\n"ring/ir" = "+"\n[settings]', "method of signs, which has a pair"),
-        ("[settings]", '[signs]\n"ring/iring" = "up"\n[settings]', "signs"),
-        ('title = "t"', "title = t", "is not TOML"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("[settings]\nepochs = 1", "[settings]\nepoch = 1", "settings.epoch"),
+    ("epochs = 4", "epochs = 0", "profile.medium.settings.epochs"),
+    ('claim = "c"', 'claim = "c"\nclaims = "c"', "claims"),
+    ('"ring/iring" = "IRing"', '"ring/iring" = "IRings"', "did you mean IRing"),
+    ('cifar10 = "CIFAR10"', 'cifar10 = "CIFAR-10"', "did you mean CIFAR10"),
+    ('"ring/iring" = "ring/ir"', '"ring/iring" = "ring/irr"', "did you mean ring/ir"),
+    ("negatives.Ring]", "negatives.Rings]", "unknown type of negatives 'Rings'; did you mean Ring"),
+    ('[method."ring/iring"]', '[method."ring/rings"]', "unknown method"),
+    ("[settings]", '[signs]\n"ring/ir" = "+"\n[settings]', "method of signs, which has a pair"),
+    ("[settings]", '[signs]\n"ring/iring" = "up"\n[settings]', "signs"),
+    ('title = "t"', "title = t", "is not TOML"),
+])  # fmt: skip
 def test_a_broken_protocol_is_refused(old: str, new: str, words: str) -> None:
     assert old in MINIMAL
     with pytest.raises(ArgumentError, match="ring_table1.toml") as error:
@@ -331,7 +312,7 @@ def test_a_broken_protocol_is_refused(old: str, new: str, words: str) -> None:
     assert words.rpartition(".")[2] in str(error.value)
 
 
-def test_methods_as_string_or_list() -> None:
+def test_methods_are_a_string_or_a_list_and_tables_have_the_names_of_stored_results() -> None:
     plan = papers.plan("ring", 1)
     assert plan.resolve_all("all") == plan.methods
     assert plan.resolve_all("ir, mocoring,ir") == ("ring/ir", "ring/mocoring")
@@ -339,12 +320,8 @@ def test_methods_as_string_or_list() -> None:
     assert plan.resolve("random") == "ours/random"
     with pytest.raises(ArgumentError, match="methods="):
         plan.resolve_all("")
-
-
-def test_the_data_ships_with_the_package() -> None:
-    here = files("contrastlab.papers")
-    assert len([p for p in (here / "tables").iterdir() if p.name.endswith(".csv")]) == 38
-    assert papers.PAPERS["ring"]["authors"][0] == "Mike Wu"
+    assert papers.plan("ring", "table1") is papers.plan("ring", 1)
+    assert papers.plan("ring", "table5b") is papers.plan("ring", "5b")
 
 
 LONG = """
@@ -367,16 +344,8 @@ epochs = 3
 def test_a_column_names_data_task_metric_and_printed_column() -> None:
     plan = papers.parse_plan(LONG, "ring_table1.toml")
     short, long = plan.columns["cifar10"], plan.columns["digits"]
-    assert (short.data, short.on, short.metric, short.task, short.published) == (
-        "cifar10", "", "linear", "linear", "CIFAR10",
-    )  # fmt: skip
-    assert (long.data, long.on, long.metric, long.task, long.published) == (
-        "cifar10",
-        "digits",
-        "nn1",
-        "neighbours",
-        "",
-    )
+    facts = [(c.data, c.on, c.metric, c.task, c.published) for c in (short, long)]
+    assert facts == [("cifar10", "", "linear", "linear", "CIFAR10"), ("cifar10", "digits", "nn1", "neighbours", "")]
     assert list(plan.select("cifar10")) == ["cifar10", "digits"]
     assert list(plan.select("cifar10", "digits")) == ["digits"]
     assert list(plan.select("shapes")) == ["here"]
@@ -391,18 +360,6 @@ def test_a_column_names_data_task_metric_and_printed_column() -> None:
         plan.select("cifar10", "digit")
     with pytest.raises(ArgumentError, match="metric 'nn2'; did you mean nn1"):
         papers.parse_plan(LONG.replace('"nn1"', '"nn2"'), "ring_table1.toml")
-
-
-def test_the_catalogue_has_every_published_table_once() -> None:
-    entries = papers.catalogue()
-    names = [entry.name for entry in entries]
-    assert len(set(names)) == len(names)
-    assert sum("/table" in name for name in names) == 38
-    root = Path(__file__).parents[1]
-    named = {entry.notebook for entry in entries if entry.notebook}
-    assert all((root / path).exists() for path in named)
-    others = {"nbs/crosses.ipynb"}  # of no table
-    assert {f"nbs/{path.name}" for path in (root / "nbs").glob("*.ipynb")} == named | others
 
 
 def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels() -> None:

@@ -1,7 +1,5 @@
 """Patches of a picture: PIRL's shuffled nine against a loop, the loss of both heads, and two at a fixed distance."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -35,9 +33,6 @@ def pictures(count: int, side: int, channels: int = 3) -> Tensor:
     return place[None] + 1000 * torch.arange(count).view(-1, 1, 1, 1)
 
 
-# -- the puzzle -----------------------------------------------------------------------------------------------------
-
-
 def test_the_puzzle_equals_a_loop() -> None:
     images, cell, patch = pictures(6, 36), 12, 9
     made = cut(images, cell, patch, generator(3))
@@ -58,7 +53,7 @@ def test_the_puzzle_equals_a_loop() -> None:
     assert len(orders) > 1
 
 
-def test_places_and_orders_are_uniform() -> None:
+def test_places_and_orders_are_uniform_and_sizes_the_released() -> None:
     made = cut(pictures(1, 12, 2).expand(4000, -1, -1, -1) % 1000, 4, 2, generator(1))
     top, left = (made[:, :, k, 0, 0].long() for k in (0, 1))
     for offset in (top % 4, left % 4):
@@ -68,9 +63,6 @@ def test_places_and_orders_are_uniform() -> None:
     for position in range(9):
         shares = which[:, position].bincount(minlength=9) / len(which)
         assert (shares - 1 / 9).abs().max() < 0.025
-
-
-def test_the_released_sizes() -> None:
     assert cell_and_patch(224) == (85, 64)
     assert cell_and_patch(32) == (12, 9)
 
@@ -139,9 +131,6 @@ def test_patches_that_cannot_be_cut_are_refused() -> None:
         (lambda: Offset(10).make(small, augmentation("cmc", 6)), errors.NotApplicableError, needed),
         (lambda: Offset(-1), errors.ArgumentError, "distance=-1"),
     )
-
-
-# -- its head and its loss ------------------------------------------------------------------------------------------
 
 
 def test_the_second_head_reads_the_patches_in_order() -> None:
@@ -277,9 +266,6 @@ def test_div2k_is_read_as_it_is_unpacked(tmp_path) -> None:
     assert images.shape == (3, 1, 3, 116, 116)
     first, second = part.make(images, a, generator())
     torch.testing.assert_close(((second - first).round() + 200) % 200, torch.full_like(first, 100.0))
-
-
-# -- two patches at a distance --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("distance", [0, 3, 9])

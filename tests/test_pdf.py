@@ -1,7 +1,5 @@
 """Pages on paper: sliders stand where they are asked to, nothing is wider than the sheet, sidebars stay away."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -96,14 +94,11 @@ def test_every_chapter_becomes_a_file_and_other_pages_only_by_name(built: Path, 
     assert (built / "pdf" / "line.pdf").read_bytes().startswith(b"%PDF-")
 
 
-def test_a_page_that_asks_another_host_is_not_printed(built: Path, browser: Any) -> None:
+def test_a_page_that_is_not_there_or_asks_another_host_is_not_printed(built, browser, capsys) -> None:
     page = built / "book" / "line.html"
     page.write_text('<title>x</title><img src="https://example.org/x.png">', encoding="utf-8")
     with pytest.raises(RuntimeError, match=r"asks https://example\.org/x\.png"):
         pdf.write(browser, page, built / "x.pdf")
     assert not (built / "x.pdf").exists()
-
-
-def test_a_page_that_is_not_there_is_said_so(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pdf.main([str(built), str(built / "out"), "--page", "ring"]) == 1
     assert "no page ring" in capsys.readouterr().out or browser_path() is None

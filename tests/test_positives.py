@@ -1,7 +1,5 @@
 """Which keys count as positives, against a sort and a set."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -54,19 +52,13 @@ def test_drawn_neighbours_come_from_the_same_keys() -> None:
         assert len(set(some[row].tolist())) > 1
 
 
-def test_annealed_neighbours_start_with_none_and_grow() -> None:
+def test_annealed_neighbours_start_with_none_and_grow_and_one_adds_nothing() -> None:
     part = Neighbours(Linear(0, 8, until=1.0))
     chosen = [part.select(Candidates(table(2, keys=100)), NONE, draws(), s, 9) for s in range(9)]
     assert chosen[0] is None
     assert [c.indices.shape[1] for c in chosen[1:]] == list(range(1, 9))
-
-
-def test_a_percentage_is_of_the_decimal_number() -> None:
     # 1000 · 32.3 / 100 is 322.999… in floating point
     assert Neighbours(32.3).select(Candidates(table(2, keys=1000)), NONE, draws(), 0, 1).indices.shape[1] == 323
-
-
-def test_one_adds_nothing() -> None:
     assert One().select(Candidates(table(0)), NONE, draws(), 0, 1) is None
 
 
@@ -92,9 +84,6 @@ def test_before_the_first_clustering_everybody_is_alone() -> None:
     ball = Ball(nearest=25, k=None, own="ranked").select(asked, draws(), 0, 1)
     chosen = SameCluster(4, 2).select(asked, ball, draws(), 0, 1)
     assert [ball.indices[r][~chosen.absent[r]].tolist() for r in range(3)] == [[0], [7], [24]]
-
-
-def test_same_cluster_needs_indices_and_clusters() -> None:
     asked = Candidates(table(3), torch.tensor([0, 7, 24]))
     with pytest.raises(ArgumentError, match="negatives"):
         SameCluster().select(asked, Every().select(asked, draws(), 0, 1), draws(), 0, 1)

@@ -1,7 +1,5 @@
 """The loop: cut off anywhere it goes on as if it had never stopped, and it never keeps anything bad."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -19,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import lr_scheduler
 
 from contrastlab import checkpoint, files, methods, reproduce
 from contrastlab.data import ImageSet, loading
@@ -30,6 +29,7 @@ from contrastlab.pretrain.progress import bottleneck
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, plateau_drops, warnings_only
 from contrastlab.settings import Settings
 from contrastlab.tasks import fitting, linear, representations
+from made_runs import equal, generator, quiet, resumed
 
 CLOCK = {"seconds", "images_per_s", "waiting"}
 
@@ -39,52 +39,34 @@ def _a_line_for_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
 
 
-def quiet(line: str) -> None:
-    """No lines of progress."""
-
-
 def numbers(done: Trained) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k not in CLOCK} for row in done.history]
 
 
 def same(a: Trained, b: Trained) -> None:
-    one, two = a.encoders.state_dict(), b.encoders.state_dict()
-    assert one.keys() == two.keys()
-    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    assert equal(a.encoders, b.encoders)
     assert numbers(a) == numbers(b)
 
 
 def run_in_single_steps(*args, **options) -> tuple[Trained, int]:
     """Stop and resume after every single step."""
-    stops = 0
-    while True:
-        try:
-            return pretrain(*args, max_minutes=0, log=quiet, **options), stops
-        except KeyboardInterrupt:
-            stops += 1
+    return resumed(lambda: pretrain(*args, max_minutes=0, log=quiet, **options))
 
 
-@pytest.mark.parametrize(
-    "name", ["ring/ir", "ring/mocoring", "vince/cmc", "vince/cave_anneal", "ring/la", "ours/supervised"]
-)
-def test_a_run_stopped_after_every_step_ends_as_one_never_stopped(name, pictures, tiny, shrink, tmp_path) -> None:
+@pytest.mark.parametrize(("name", "schedule"), [
+    ("ring/ir", "linear"), ("ring/mocoring", "cosine"), ("vince/cmc", "cosine"), ("vince/cave_anneal", "cosine"),
+    ("ring/la", "cosine"), ("ours/supervised", "cosine"),
+])  # fmt: skip
+def test_a_run_stopped_after_every_step_ends_as_one_never_stopped(
+    name, schedule, pictures, tiny, shrink, tmp_path
+) -> None:
     recipe, images = shrink(methods.get(name)), pictures(48)
-    settings = tiny.override(epochs=3, schedule="cosine", knn_every=1)
+    settings = tiny.override(epochs=3, schedule=schedule, knn_every=1)
     whole = pretrain(recipe, settings, images, images, seed=5, log=quiet)
     pieces, stops = run_in_single_steps(recipe, settings, images, images, seed=5, folder=tmp_path)
     assert stops == 9  # three epochs of three steps, and each session made one
     same(pieces, whole)
     assert all("nn1" in row for row in whole.history)
-
-
-def test_the_learning_rate_of_every_step_is_written_down_as_if_nothing_had_stopped(
-    pictures, tiny, shrink, tmp_path
-) -> None:
-    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
-    settings = tiny.override(schedule="linear")
-    whole = pretrain(recipe, settings, images, seed=5, log=quiet)
-    pieces, _ = run_in_single_steps(recipe, settings, images, seed=5, folder=tmp_path)
-    same(pieces, whole)
 
 
 @pytest.mark.parametrize("name", ["ring/iring", "ours/supervised"])
@@ -95,10 +77,8 @@ def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, 
     assert numbers(first) != numbers(other)
 
 
-def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, tmp_path, monkeypatch) -> None:
-    recipe = methods.get("vince/la_nce").override(
-        {"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2}
-    )
+def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
+    recipe = shrink(methods.get("vince/la_nce"))
     settings, images = tiny.override(epochs=40), pictures(48)
     target = random.Random(2024).randrange(10, 60)
     read, write = os.pipe()
@@ -124,14 +104,12 @@ def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, 
     assert reached == sorted(reached)
     stored = checkpoint.load(tmp_path / checkpoint.FILE)["progress"]["step"]
     assert reached[-1] <= stored < 120
-    resumed = pretrain(recipe, settings, images, seed=3, folder=tmp_path, log=quiet)
-    same(resumed, pretrain(recipe, settings, images, seed=3, log=quiet))
+    again = pretrain(recipe, settings, images, seed=3, folder=tmp_path, log=quiet)
+    same(again, pretrain(recipe, settings, images, seed=3, log=quiet))
 
 
-def test_keys_are_clustered_anew_in_every_epoch_with_another_seed_of_the_run_s(pictures, tiny, monkeypatch) -> None:
-    recipe = methods.get("vince/la_nce").override(
-        {"negatives.nearest": 16, "positives.clusters": 4, "positives.runs": 2}
-    )
+def test_keys_are_clustered_in_every_epoch_with_another_seed(pictures, tiny, shrink, monkeypatch) -> None:
+    recipe = shrink(methods.get("vince/la_nce"))
     seeds: list[int] = []
     monkeypatch.setattr(Learner, "cluster", lambda self, seed: seeds.append(seed))
     for seed in (3, 4):
@@ -140,22 +118,21 @@ def test_keys_are_clustered_anew_in_every_epoch_with_another_seed_of_the_run_s(p
     assert len(set(seeds)) == len(seeds)
 
 
-def test_ctrl_c_stops_after_the_step_in_hand_and_leaves_a_resumable_run(pictures, tiny, shrink, tmp_path) -> None:
+def test_ctrl_c_leaves_a_run_that_is_refused_to_others_and_resumed(pictures, tiny, shrink, tmp_path) -> None:
     recipe, images = shrink(methods.get("ring/moco")), pictures(48)
     before = signal.getsignal(signal.SIGINT)
-
-    def interrupt(line: str) -> None:
-        if "epoch 1/" in line:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt, match="step 4"):
-        pretrain(recipe, tiny, images, folder=tmp_path, log=interrupt)
+    stopped_after_one_epoch(recipe, tiny, images, tmp_path)
     assert signal.getsignal(signal.SIGINT) is before
     assert checkpoint.load(tmp_path / checkpoint.FILE)["progress"]["step"] == 4
+    other = shrink(methods.get("ring/moco")).override({"keys.momentum": 0.5})
+    with pytest.raises(ArgumentError, match=r"other settings \(recipe\.keys\.momentum, seed, settings\.lr\)"):
+        pretrain(other, tiny.override(lr=0.5), images, seed=1, folder=tmp_path, log=quiet)
+    # tables share runs: one asks for another probe, another name, another detector
+    other = tiny.override(test_images=7, linear={"l2": 0.5}, boxes={"lr": 0.005})
     lines: list[str] = []
-    resumed = pretrain(recipe, tiny, images, folder=tmp_path, log=lines.append)
+    again = pretrain(replace(recipe, name="cmc/moco"), other, images, folder=tmp_path, log=lines.append)
     assert any("resume at epoch 1, step 4" in line for line in lines)
-    same(resumed, pretrain(recipe, tiny, images, log=quiet))
+    same(again, pretrain(recipe, tiny, images, log=quiet))
 
 
 def stopped_after_one_epoch(recipe, settings, images, folder) -> None:
@@ -163,29 +140,8 @@ def stopped_after_one_epoch(recipe, settings, images, folder) -> None:
         if "epoch 1/" in line:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="step 4"):
         pretrain(recipe, settings, images, folder=folder, log=interrupt)
-
-
-def test_a_stopped_run_is_continued_whoever_scores_it_and_however_it_is_called(
-    pictures, tiny, shrink, tmp_path
-) -> None:
-    """Tables share runs: one asks for another probe, another name, another detector."""
-    recipe, images = shrink(methods.get("ring/moco")), pictures(48)
-    stopped_after_one_epoch(recipe, tiny, images, tmp_path)
-    other = tiny.override(test_images=7, linear={"l2": 0.5}, boxes={"lr": 0.005})
-    lines: list[str] = []
-    resumed = pretrain(replace(recipe, name="cmc/moco"), other, images, folder=tmp_path, log=lines.append)
-    assert any("resume at epoch 1, step 4" in line for line in lines)
-    same(resumed, pretrain(recipe, tiny, images, log=quiet))
-
-
-def test_a_checkpoint_of_other_training_is_refused_and_says_what_differs(pictures, tiny, shrink, tmp_path) -> None:
-    recipe, images = shrink(methods.get("ring/moco")), pictures(48)
-    stopped_after_one_epoch(recipe, tiny, images, tmp_path)
-    other = shrink(methods.get("ring/moco")).override({"keys.momentum": 0.5})
-    with pytest.raises(ArgumentError, match=r"other settings \(recipe\.keys\.momentum, seed, settings\.lr\)"):
-        pretrain(other, tiny.override(lr=0.5), images, seed=1, folder=tmp_path, log=quiet)
 
 
 def test_a_second_ctrl_c_interrupts_at_once(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
@@ -318,11 +274,6 @@ def test_an_infinite_slope_behind_a_finite_loss_reaches_no_optimiser_step(pictur
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
 
 
-def test_a_learning_rate_that_explodes_is_an_error_not_a_result(pictures, tiny, shrink) -> None:
-    with pytest.raises(NonFiniteLossError, match="no checkpoint yet"):
-        pretrain(shrink(methods.get("ring/ir")), tiny.override(lr=1e38, epochs=5), pictures(48), log=quiet)
-
-
 def test_metrics_of_a_resumed_run_hold_every_epoch_once(pictures, tiny, shrink, tmp_path) -> None:
     recipe, images = shrink(methods.get("ring/ir")), pictures(48)
     settings = tiny.override(epochs=4, knn_every=2)
@@ -346,21 +297,10 @@ class Streamed:
     resident: bool = False
     modality: str = "image"
 
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def labels(self) -> Tensor:
-        return self.whole.labels
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.whole.classes
-
-    @property
-    def channels(self) -> int:
-        return self.whole.channels
+    name, labels, classes, channels = (
+        property(lambda self, field=field: getattr(self.whole, field))
+        for field in ("name", "labels", "classes", "channels")
+    )
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -372,7 +312,7 @@ class Streamed:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_streamed_batches_are_the_resident_ones(workers: int, pictures) -> None:
     whole = pictures(23)
-    order = torch.randperm(23, generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(23, generator=generator(1))
     for options in ({"drop_last": True}, {"drop_last": False, "start": 1}):
         resident = list(loading.batches(whole, order, 5, "cpu", **options))
         streamed = list(loading.batches(Streamed(whole), order, 5, "cpu", workers=workers, **options))
@@ -395,7 +335,7 @@ def test_training_from_a_stream_gives_the_same_bits(pictures, tiny, shrink, monk
 
 @pytest.mark.parametrize(("drop_last", "count"), [(True, 20), (False, 23)])
 def test_processes_share_each_global_batch_in_rank_order(drop_last: bool, count: int, pictures) -> None:
-    whole, order = pictures(23), torch.randperm(23, generator=torch.Generator().manual_seed(1))
+    whole, order = pictures(23), torch.randperm(23, generator=generator(1))
     one = list(loading.batches(whole, order, 10, "cpu", drop_last=drop_last))
     parts = [list(loading.batches(whole, order, 5, "cpu", drop_last=drop_last, rank=r, world=2)) for r in (0, 1)]
     for number, (indices, _) in enumerate(one):
@@ -403,7 +343,15 @@ def test_processes_share_each_global_batch_in_rank_order(drop_last: bool, count:
     assert torch.equal(torch.cat([i for i, _ in one]), order[:count])
 
 
-def test_a_subset_trains_on_its_images_only(pictures, tiny, shrink, monkeypatch) -> None:
+def test_a_subset_is_of_the_seed_and_trains_on_its_images_only(pictures, tiny, shrink, monkeypatch) -> None:
+    labels = torch.zeros(30, dtype=torch.int64)
+    some = loading.subset_order(labels, 12, seed=1)
+    assert len(set(some.tolist())) == 12
+    assert set(some.tolist()) < set(range(30))
+    assert torch.equal(some, loading.subset_order(labels, 12, seed=1))
+    assert not torch.equal(some, loading.subset_order(labels, 12, seed=2))
+    for count in (None, 30, 31):
+        assert torch.equal(loading.subset_order(labels, count, seed=1), torch.arange(30))
     seen: set[int] = set()
     step = Learner.loss
 
@@ -419,45 +367,19 @@ def test_a_subset_trains_on_its_images_only(pictures, tiny, shrink, monkeypatch)
          pretrain(recipe, tiny, pictures(48), log=quiet))  # fmt: skip
 
 
-def test_subsets_are_of_the_seed_without_repetition_and_at_most_everything() -> None:
-    labels = torch.zeros(30, dtype=torch.int64)
-    some = loading.subset_order(labels, 12, seed=1)
-    assert len(set(some.tolist())) == 12
-    assert set(some.tolist()) < set(range(30))
-    assert torch.equal(some, loading.subset_order(labels, 12, seed=1))
-    assert not torch.equal(some, loading.subset_order(labels, 12, seed=2))
-    for count in (None, 30, 31):
-        assert torch.equal(loading.subset_order(labels, count, seed=1), torch.arange(30))
-
-
-@pytest.mark.parametrize("gamma", [0.1, 0.5])
-def test_steps_follow_torch_multi_step(gamma: float) -> None:
-    settings = Settings(schedule="steps", epochs=12, milestones=(4, 9), gamma=gamma, lr=0.03)
+@pytest.mark.parametrize(("settings", "theirs"), [
+    ({"schedule": "steps", "milestones": (4, 9), "gamma": 0.1}, lambda o: lr_scheduler.MultiStepLR(o, [4, 9], 0.1)),
+    ({"schedule": "steps", "milestones": (4, 9), "gamma": 0.5}, lambda o: lr_scheduler.MultiStepLR(o, [4, 9], 0.5)),
+    ({"schedule": "cosine", "milestones": ()}, lambda o: lr_scheduler.CosineAnnealingLR(o, 15)),
+])  # fmt: skip
+def test_schedules_follow_torch(settings, theirs) -> None:
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.03)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [4, 9], gamma)
-    for epoch in range(12):
-        assert learning_rate(settings, epoch) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12)
-        optimiser.step()
-        schedule.step()
-
-
-def test_cosine_follows_torch_cosine_annealing() -> None:
-    settings = Settings(schedule="cosine", epochs=15, lr=0.03, milestones=())
-    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.03)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 15)
+    schedule = theirs(optimiser)
     for epoch in range(15):
-        assert learning_rate(settings, epoch) == pytest.approx(schedule.get_last_lr()[0], rel=1e-9)
+        ours = learning_rate(Settings(epochs=15, lr=0.03, **settings), epoch)
+        assert ours == pytest.approx(schedule.get_last_lr()[0], rel=1e-9)
         optimiser.step()
         schedule.step()
-
-
-def test_warm_up_rises_to_the_rate_and_hands_over() -> None:
-    settings = Settings(schedule="constant", epochs=10, lr=0.4, warmup_epochs=4)
-    assert [learning_rate(settings, e) for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
-
-
-def history(*values: float | None) -> list[dict[str, float]]:
-    return [{"epoch": 1.0} if v is None else {"nn1": v} for v in values]
 
 
 @pytest.mark.parametrize(("values", "drops"), [
@@ -476,7 +398,7 @@ def history(*values: float | None) -> list[dict[str, float]]:
 ])  # fmt: skip
 def test_plateau_drops_of_made_histories(values, drops) -> None:
     settings = Settings(schedule="plateau", patience=3, drops=2)
-    assert plateau_drops(history(*values), settings) == drops
+    assert plateau_drops([{"epoch": 1.0} if v is None else {"nn1": v} for v in values], settings) == drops
 
 
 def test_the_rate_of_each_epoch_is_in_the_history(pictures, tiny, shrink, monkeypatch) -> None:
@@ -488,6 +410,8 @@ def test_the_rate_of_each_epoch_is_in_the_history(pictures, tiny, shrink, monkey
     plateau = tiny.override(epochs=5, schedule="plateau", patience=2, drops=1, lr=1.0, knn_every=1)
     done = pretrain(recipe, plateau, images, images, log=quiet)
     assert [row["lr"] for row in done.history] == pytest.approx([1.0, 1.0, 1.0, 0.1, 0.1])
+    settings = Settings(schedule="constant", epochs=10, lr=0.4, warmup_epochs=4)
+    assert [learning_rate(settings, e) for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 
 def test_bound_is_reported_where_it_exists(pictures, tiny, shrink) -> None:
@@ -526,17 +450,6 @@ def test_bfloat16_trains_and_keeps_float32_weights(pictures, tiny, shrink) -> No
     assert {p.dtype for p in mixed.encoders.parameters()} == {torch.float32}
     assert mixed.history[0]["loss"] == pytest.approx(plain.history[0]["loss"], rel=0.1)
     assert mixed.history[0]["loss"] != plain.history[0]["loss"]
-
-
-def test_seeds_of_purposes_and_steps_differ() -> None:
-    seeds = {loop.derive(s, p, t) for s in range(3) for p in ("order", "draws", "views/0") for t in range(5)}
-    assert len(seeds) == 45
-    assert all(0 <= s < 2**63 for s in seeds)
-
-
-def test_the_bottleneck_is_what_takes_most_of_the_time() -> None:
-    said = {0.0: "compute-bound", 50.0: "compute-bound", 63.1: "data-bound 63 %", 100.0: "data-bound 100 %"}
-    assert {waiting: bottleneck(waiting) for waiting in said} == said
 
 
 @pytest.mark.parametrize("slow", ["data", "step"])
@@ -590,14 +503,14 @@ def test_a_long_epoch_says_how_long_it_will_take(seconds, said, pictures, tiny, 
 
 
 def test_a_bar_is_shown_in_a_terminal_that_no_other_run_writes_to(monkeypatch) -> None:
-    first = SimpleNamespace(
-        recipe=methods.get("ring/ir"), settings=Settings(), epoch=0, first=0, steps=3, rank=0
-    )  # fmt: skip
+    first = SimpleNamespace(recipe=methods.get("ring/ir"), settings=Settings(), epoch=0, first=0, steps=3, rank=0)
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
     assert not progress.bar(first).disable
     assert progress.bar(SimpleNamespace(**{**vars(first), "rank": 1})).disable
     monkeypatch.setattr(progress.multiprocessing, "parent_process", object)
     assert progress.bar(first).disable
+    said = {0.0: "compute-bound", 50.0: "compute-bound", 63.1: "data-bound 63 %", 100.0: "data-bound 100 %"}
+    assert {waiting: bottleneck(waiting) for waiting in said} == said
 
 
 def test_nothing_is_written_without_a_folder(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:

@@ -1,7 +1,5 @@
 """Probes against loops; nothing a probe does changes an encoder."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -147,12 +145,9 @@ def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
     for probe in (tasks.knn, tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
         with pytest.raises(ArgumentError, match=words):
             probe(unit(6, 0), labels, unit(4, 1), ones(4))
-
-
-@pytest.mark.parametrize(("name", "value"), [("k", 0), *(("temperature", t) for t in (0.0, -0.1, float("nan")))])
-def test_neighbours_need_a_number_and_a_temperature(name: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}={value}" + ": accepted is a number above 0" * (name != "k")):
-        tasks.knn(unit(6, 0), ones(6), unit(4, 1), ones(4), **{name: value})
+    for name, value in (("k", 0), *(("temperature", t) for t in (0.0, -0.1, float("nan")))):
+        with pytest.raises(ArgumentError, match=f"^{name}={value}" + ": accepted is a number above 0" * (name != "k")):
+            tasks.knn(unit(6, 0), ones(6), unit(4, 1), ones(4), **{name: value})
 
 
 def test_unlabelled_images_cannot_vote_and_one_row_cannot_be_standardised() -> None:
@@ -173,16 +168,13 @@ def test_at_a_small_temperature_the_nearest_neighbour_decides() -> None:
         assert tasks.knn(train, torch.arange(3), test, torch.tensor([1, 2]), temperature=temperature).all()
 
 
-def test_lbfgs_separates_what_is_separable_whatever_the_scale() -> None:
+def test_lbfgs_separates_what_is_separable_and_reaches_the_minimum_of_its_loss() -> None:
     labels = torch.arange(120) % 3
     features = F.one_hot(labels, 3) + 0.1 * torch.randn(120, 3, generator=generator())
     scaled = features * torch.tensor([1e-3, 1.0, 1e3]) + torch.tensor([5.0, -3.0, 100.0])
     constant = torch.cat([scaled, torch.full((120, 1), 7.0)], 1)
     scores = tasks.linear_lbfgs(constant[:90], labels[:90], constant[90:])
     assert bool(tasks.correct(scores, labels[90:]).all())
-
-
-def test_lbfgs_reaches_the_minimum_of_its_loss() -> None:
     # a ridge so strong that the weights vanish leaves the bias alone: every image gets the commonest label
     labels = torch.tensor([0] * 10 + [1] * 5)
     x = F.one_hot(labels, 2).float() + torch.arange(15.0)[:, None] / 100
@@ -205,10 +197,8 @@ def test_linear_probes_solve_an_easy_task(solver, features, part) -> None:
 def test_linear_sgd_scores_its_last_epoch_not_its_best() -> None:
     nets, part = networks(Augmented(1)), Augmented(1)
     # labels that mean nothing, so that accuracy goes up and down
-    train, test = (
-        replace(s, labels=torch.randint(3, (len(s),), generator=generator(9)))
-        for s in (coloured(48, 0), coloured(60, 1))
-    )
+    sets = (coloured(48, 0), coloured(60, 1))
+    train, test = (replace(s, labels=torch.randint(3, (len(s),), generator=generator(9))) for s in sets)
     x, y = tasks.encode(nets, part, VIEW, train, kind="pooled")
     test_x, truth = tasks.encode(nets, part, VIEW, test, kind="pooled")
     probe = PROBE.model_copy(update={"lr": 30.0, "momentum": 0.9, "milestones": (4,), "weight_decay": 0.01})
@@ -268,7 +258,7 @@ def test_a_probe_uses_as_many_labelled_images_as_it_is_told(monkeypatch) -> None
         assert len(seen) == 20
 
 
-def test_accuracy_counts_the_largest_scores() -> None:
+def test_accuracy_counts_the_largest_scores_and_five_where_they_can_be_wrong() -> None:
     scores = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.2, 0.1], [0.2, 0.3, 0.5], [0.3, 0.6, 0.1]])
     truth = torch.tensor([1, 1, 2, 2])
     assert tasks.correct(scores, truth).tolist() == [True, False, True, False]
@@ -278,23 +268,10 @@ def test_accuracy_counts_the_largest_scores() -> None:
             tasks.correct(scores, truth, top=top)
     with pytest.raises(ArgumentError, match=r"^scores=\(4, 1\).*two classes"):
         tasks.correct(scores[:, :1], truth)
-
-
-def test_top_five_is_measured_where_it_can_be_wrong() -> None:
     labels = torch.arange(70) % 7
     seven = replace(coloured(70, 0), labels=labels, classes=tuple("abcdefg"))
     measured = score(RUNS["linear, lbfgs"], networks(Augmented(1)), Augmented(1), seven, seven)
     assert measured["linear5"].value >= measured["linear"].value
-
-
-def test_a_task_is_known_by_its_fields_that_are_not_at_their_default() -> None:
-    assert tasks.Neighbours().identity() == tasks.Linear().identity() == {}
-    assert tasks.Neighbours(k=7).identity() == {"k": 7}
-    settings = Settings(test_images=9, train_images=5, linear=LinearProbe(l2=0.5))
-    assert tasks.get("linear", settings).identity() == {"probe": {"l2": 0.5}, "test_images": 9}
-    assert tasks.get("neighbours", settings).identity() == {"train_images": 5, "test_images": 9}
-    with pytest.raises(UnknownNameError, match="did you mean linear"):
-        tasks.get("liner", settings)
 
 
 def test_a_task_says_which_kinds_of_data_it_scores() -> None:
@@ -327,7 +304,7 @@ def test_tasks_and_metrics_are_known_without_torch() -> None:
         tasks.encoder  # noqa: B018
 
 
-def test_every_metric_has_one_task_and_a_range() -> None:
+def test_every_metric_has_one_task_that_is_known_by_its_fields() -> None:
     names = [metric.name for task in tasks.TASKS.values() for metric in task.metrics]
     assert len(set(names)) == len(names)
     for name in names:
@@ -336,6 +313,13 @@ def test_every_metric_has_one_task_and_a_range() -> None:
         assert metric.low < metric.high
     with pytest.raises(UnknownNameError, match="did you mean.*knn200"):
         tasks.metric("knn20")
+    assert tasks.Neighbours().identity() == tasks.Linear().identity() == {}
+    assert tasks.Neighbours(k=7).identity() == {"k": 7}
+    settings = Settings(test_images=9, train_images=5, linear=LinearProbe(l2=0.5))
+    assert tasks.get("linear", settings).identity() == {"probe": {"l2": 0.5}, "test_images": 9}
+    assert tasks.get("neighbours", settings).identity() == {"train_images": 5, "test_images": 9}
+    with pytest.raises(UnknownNameError, match="did you mean linear"):
+        tasks.get("liner", settings)
 
 
 def test_a_binomial_error_is_that_of_a_share() -> None:
@@ -359,9 +343,6 @@ def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:
     mean, half = tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=4000)
     assert mean == pytest.approx(float(values.mean()))
     assert half == pytest.approx(1.96 * float(values.std()) / 500**0.5, rel=0.08)
-    first, again, other = (
-        tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=50, seed=seed) for seed in (4, 4, 5)
-    )
-    assert first == again
-    assert first[0] == other[0]
-    assert first[1] != other[1]
+    few = [tasks.bootstrap(lambda rows: float(values[rows].mean()), 500, draws=50, seed=seed) for seed in (4, 4, 5)]
+    assert few[0] == few[1] != few[2]
+    assert few[0][0] == few[2][0]

@@ -1,7 +1,5 @@
 """Files that must agree with each other, and promises of the README."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -82,13 +80,22 @@ def test_lock_is_in_step_with_pyproject() -> None:
     }
 
 
-def test_readme_opens_with_the_two_commands() -> None:
+def test_readme_opens_with_the_two_commands_and_the_toc_lists_what_exists() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"```sh\n(.*?)```", text, re.S)
     assert block
     assert [line.split("#")[0].strip() for line in block[1].splitlines()] == ["make table1", "make test"]
     assert text.index("```sh") < text.index("\n## ")
     assert "papermill nbs/repro_table1.ipynb out.ipynb -p dataset cifar10\n" in text
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+    assert PROJECT["project"]["license"] == "MIT"
+    toc = read_yaml("_toc.yml")
+    assert toc["format"] == "jb-book"
+    listed = {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
+    for page in listed:
+        assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
+    assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
+    assert all(path.with_suffix(".py").exists() for path in NOTEBOOKS)
 
 
 def test_readme_python_examples_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -121,17 +128,13 @@ def test_make_targets_that_pages_name_exist(page: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_make_without_a_target_is_help_and_changes_nothing() -> None:
+def test_make_without_a_target_is_help_and_setup_installs_uv() -> None:
     done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
     for target in ("table1", "test", "book"):
         assert f"make {target}" in done.stdout
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_makefile_installs_uv_where_it_is_missing() -> None:
-    found = subprocess.run(
-        ["make", "-n", "setup", "UV=.tools/bin/uv"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    # uv is installed where it is missing
+    dry = ["make", "-n", "setup", "UV=.tools/bin/uv"]
+    found = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "-m venv .tools" in found.stdout or (ROOT / ".tools/bin/uv").exists()
     assert ".tools/bin/uv sync --frozen" in found.stdout
 
@@ -159,31 +162,6 @@ def test_ci_calls_make_test_with_data_only_where_there_is_some(tmp_path: Path) -
     assert Path(line.removeprefix("test:")).is_absolute()
     assert run(CONTRASTLAB_DATA="mine") == (0, "test:mine")
     assert run(FAIL="3")[0] != 0
-
-
-def test_toc_lists_what_exists_and_every_notebook_with_its_script() -> None:
-    toc = read_yaml("_toc.yml")
-    assert toc["format"] == "jb-book"
-    listed = {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
-    for page in listed:
-        assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
-    assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed
-    assert all(path.with_suffix(".py").exists() for path in NOTEBOOKS)
-
-
-def test_pre_commit_runs_the_tools_that_make_runs() -> None:
-    (repo,) = read_yaml(".pre-commit-config.yaml")["repos"]
-    assert repo["repo"] == "local"
-    entries = " ".join(hook["entry"] for hook in repo["hooks"])
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for tool in ("ruff check", "ruff format --check", "mypy"):
-        assert tool.split(" --")[0] in entries
-        assert tool in makefile
-
-
-def test_licence_is_the_one_declared() -> None:
-    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
-    assert PROJECT["project"]["license"] == "MIT"
 
 
 def test_the_package_can_be_imported_from_a_copy_of_src_that_is_not_installed() -> None:

@@ -1,8 +1,7 @@
 """Published beside measured: intervals, marks, and what never shares a column."""
 
-from __future__ import annotations
-
 import math
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -15,10 +14,12 @@ from scipy import stats
 from contrastlab import methods, papers, report, results, tasks
 from contrastlab.errors import ArgumentError, ContrastLabError, UnknownNameError
 from contrastlab.report import Unavailable
+from made_runs import refused
 
 PLAN = papers.plan("ring", 1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINE = results.provenance("cpu")
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def result(
@@ -28,24 +29,17 @@ def result(
     now = NOW + timedelta(days=day)
     protocol = PLAN.settings(dataset, method, profile)
     recipe = methods.get(method).override(protocol.overrides)
+    origin = results.Provenance(**MACHINE, data_fingerprint=data, data_note=note, started=now, finished=now, wall_s=1.0)
     return results.Result(
-        table="ring/table1",
-        dataset=dataset,
-        method=method,
-        seed=seed,
-        profile=profile,
-        task="linear",
-        task_config=tasks.Linear.of(protocol).identity(),
-        protocol={},
-        items=items,
-        settings={**protocol.model_dump(mode="json"), **settings},
-        recipe=recipe.describe(),
-        metrics={"linear": linear},
-        precision=precision,
-        provenance=results.Provenance(
-            **MACHINE, data_fingerprint=data, data_note=note, started=now, finished=now, wall_s=1.0
-        ),
-    )
+        table="ring/table1", dataset=dataset, method=method, seed=seed, profile=profile, task="linear",
+        task_config=tasks.Linear.of(protocol).identity(), protocol={}, items=items, recipe=recipe.describe(),
+        settings={**protocol.model_dump(mode="json"), **settings}, metrics={"linear": linear}, precision=precision,
+        provenance=origin,
+    )  # fmt: skip
+
+
+def paper(stored: list[results.Result], **options) -> report.Report:
+    return report.table(PLAN, stored, "cifar10", "paper", **options)
 
 
 def row(table: report.Report, label: str) -> report.Row:
@@ -71,8 +65,8 @@ def test_interval_is_students() -> None:
         report.interval([])
 
 
-def test_paper_profile_has_published_measured_and_difference() -> None:
-    table = report.table(PLAN, FULL, "cifar10", "paper")
+def test_paper_profile_has_published_measured_and_difference_and_counts_agreement() -> None:
+    table = paper(FULL)
     frame = table.frame.set_index("row")
     assert frame.loc["IR", "published"] == 81.2
     assert frame.loc["IR", "measured (paper)"] == pytest.approx(244 / 3)
@@ -81,6 +75,13 @@ def test_paper_profile_has_published_measured_and_difference() -> None:
     assert table.banner == ""
     assert "− published" in table.texts
     assert any("no uncertainty" in line for line in table.legend)
+    sentences = paper(FULL).summary
+    assert any("inside our interval for 2 of 2 rows" in s for s in sentences)
+    off = [*(result("ring/ir", s, 70.0 + s / 10) for s in range(3))]
+    table = paper(off)
+    assert any("Outside" in s and "IR (-11.1)" in s for s in table.summary)
+    effect = next(s for s in sentences if s.startswith("IRing − IR"))
+    assert "excludes 0" in effect
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop"])
@@ -98,9 +99,7 @@ def test_small_profiles_carry_a_banner_and_no_difference(profile: str) -> None:
 
 def test_profiles_and_data_sets_never_mix() -> None:
     mixed = [*FULL, result("ring/ir", 7, 10.0, profile="smoke"), result("ring/ir", 8, 11.0, dataset="shapes")]
-    assert report.table(PLAN, mixed, "cifar10", "paper").frame.equals(
-        report.table(PLAN, FULL, "cifar10", "paper").frame
-    )
+    assert paper(mixed).frame.equals(paper(FULL).frame)
     smoke = report.table(PLAN, mixed, "cifar10", "smoke")
     assert row(smoke, "IR").measured == report.Estimate(10.0, None, 1, tasks.metric("linear").half_width(10.0, 10_000))
     assert row(smoke, "IRing").status == "not run"
@@ -109,8 +108,8 @@ def test_profiles_and_data_sets_never_mix() -> None:
     assert not measured & set(report.table(PLAN, mixed, "cifar10", "laptop").frame)
 
 
-def test_gain_is_paired_over_common_seeds() -> None:
-    table = report.table(PLAN, [*FULL, result("ring/iring", 9, 10.0)], "cifar10", "paper")
+def test_gain_is_paired_over_common_seeds_of_the_same_data() -> None:
+    table = paper([*FULL, result("ring/iring", 9, 10.0)])
     gain = row(table, "IRing − IR")
     expected = stats.ttest_rel([83.0, 83.5, 86.0], [80.0, 81.0, 83.0]).confidence_interval(0.95)
     assert gain.measured is not None
@@ -120,34 +119,28 @@ def test_gain_is_paired_over_common_seeds() -> None:
     assert gain.published == 2.7
     assert "+2.7" in table.markdown()
     assert row(table, "CMCRing − CMC").status == "not run"
-
-
-def test_gain_needs_common_seeds_and_the_same_data() -> None:
-    apart = report.table(PLAN, [result("ring/ir", 0, 80.0), result("ring/iring", 1, 83.0)], "cifar10", "paper")
+    apart = paper([result("ring/ir", 0, 80.0), result("ring/iring", 1, 83.0)])
     assert row(apart, "IRing − IR").status == "n/a: no seed in common"
-    other = report.table(PLAN, [result("ring/ir", 0, 80.0), result("ring/iring", 0, 83, data="e")], "cifar10", "paper")
+    other = paper([result("ring/ir", 0, 80.0), result("ring/iring", 0, 83, data="e")])
     assert row(other, "IRing − IR").measured is None
     assert "different data" in row(other, "IRing − IR").status
 
 
-def test_one_seed_has_no_interval_and_says_so() -> None:
-    table = report.table(PLAN, [result("ring/ir", 0, 85.0)], "cifar10", "paper")
+def test_one_row_of_one_seed_says_what_is_not_known() -> None:
+    table = paper([result("ring/ir", 0, 85.0, note="JPEG, quality 75")])
     assert "85.00 (± 0.70)" in table.markdown()
     assert any("one seed has no interval" in line for line in table.legend)
     assert math.isnan(table.frame.set_index("row").loc["IR", "95 % half-width (paper)"])
     assert any("One seed only for every row" in s for s in table.summary)
     assert any("agreement is not judged" in s for s in table.summary)
-
-
-def test_labels_with_a_comma_are_kept_apart() -> None:
-    plan = papers.plan("fmicl", 8)
-    sentences = report.table(plan, [], "cifar10", "paper").summary
-    assert any("Not run: KL, α = 0.1; KL, α = 1; " in sentence for sentence in sentences)
+    assert row(table, "IR").above_random is None
+    assert any("random encoder has not been run" in s for s in table.summary)
+    assert "JPEG, quality 75" in table.html()
 
 
 @pytest.mark.parametrize(("linear", "above"), [(45.0, True), (41.3, False), (41.0, False), (30.0, False)])
 def test_mark_against_the_random_encoder(linear: float, above: bool) -> None:
-    table = report.table(PLAN, [result("ours/random", 0, 41.0), result("ring/ir", 0, linear)], "cifar10", "paper")
+    table = paper([result("ours/random", 0, 41.0), result("ring/ir", 0, linear)])
     ir = row(table, "IR")
     assert ir.versus_random == pytest.approx(linear - 41)
     assert ir.above_random is above
@@ -155,12 +148,6 @@ def test_mark_against_the_random_encoder(linear: float, above: bool) -> None:
     word = "Above the random encoder: IR" if above else "Not yet above the random encoder"
     assert any(s.startswith(word) for s in table.summary)
     assert row(table, "random encoder").above_random is None
-
-
-def test_without_a_random_encoder_nothing_is_claimed() -> None:
-    table = report.table(PLAN, [result("ring/ir", 0, 80.0)], "cifar10", "paper")
-    assert row(table, "IR").above_random is None
-    assert any("random encoder has not been run" in s for s in table.summary)
 
 
 def test_all_rows_stand_in_the_table_run_or_not() -> None:
@@ -178,29 +165,30 @@ def test_all_rows_stand_in_the_table_run_or_not() -> None:
     assert sentences[0] == "0 of 7 rows have a measured number."
 
 
-def test_configurations_are_not_averaged() -> None:
+def test_configurations_are_not_averaged_and_precisions_told_apart() -> None:
     old = result("ring/ir", 0, 10.0, day=-1, epochs=1)
-    table = report.table(PLAN, [old, *FULL], "cifar10", "paper")
+    table = paper([old, *FULL])
     assert row(table, "IR").measured.mean == pytest.approx(244 / 3)
     assert "1 result(s) of an earlier configuration left out" in row(table, "IR").note
-    alone = report.table(PLAN, [old], "cifar10", "paper")
+    alone = paper([old])
     assert "other settings than the protocol has now: epochs" in row(alone, "IR").note
+    mixed = [result("ring/ir", 0, 80.0), result("ring/iring", 0, 83.0, precision="bf16-mixed")]
+    table = paper(mixed)
+    assert any("precision" in line and "bf16-mixed" in line for line in table.legend)
+    assert "bf16-mixed against 32-true" in row(table, "IRing − IR").note
+    assert not any("precision" in line for line in paper(FULL).legend)
 
 
-def test_the_datas_own_note_reaches_the_reader() -> None:
-    table = report.table(PLAN, [result("ring/ir", 0, 80.0, note="JPEG, quality 75")], "cifar10", "paper")
-    assert "JPEG, quality 75" in table.html()
-
-
-def test_a_note_of_every_printed_number_stands_once() -> None:
+def test_a_note_of_every_printed_number_stands_once_and_labels_with_a_comma_are_kept_apart() -> None:
     plan = papers.plan("fmicl", 8)
     table = report.table(plan, [], "cifar10", "paper")
     (note,) = {plan.published_note("cifar10", name) for name in plan.methods}
     assert note in table.caption
     assert not [r for r in table.rows if note in r.note]
-    assert "two encoders" in row(report.table(PLAN, [], "cifar10", "paper"), "CMC").note
+    assert "two encoders" in row(paper([]), "CMC").note
     bold = row(report.table(papers.plan("fmicl", 2), [], "cifar10", "paper"), "KL")
     assert bold.note == "in bold in the paper"
+    assert any("Not run: KL, α = 0.1; KL, α = 1; " in sentence for sentence in table.summary)
 
 
 def test_origin_tells_seeds_days_code_machine_and_time() -> None:
@@ -212,16 +200,6 @@ def test_origin_tells_seeds_days_code_machine_and_time() -> None:
     assert f"{NOW.date()} to {(NOW + timedelta(days=2)).date()}" in later
     with pytest.raises(ArgumentError, match="results="):
         report.origin([])
-
-
-def test_agreement_with_the_paper_is_counted() -> None:
-    sentences = report.table(PLAN, FULL, "cifar10", "paper").summary
-    assert any("inside our interval for 2 of 2 rows" in s for s in sentences)
-    off = [*(result("ring/ir", s, 70.0 + s / 10) for s in range(3))]
-    table = report.table(PLAN, off, "cifar10", "paper")
-    assert any("Outside" in s and "IR (-11.1)" in s for s in table.summary)
-    effect = next(s for s in sentences if s.startswith("IRing − IR"))
-    assert "excludes 0" in effect
 
 
 def test_html_and_markdown_escape() -> None:
@@ -241,21 +219,18 @@ def test_html_and_markdown_escape() -> None:
     assert '"' not in table.figure_html().split('alt="')[1].split('" src=')[0]
 
 
-def test_figure_shows_published_only_in_the_papers_protocol() -> None:
+def test_a_figure_draws_each_interval_and_published_numbers_only_in_the_papers_protocol() -> None:
     def diamonds(table: report.Report) -> int:
         return sum(line.get_marker() == "D" for line in table.figure().axes[0].lines)
 
-    assert diamonds(report.table(PLAN, FULL, "cifar10", "paper")) == 2
+    assert diamonds(paper(FULL)) == 2
     small = [result("ring/ir", 0, 20.0, profile="laptop"), result("ours/random", 0, 15.0, profile="laptop")]
     table = report.table(PLAN, small, "cifar10", "laptop")
     assert diamonds(table) == 0
     assert "IR 20.00 (±" in table.alt
     assert table.figure().get_label() == table.alt
     assert report.table(PLAN, [], "cifar10", "laptop").figure().axes[0].lines[:] == []
-
-
-def test_figure_draws_each_interval() -> None:
-    table = report.table(PLAN, FULL, "cifar10", "paper")
+    table = paper(FULL)
     bars = [line for line in table.figure().axes[0].lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 2]
     drawn = [r for r in table.rows if r.kind != "difference" and r.measured]
     assert len(bars) == len(drawn) == 3
@@ -264,29 +239,27 @@ def test_figure_draws_each_interval() -> None:
         assert high - low == pytest.approx(2 * shown.measured.half_width)
 
 
-def test_bad_names_and_results() -> None:
-    with pytest.raises(UnknownNameError, match="laptop"):
-        report.table(PLAN, [], "cifar10", "laptp")
-    with pytest.raises(UnknownNameError, match="cifar10"):
-        report.table(PLAN, [], "cifar11", "smoke")
-    with pytest.raises(UnknownNameError, match="did you mean cmc"):
-        report.table(PLAN, [], "digits", "smoke", unavailable=[Unavailable("cmcc", "x")])
+def test_bad_names_and_results_and_rows_that_were_asked_for() -> None:
+    cmcc = [Unavailable("cmcc", "x")]
+    refused(
+        (lambda: report.table(PLAN, [], "cifar10", "laptp"), UnknownNameError, "laptop"),
+        (lambda: report.table(PLAN, [], "cifar11", "smoke"), UnknownNameError, "cifar10"),
+        (lambda: report.table(PLAN, [], "digits", "smoke", unavailable=cmcc), UnknownNameError, "did you mean cmc"),
+        (lambda: paper([result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, items=5)]), ArgumentError, "items="),
+    )
     no_metric = result("ring/ir", 0, 1.0).model_copy(update={"metrics": {"linear5": 1.0}})
-    assert row(report.table(PLAN, [no_metric], "cifar10", "paper"), "IR").status == "not run"
-    with pytest.raises(ArgumentError, match="items="):
-        report.table(PLAN, [result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, items=5)], "cifar10", "paper")
+    assert row(paper([no_metric]), "IR").status == "not run"
+    given = [result("ours/random", 0, 41.0), result("ring/ir", 0, 45.0)]
+    table = paper(given, unavailable=[Unavailable("cmc", "grey")])
+    table.check("ir,cmc")
+    with pytest.raises(ContrastLabError, match="ring/moco"):
+        table.check("ir,moco")
+    with pytest.raises(ContrastLabError, match="ours/random"):
+        paper(given[1:]).check("ir")
 
 
-def test_str_is_what_a_terminal_shows() -> None:
-    text = str(report.table(PLAN, FULL, "cifar10", "paper"))
-    line = next(line for line in text.splitlines() if line.strip().startswith("IRing"))
-    assert "83.9" in line
-    assert "84.17 ± " in line
-    assert "2 of 7 rows have a measured number." in text
-
-
-def test_a_row_is_one_line_with_its_gain_beside_it() -> None:
-    table = report.table(PLAN, FULL, "cifar10", "paper")
+def test_a_row_is_one_line_with_its_gain_and_the_decimals_of_the_paper() -> None:
+    table = paper(FULL)
     assert len(table.texts) == 3  # two methods and the random encoder; rows that were not run are no lines
     line = table.texts.set_index("method").loc["IRing"]
     assert line["published"] == "83.9"
@@ -295,10 +268,11 @@ def test_a_row_is_one_line_with_its_gain_beside_it() -> None:
     assert line["against random"] == "+43.2 ▲"
     assert table.html().count("<tr") == 1 + len(table.texts)
     assert "3 seeds a row." in table.legend
-
-
-def test_printed_numbers_have_the_decimals_of_the_paper() -> None:
-    table = report.table(PLAN, FULL, "cifar10", "paper")
+    text = str(paper(FULL))
+    line = next(line for line in text.splitlines() if line.strip().startswith("IRing"))
+    assert "83.9" in line
+    assert "84.17 ± " in line
+    assert "2 of 7 rows have a measured number." in text
     # fmicl Table 2 prints two decimals: 89.66 is 0.05 below 89.71, not 0.1
     two = {"IR": 89.71, "IRing": 89.66, "IRing − IR": -0.05}
     rows = tuple(replace(r, published=two.get(r.label)) for r in table.rows)
@@ -311,7 +285,7 @@ def test_printed_numbers_have_the_decimals_of_the_paper() -> None:
 
 def test_of_two_seeds_both_numbers_are_shown() -> None:
     two = [r for r in FULL if r.seed < 2]
-    table = report.table(PLAN, two, "cifar10", "paper")
+    table = paper(two)
     line = table.texts.set_index("method").loc["IRing"]
     assert line["measured"] == "83.25 (83.00 to 83.50)"
     assert line["against base"] == "+2.75 (+2.50 to +3.00)"
@@ -322,27 +296,19 @@ def test_of_two_seeds_both_numbers_are_shown() -> None:
 
 def test_results_of_another_table_serve_where_the_protocol_is_the_same() -> None:
     elsewhere = [r.model_copy(update={"table": "ring/table9", "method": "other/name"}) for r in FULL]
-    here, there = (report.table(PLAN, given, "cifar10", "paper").frame for given in (FULL, elsewhere))
+    here, there = (paper(given).frame for given in (FULL, elsewhere))
     assert here.equals(there)
     # of another protocol they do not
     changed = [result("ring/ir", 0, 50.0, epochs=3).model_copy(update={"table": "ring/table9"})]
-    assert row(report.table(PLAN, changed, "cifar10", "paper"), "IR").status == "not run"
+    assert row(paper(changed), "IR").status == "not run"
 
 
-def test_rows_of_two_precisions_are_told_apart() -> None:
-    mixed = [result("ring/ir", 0, 80.0), result("ring/iring", 0, 83.0, precision="bf16-mixed")]
-    table = report.table(PLAN, mixed, "cifar10", "paper")
-    assert any("precision" in line and "bf16-mixed" in line for line in table.legend)
-    assert "bf16-mixed against 32-true" in row(table, "IRing − IR").note
-    assert not any("precision" in line for line in report.table(PLAN, FULL, "cifar10", "paper").legend)
-
-
-def test_a_metric_says_its_unit_range_and_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_says_its_unit_range_direction_and_sampling_error(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = tasks.Metric(
         "linear", "time", unit="seconds", high=math.inf, higher_is_better=False, error="none", items="steps", gap="s"
     )
     monkeypatch.setattr(tasks, "metric", lambda name: seconds)
-    table = report.table(PLAN, [result("ours/random", 0, 300.0), result("ring/ir", 0, 200.0)], "cifar10", "paper")
+    table = paper([result("ours/random", 0, 300.0), result("ring/ir", 0, 200.0)])
     assert row(table, "IR").above_random is True  # fewer seconds are better
     assert row(table, "IR").measured.sampling is None
     assert "time (seconds)" in table.caption
@@ -350,26 +316,13 @@ def test_a_metric_says_its_unit_range_and_direction(monkeypatch: pytest.MonkeyPa
     assert "200.00" in table.markdown()
     assert table.figure().axes[0].get_xlabel().startswith("time (seconds)")
     table.check("ir")
-
-
-def test_a_stored_half_width_is_the_sampling_error_of_a_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     ap = tasks.Metric("linear", "box AP", unit="AP", error="bootstrap", items="pictures")
     monkeypatch.setattr(tasks, "metric", lambda name: ap)
     one = result("ring/ir", 0, 20.0).model_copy(update={"half_widths": {"linear": 1.25}})
-    assert "20.00 (± 1.25)" in report.table(PLAN, [one], "cifar10", "paper").markdown()
+    assert "20.00 (± 1.25)" in paper([one]).markdown()
 
 
-def test_a_table_is_checked_by_the_rows_that_were_asked_for() -> None:
-    given = [result("ours/random", 0, 41.0), result("ring/ir", 0, 45.0)]
-    table = report.table(PLAN, given, "cifar10", "paper", unavailable=[Unavailable("cmc", "grey")])
-    table.check("ir,cmc")
-    with pytest.raises(ContrastLabError, match="ring/moco"):
-        table.check("ir,moco")
-    with pytest.raises(ContrastLabError, match="ours/random"):
-        report.table(PLAN, given[1:], "cifar10", "paper").check("ir")
-
-
-def test_the_floor_of_a_pretrained_network_is_not_called_random() -> None:
+def test_sentences_have_one_untrained_encoder_that_is_not_called_random() -> None:
     plan = papers.plan("fmicl", 9)
 
     def floor(dataset: str) -> list[str]:
@@ -379,11 +332,7 @@ def test_the_floor_of_a_pretrained_network_is_not_called_random() -> None:
     assert floor("wikisplit") == ["pretrained network as loaded", "supervised, same encoder"]
     # from scratch it is random
     assert floor("grammar")[0] == "random encoder"
-
-
-def test_sentences_have_one_untrained_encoder_in_the_table() -> None:
-    plan = papers.plan("fmicl", 9)
-    stored = results.find(Path(__file__).parents[1] / "results", dataset="wikisplit")
+    stored = results.find(RESULTS, dataset="wikisplit")
     made = report.table(plan, stored, "wikisplit", "laptop")
     assert "ours/random" in {r.method for r in made.rows if r.measured}
     assert "ours/random_lab" not in {r.method for r in made.rows}
@@ -395,7 +344,7 @@ def test_sentences_have_one_untrained_encoder_in_the_table() -> None:
 
 
 def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:
-    stored = results.find(Path(__file__).parents[1] / "results")
+    stored = results.find(RESULTS)
     banner = {
         dataset: report.table(papers.plan(*plan), stored, dataset, "laptop").banner
         for plan, dataset in ((("cmc", 3), "rooms"), (("ring", "5c"), "fsdd"), (("fmicl", 9), "wikisplit"))
@@ -406,8 +355,8 @@ def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:
     assert "chosen" not in banner["wikisplit"]
 
 
-def test_columns_are_those_with_a_number_or_the_first() -> None:
-    stored = results.find(Path(__file__).parents[1] / "results", dataset="rooms", profile="laptop")
+def test_columns_are_those_with_a_number_and_other_data_stand_beside_no_published_one() -> None:
+    stored = results.find(RESULTS, dataset="rooms", profile="laptop")
     plan = papers.plan("cmc", 5)
     every = list(plan.select("rooms"))
     shown = report.columns(plan, stored, "rooms", "laptop")
@@ -416,10 +365,7 @@ def test_columns_are_those_with_a_number_or_the_first() -> None:
     assert all(any(row.measured for row in each.rows) for each in shown)
     (empty,) = report.columns(plan, [], "rooms", "laptop")
     assert empty.name == every[0]
-
-
-def test_other_data_stand_beside_no_published_number_and_columns_of_one_metric_are_told_apart() -> None:
-    stored = results.find(Path(__file__).parents[1] / "results", dataset="cifar10", profile="laptop")
+    stored = results.find(RESULTS, dataset="cifar10", profile="laptop")
     plan = papers.plan("cmc", 1)
     shown = report.columns(plan, stored, "cifar10", "laptop")
     assert [each.name for each in shown] == ["half", "one", "two", "half5", "one5", "two5"]
@@ -428,3 +374,36 @@ def test_other_data_stand_beside_no_published_number_and_columns_of_one_metric_a
         assert f"Data set cifar10, column {each.name}, profile" in each.caption
     own = report.table(plan, [], "imagenet", "paper", column="half")
     assert any(row.published is not None for row in own.rows)
+
+
+def entry(name: str) -> papers.Entry:
+    return next(e for e in papers.catalogue() if e.name == name)
+
+
+def test_the_matrix_counts_rows_and_seeds() -> None:
+    mine = results.find(RESULTS, table="ring/table1", dataset="plain_shapes", profile="first")
+    found = [e for e in report.evidence(entry("ring/table1"), mine) if e.profile == "first"]
+    methods = {r.method for r in mine} & set(papers.plan("ring", "1").methods)
+    assert [(e.dataset, e.rows, e.of) for e in found] == [("plain_shapes", len(methods), 7)]
+    assert found[0].seeds == max(len({r.seed for r in mine if r.method == m}) for m in methods)
+    fewer = [r for r in mine if r.method != "ring/la"]
+    assert report.evidence(entry("ring/table1"), fewer)[0].rows == len(methods) - 1
+
+
+def test_shared_protocols_count_and_data_of_the_paper_say_more_than_more_rows() -> None:
+    mine = [r for r in results.find(RESULTS) if r.table == "fmicl/table2" and r.task == "neighbours"]
+    assert report.evidence(entry("fmicl/table10"), mine)
+    assert report.evidence(entry("vince/table1"), mine) == ()
+    mine = [r for r in results.find(RESULTS) if r.task == "transfer" and r.profile == "laptop"]
+    few = [r for r in mine if r.dataset == "shapes" or r.method == "ring/ir"]
+    best = report.best_first(report.evidence(entry("ring/table3"), few))
+    assert [(each.dataset, each.rows, each.printed) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
+
+
+def test_every_published_table_has_a_line_and_studies_are_named() -> None:
+    page = report.matrix([], {"vince/table3": {"paper": "<11> studies"}})
+    assert [re.sub("<[^>]+>", "", name) for name in re.findall(r'<th scope="row">(.*?)</th>', page)] == [
+        e.name for e in papers.catalogue()
+    ]
+    assert "&lt;11&gt; studies" in page
+    assert page.count('class="there"') == 1 + sum(bool(e.notebook) for e in papers.catalogue())

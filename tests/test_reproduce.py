@@ -1,7 +1,5 @@
 """A cell of a table: a run trained once and kept, scored by tasks, stored and read again; what cannot be says why."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -19,19 +17,10 @@ import pytest
 import torch
 
 from contrastlab import __main__ as command
-from contrastlab import data, encoders, files, methods, negatives, papers, reproduce, results, tasks
+from contrastlab import data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.modalities import modality
-from contrastlab.errors import (
-    ArgumentError,
-    CorruptFileError,
-    DeviceError,
-    MissingDataError,
-    NonFiniteLossError,
-    NotApplicableError,
-    StorageError,
-    UnknownNameError,
-)
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, UnknownNameError
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Reports, Unavailable
@@ -39,9 +28,9 @@ from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import BusyError
 from contrastlab.tasks.base import Task
+from made_runs import LOCAL, quiet, refused, resumed
 
 PLAN = papers.plan("ring", 1)
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -59,12 +48,22 @@ def few(monkeypatch, pictures) -> None:
     monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
 
 
+def cell_of(method: str, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke") -> Cell:
+    name, column = next(iter(plan.select(dataset).items()))
+    return Cell(plan, name, column, plan.resolve(method), seed, profile)
+
+
+def here(out: Path, **where) -> reproduce.Execution:
+    return reproduce.Execution(out_dir=out, **{"read_also": (), "accelerator": "cpu", **where})
+
+
 def compute(method: str, out: Path, *, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke", **where):
     lines: list[str] = []
-    name, column = next(iter(plan.select(dataset).items()))
-    cell = Cell(plan, name, column, plan.resolve(method), seed, profile)
-    where = {"read_also": (), "accelerator": "cpu", **where}
-    return cell.run(reproduce.Execution(out_dir=out, **where), log=lines.append), lines
+    return cell_of(method, dataset, plan, seed, profile).run(here(out, **where), log=lines.append), lines
+
+
+def table(out: Path, dataset: str = "shapes", **options):
+    return reproduce.table("ring", 1, dataset, **{**LOCAL, "out_dir": out, "log": quiet, **options})
 
 
 def forbid_training(monkeypatch) -> None:
@@ -92,7 +91,7 @@ def test_auto_is_the_paper_with_a_gpu_and_laptop_without(monkeypatch) -> None:
         reproduce.choose_profile("lapptop", PLAN.profiles)
 
 
-# -- cells -----------------------------------------------------------------------------------------
+# -- cells
 
 
 def test_a_cell_is_run_stored_and_then_read_without_training(few, tmp_path, monkeypatch) -> None:
@@ -133,11 +132,9 @@ def test_the_same_recipe_under_another_name_is_found(few, tmp_path, monkeypatch)
     twin = dataclasses.replace(methods.get("ring/ir"), name="ours/twin", label="twin")
     monkeypatch.setattr(methods, "get", lambda name, paper=None: twin)
     forbid_training(monkeypatch)
-    cell = reproduce.Cell(PLAN, "shapes", PLAN.select("shapes")["shapes"], "ours/twin", 0, "smoke")
-    object.__setattr__(cell, "plan", PLAN.model_copy(update={"rows": {**PLAN.rows, "ours/twin": ""}}))
-    assert (
-        cell.run(reproduce.Execution(out_dir=tmp_path, read_also=(), accelerator="cpu"), log=lambda line: None) == first
-    )
+    plan = PLAN.model_copy(update={"rows": {**PLAN.rows, "ours/twin": ""}})
+    cell = Cell(plan, "shapes", PLAN.select("shapes")["shapes"], "ours/twin", 0, "smoke")
+    assert cell.run(here(tmp_path), log=quiet) == first
 
 
 def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
@@ -148,11 +145,9 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     nets = encoders.load(folder)
     assert [net.in_channels for net in nets] == [1, 2]
     assert not any(module.training for module in nets.modules())
-    where = reproduce.Execution(out_dir=tmp_path, read_also=(), accelerator="cpu")
-    again = reproduce.Cell(PLAN, "shapes", PLAN.select("shapes")["shapes"], "ring/cmc", 0, "smoke")
-    run_ = reproduce.Run(again.recipe, again.settings, again.data(where)[0], 0, tmp_path)
-    assert run_.artefact.finished
-    assert run_.folder == folder
+    again = cell_of("cmc")
+    run_ = reproduce.Run(again.recipe, again.settings, again.data(here(tmp_path))[0], 0, tmp_path)
+    assert (run_.artefact.finished, run_.folder) == (True, folder)
     state = run_.encoders().state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in nets.state_dict().items())
     assert sorted(path.name for path in folder.iterdir() if path.is_file()) == [
@@ -165,8 +160,6 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
 def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
     compute("ir", tmp_path)
     (path,) = (tmp_path / "encoders").glob("*/run.json")
-    for stored in (tmp_path / "cells").rglob("*.json"):
-        stored.unlink()
     record = json.loads(path.read_text())
     if damage == "cut":
         path = path.parent / "encoder.safetensors"
@@ -182,10 +175,10 @@ def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
         (other,) = set((tmp_path / "encoders").glob("*/encoder.safetensors")) - {path.parent / "encoder.safetensors"}
         path = path.parent / "encoder.safetensors"
         path.write_bytes(other.read_bytes())
-        for stored in (tmp_path / "cells").rglob("*.json"):
-            stored.unlink()
     else:
         path.write_text("{")
+    for stored in (tmp_path / "cells").rglob("*.json"):
+        stored.unlink()
     with pytest.raises(CorruptFileError, match=str(path)):
         compute("ir", tmp_path)
     assert results.find(tmp_path) == []
@@ -218,11 +211,9 @@ def test_the_hash_of_a_run_covers_what_decides_its_encoders(few, pictures) -> No
 
 def test_a_stored_cell_of_other_data_settings_or_seed_is_not_this_one(few, tmp_path, pictures) -> None:
     compute("random", tmp_path)
-    where = reproduce.Execution(out_dir=tmp_path, read_also=())
 
-    def there(dataset="shapes", seed=0, profile="smoke", splits=None):
-        column = PLAN.select(dataset)[dataset]
-        return reproduce.Cell(PLAN, dataset, column, "ours/random", seed, profile).stored(where, splits)
+    def there(splits=None, **changes):
+        return cell_of("random", **changes).stored(here(tmp_path), splits)
 
     splits = data.load("shapes")
     other = dataclasses.replace(splits, train=pictures(192, 3, 5))
@@ -251,15 +242,12 @@ def test_without_resume_a_stored_cell_is_computed_anew(few, tmp_path, monkeypatc
 
 def test_a_cell_cut_off_is_resumed_to_the_same_numbers(few, tmp_path) -> None:
     whole, _ = compute("moco", tmp_path / "whole")
-    sessions = 0
-    while True:
-        try:
-            pieces, lines = compute("moco", tmp_path / "pieces", max_minutes=0)
-            break
-        except KeyboardInterrupt:
-            sessions += 1
-            assert results.find(tmp_path / "pieces") == []
-    assert sessions > 1
+    part = tmp_path / "pieces"
+    stored: list[results.Result] = []
+    (pieces, lines), stops = resumed(
+        lambda: compute("moco", part, max_minutes=0), between=lambda: stored.extend(results.find(part))
+    )
+    assert (stops > 1, stored) == (True, [])
     assert any("resume at" in line for line in lines)
     assert pieces.metrics == whole.metrics
     assert pieces.correct == whole.correct
@@ -274,7 +262,7 @@ def test_a_cell_that_diverges_stores_nothing(few, tmp_path, monkeypatch) -> None
         return dataclasses.replace(out, loss=out.loss * float("nan"))
 
     monkeypatch.setattr(Learner, "loss", spoilt)
-    with pytest.raises(NonFiniteLossError, match="step 0"):
+    with pytest.raises(errors.NonFiniteLossError, match="step 0"):
         compute("ir", tmp_path)
     assert results.find(tmp_path) == []
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -306,7 +294,7 @@ def test_a_result_says_which_precision_it_was_trained_in(few, tmp_path, monkeypa
         assert done.settings["precision"] == "auto"
 
 
-# -- tables ----------------------------------------------------------------------------------------
+# -- tables
 
 
 @pytest.mark.parametrize("given", ["ir, random", ["ir", "random"], ("ring/ir", "ours/random")])
@@ -318,19 +306,13 @@ def test_a_table_takes_rows_as_a_string_or_a_list(given, few, tmp_path, monkeypa
         return {}
 
     monkeypatch.setattr(jobs, "run", watch)
-    reproduce.table(
-        "ring", "1", "shapes", rows=given, profile="smoke", seeds="0,1", references_too=False, out_dir=tmp_path,
-        read_also=(), accelerator="cpu", log=lambda line: None,
-    )  # fmt: skip
+    table(tmp_path, rows=given, seeds="0,1")
     assert asked == [("ring/ir", 0), ("ours/random", 0), ("ring/ir", 1), ("ours/random", 1)]
 
 
 def test_a_table_of_grey_images_marks_the_rows_that_cannot_be(few, tmp_path) -> None:
     lines: list[str] = []
-    shown = reproduce.table(
-        "ring", 1, "digits", rows="ir,cmc", profile="smoke", seeds=[0, 1], out_dir=tmp_path, read_also=(),
-        accelerator="cpu", log=lines.append, jobs=1,
-    )  # fmt: skip
+    shown = table(tmp_path, "digits", rows="ir,cmc", seeds=[0, 1], references_too=True, log=lines.append)
     assert sum("[ring/cmc] n/a" in line for line in lines) == 1
     stored = {(r.method, r.seed) for r in results.find(tmp_path)}
     assert stored == {(m, s) for m in ("ring/ir", "ours/random", "ours/supervised") for s in (0, 1)}
@@ -347,10 +329,7 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
     }
     plan = PLAN.model_copy(update={"columns": columns})
     monkeypatch.setattr(papers, "plan", lambda paper, table: plan)
-    made = reproduce.table(
-        "ring", 1, "shapes", rows="ir", profile="smoke", out_dir=tmp_path, read_also=(), accelerator="cpu", jobs=1,
-        log=lambda line: None,
-    )  # fmt: skip
+    made = table(tmp_path, rows="ir", references_too=True)
     assert isinstance(made, Reports)
     made.check("ir")
     by_name = {r.name: {row.method: row for row in r.rows} for r in made.reports}
@@ -364,19 +343,16 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
 
 
 def test_unknown_names_are_answered_with_near_ones(few, tmp_path) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean.*iring"):
-        compute("irimg", tmp_path)
-    with pytest.raises(UnknownNameError, match="did you mean.*shapes"):
-        compute("ir", tmp_path, dataset="shape")
-    with pytest.raises(UnknownNameError, match="did you mean.*smoke"):
-        compute("ir", tmp_path, profile="smok")
-    with pytest.raises(UnknownNameError, match="argument of table 'outdir'; did you mean out_dir"):
-        reproduce.table("ring", 1, "shapes", profile="smoke", outdir=tmp_path)
-    with pytest.raises(ArgumentError, match="methods="):
-        reproduce.table("ring", 1, "shapes", rows=" , ", profile="smoke", out_dir=tmp_path)
-    for target, near in (("ring/tabel1", "ring/table1"), ("rimg/table1", "ring/table1")):
-        with pytest.raises(UnknownNameError, match=near):
-            reproduce.parse_target(target)
+    outdir = "argument of table 'outdir'; did you mean out_dir"
+    refused(
+        (lambda: compute("irimg", tmp_path), UnknownNameError, "did you mean.*iring"),
+        (lambda: compute("ir", tmp_path, dataset="shape"), UnknownNameError, "did you mean.*shapes"),
+        (lambda: compute("ir", tmp_path, profile="smok"), UnknownNameError, "did you mean.*smoke"),
+        (lambda: reproduce.table("ring", 1, "shapes", outdir=tmp_path), UnknownNameError, outdir),
+        (lambda: table(tmp_path, rows=" , "), ArgumentError, "methods="),
+        (lambda: reproduce.parse_target("ring/tabel1"), UnknownNameError, "ring/table1"),
+        (lambda: reproduce.parse_target("rimg/table1"), UnknownNameError, "ring/table1"),
+    )
     assert reproduce.parse_target("ring/table1") == ("ring", "1")
     assert list(tmp_path.iterdir()) == []
 
@@ -387,7 +363,14 @@ def test_a_missing_data_set_says_where_it_was_looked_for(tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# -- many cells at a time --------------------------------------------------------------------------
+def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(reproduce.Cell, "task", property(lambda self: _Deaf()))
+    done, _ = compute("ir", tmp_path)
+    assert isinstance(done, Unavailable)
+    assert "hearing is a task for waveforms; shapes has images" in done.reason
+
+
+# -- many cells at a time
 
 
 def start(out: Path, *more: str) -> subprocess.Popen[str]:
@@ -401,9 +384,7 @@ def start(out: Path, *more: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp_path) -> None:
     alone = tmp_path / "alone"
-    reproduce.table(
-        "ring", 1, "digits", rows="ir,moco", profile="smoke", out_dir=alone, read_also=(), jobs=1, log=lambda line: None
-    )
+    table(alone, "digits", rows="ir,moco", references_too=True)
     out = tmp_path / "shared"
     pair = [start(out, "--rows", "ir,moco", "--jobs", "2") for _ in range(2)]
     said = [process.communicate(timeout=300)[0] for process in pair]
@@ -436,10 +417,8 @@ def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, t
         assert process.returncode == 130, text
         assert "run again to continue" in text
         assert "Traceback" not in text
-    assert [
-        *(tmp_path / "out").glob("encoders/*/checkpoint.safetensors"),
-        *(tmp_path / "out").glob("encoders/*/run.json"),
-    ]
+    kept = {path.name for path in (tmp_path / "out").glob("encoders/*/*")}
+    assert kept & {"checkpoint.safetensors", "run.json"}
 
 
 @pytest.mark.slow
@@ -471,7 +450,6 @@ def test_a_killed_process_leaves_no_lock(tmp_path) -> None:
 
 
 def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypatch) -> None:
-    where = reproduce.Execution(out_dir=tmp_path, read_also=(), accelerator="cpu")
     chosen = tables.cells(PLAN, "shapes", ["ring/ir", "ours/random"], [0], "smoke")
     order = []
     compute_ = reproduce.Cell.run
@@ -483,7 +461,7 @@ def test_a_cell_that_another_process_computes_comes_last(few, tmp_path, monkeypa
         return compute_(self, where, wait=wait, log=log)
 
     monkeypatch.setattr(reproduce.Cell, "run", watch)
-    done = jobs.run(chosen, where, workers=1, log=lambda line: None)
+    done = jobs.run(chosen, here(tmp_path), workers=1, log=quiet)
     assert order == [("ours/random", False), ("ring/ir", True)]
     assert set(done) == set(chosen)
 
@@ -510,13 +488,11 @@ def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> 
 def test_a_cluster_takes_a_job_for_each_missing_cell(name, tmp_path) -> None:
     pytest.importorskip("submitit")
     lines: list[str] = []
-    cluster = reproduce.Cluster(name, {"timeout_min": 5})
-    options = {"rows": "ir", "profile": "smoke", "out_dir": tmp_path / "out", "read_also": (), "accelerator": "cpu"}
-    made = reproduce.table("ring", 1, "digits", cluster=cluster, log=lines.append, references_too=False, **options)
+    options = {"rows": "ir", "log": lines.append, "jobs": "auto"}
+    made = table(tmp_path / "out", "digits", cluster=reproduce.Cluster(name, {"timeout_min": 5}), **options)
     assert any("1 jobs handed" in line for line in lines)
     assert next(row for row in made.rows if row.method == "ring/ir").measured is not None
-    again = reproduce.Cluster(name, wait=False)
-    reproduce.table("ring", 1, "digits", cluster=again, log=lines.append, references_too=False, **options)
+    table(tmp_path / "out", "digits", cluster=reproduce.Cluster(name, wait=False), **options)
     assert sum("jobs handed" in line for line in lines) == 1  # nothing was missing
 
 
@@ -538,7 +514,7 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
     chosen = tables.cells(PLAN, "shapes", ["ring/ir"], [0], "smoke")
     for options, cores in (({}, 6), ({"cpus_per_task": 3}, 3)):
         cluster = reproduce.Cluster("slurm", {"timeout_min": 60, **options}, wait=False)
-        jobs.run(chosen, where, workers=1, cluster=cluster, log=lambda line: None)
+        jobs.run(chosen, where, workers=1, cluster=cluster, log=quiet)
         assert asked["cpus_per_task"] == cores
         assert asked["timeout_min"] == 60
     again = asked["function"].checkpoint(*asked["arguments"])
@@ -550,13 +526,16 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
     own = data.load("shapes", n_train=80, n_test=20)
     how = PLAN.settings("shapes", "ring/ir", "smoke").override(epochs=1)
     made = reproduce.Run(methods.get("ring/ir").override(how.overrides), how, own, root=tmp_path)
-    assert len(made.train(log=lambda line: None).history) == 1
+    assert len(made.train(log=quiet).history) == 1
     pictures = own.pretrain.items[:3]
     assert reproduce.embed(made.folder, pictures).shape == (3, how.dim)
     with pytest.raises(NotApplicableError, match="encoders of.*3.*channels; pictures of 1 have"):
         reproduce.embed(made.folder, pictures[:, :1])
     with pytest.raises(ArgumentError, match="images='ndarray': accepted is a uint8 tensor"):
         reproduce.embed(made.folder, pictures.numpy())
+    for images in (torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8).byte(), torch.zeros(0, 3, 8, 8).byte()):
+        with pytest.raises(ArgumentError, match="^images="):
+            reproduce.embed(tmp_path, images)
 
 
 def test_pictures_fewer_than_a_batch_are_said_before_anything_runs(tmp_path) -> None:
@@ -587,38 +566,35 @@ def test_the_server_of_workers_never_hears_an_interrupt(monkeypatch) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# -- bad input -------------------------------------------------------------------------------------
+# -- bad input
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--devices", "0"], "devices=0: accepted is a number of at least 1"),
-        (["--devices", "-2"], "devices=-2"),
-        (["--devices", "two"], "devices='two'"),
-        (["--devices", "²"], "devices='²'"),
-        (["--cluster", "local", "--time", "-5"], "timeout_min=-5: accepted is a number of at least 1"),
-        (["--accelerator", "cuda"], "there is no CUDA device here"),
-        (["--accelerator", "tpu"], "accelerator='tpu'"),
-        (["--jobs", "0"], "jobs='0'"),
-        (["--num-nodes", "0"], "num_nodes=0"),
-        (["--workers", "-1"], "workers=-1"),
-        (["--max-minutes", "-1"], "max_minutes=-1"),
-        (["--cluster", "pbs"], "cluster='pbs': accepted is slurm, local or debug"),
-        (["--cluster", "slurm"], "timeout_min=None: accepted is minutes of a job (--time)"),
-        (["--cluster", "slurm", "--time", "60"], "cluster='slurm'"),
-        (["--cluster", "debug", "--devices", "2"], "devices='2 on 1 machines': accepted is 1 on one machine"),
-        (["--strategy", "fsdp"], "strategy='fsdp': accepted is auto or ddp"),
-        (["--seeds", "x"], "seeds='x'"),
-        (["--rows", "irx"], "did you mean ir"),
-        (["--profile", "smoek"], "did you mean smoke"),
-        (["--columns", "y"], "unknown column of ring table 1 for digits 'y'"),
-        (["--dataset", "digit"], "did you mean digits"),
-        (["--picture", "x.gif"], "picture='x.gif'"),
-        (["--out", "{file}/below"], "cannot make the folder"),
-        (["--out", "{file}"], "accepted is a folder"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--devices", "0"], "devices=0: accepted is a number of at least 1"),
+    (["--devices", "-2"], "devices=-2"),
+    (["--devices", "two"], "devices='two'"),
+    (["--devices", "²"], "devices='²'"),
+    (["--cluster", "local", "--time", "-5"], "timeout_min=-5: accepted is a number of at least 1"),
+    (["--accelerator", "cuda"], "there is no CUDA device here"),
+    (["--accelerator", "tpu"], "accelerator='tpu'"),
+    (["--jobs", "0"], "jobs='0'"),
+    (["--num-nodes", "0"], "num_nodes=0"),
+    (["--workers", "-1"], "workers=-1"),
+    (["--max-minutes", "-1"], "max_minutes=-1"),
+    (["--cluster", "pbs"], "cluster='pbs': accepted is slurm, local or debug"),
+    (["--cluster", "slurm"], "timeout_min=None: accepted is minutes of a job (--time)"),
+    (["--cluster", "slurm", "--time", "60"], "cluster='slurm'"),
+    (["--cluster", "debug", "--devices", "2"], "devices='2 on 1 machines': accepted is 1 on one machine"),
+    (["--strategy", "fsdp"], "strategy='fsdp': accepted is auto or ddp"),
+    (["--seeds", "x"], "seeds='x'"),
+    (["--rows", "irx"], "did you mean ir"),
+    (["--profile", "smoek"], "did you mean smoke"),
+    (["--columns", "y"], "unknown column of ring table 1 for digits 'y'"),
+    (["--dataset", "digit"], "did you mean digits"),
+    (["--picture", "x.gif"], "picture='x.gif'"),
+    (["--out", "{file}/below"], "cannot make the folder"),
+    (["--out", "{file}"], "accepted is a folder"),
+])  # fmt: skip
 def test_bad_input_is_named_and_nothing_is_written(arguments, words, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     file = tmp_path / "file"
@@ -643,7 +619,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(few, tmp_pa
         sync(number)
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(StorageError, match="No space left on device"):
+    with pytest.raises(errors.StorageError, match="No space left on device"):
         compute("ir", tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".json", ".safetensors", ".tmp")]
     full = False
@@ -651,64 +627,45 @@ def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(few, tmp_pa
     assert 0 <= done.metrics["linear"] <= 100
 
 
-def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(reproduce.Cell, "task", property(lambda self: _Deaf()))
-    done, _ = compute("ir", tmp_path)
-    assert isinstance(done, Unavailable)
-    assert "hearing is a task for waveforms; shapes has images" in done.reason
-
-
 @dataclasses.dataclass(frozen=True)
 class _Deaf(Task):
     name, modalities, metrics = "hearing", ("waveform",), ()
 
 
-def test_a_number_of_devices_may_be_a_text() -> None:
+def test_devices_may_be_a_text_and_those_that_cannot_be_had_are_named(monkeypatch) -> None:
     assert [reproduce.parse_devices(text) for text in ("2", 2, "-1", "auto", "1.5")] == [2, 2, -1, "auto", "1.5"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    where = reproduce.Execution(accelerator="cuda", devices=3)
+    with pytest.raises(errors.DeviceError, match="devices=3.*cannot be had here: You requested gpu"):
+        where.fabric()
+    monkeypatch.setattr("lightning_fabric.connector._IS_INTERACTIVE", True)
+    assert reproduce.Execution(accelerator="cpu").fabric().world_size == 1
+    with pytest.raises(
+        errors.DeviceError, match="^devices=2: several devices for one cell need processes of their own"
+    ):
+        reproduce.Execution(accelerator="cpu", devices=2).fabric()
 
 
 def test_a_run_takes_its_folder_as_a_text(tmp_path) -> None:
-    cell = Cell(
-        papers.plan("ring", 1), "shapes", papers.plan("ring", 1).select("shapes")["shapes"], "ring/ir", 0, "smoke"
-    )
+    cell = cell_of("ir")
     own = data.load("shapes", n_train=20, n_test=20)
     one, two = (reproduce.Run(cell.recipe, cell.settings, own, 0, root) for root in (tmp_path, str(tmp_path)))
     assert one.folder == two.folder
     assert not two.artefact.finished
 
 
-def test_devices_that_are_not_there_are_named(monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    where = reproduce.Execution(accelerator="cuda", devices=3)
-    with pytest.raises(DeviceError, match="devices=3.*cannot be had here: You requested gpu"):
-        where.fabric()
-
-
-def test_several_devices_for_one_cell_are_refused_in_a_notebook(monkeypatch) -> None:
-    monkeypatch.setattr("lightning_fabric.connector._IS_INTERACTIVE", True)
-    assert reproduce.Execution(accelerator="cpu").fabric().world_size == 1
-    with pytest.raises(DeviceError, match="^devices=2: several devices for one cell need processes of their own"):
-        reproduce.Execution(accelerator="cpu", devices=2).fabric()
-
-
-# -- what users bring ---------------------------------------------------------------------------------
+# -- what users bring
 
 
 def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(methods, "_RECIPES", dict(methods._RECIPES))  # other tests count what is known
     mine = replace(methods.get("ring/mocoring"), name="mine/narrow", negatives=negatives.Ring(inner=1, outer=5))
-    made = reproduce.table(
-        "ring", 1, "shapes", rows=["moco", mine], profile="smoke", references_too=False, out_dir=tmp_path, read_also=(),
-        log=lambda line: None,
-    )  # fmt: skip
+    made = table(tmp_path, rows=["moco", mine])
     stored = {result.method: result for result in results.find(tmp_path)}
     assert set(stored) == {"ring/moco", "mine/narrow"}
     assert stored["mine/narrow"].recipe["negatives"]["outer"] == 5
-    assert [row.label for row in made.rows if row.measured] == [
-        "MoCo",
-        "mine/narrow",
-    ]  # its recipe is labelled MoCoRing
+    assert [row.label for row in made.rows if row.measured] == ["MoCo", "mine/narrow"]  # whose recipe is MoCoRing's
     assert stored["mine/narrow"].settings == stored["ring/moco"].settings
     assert f"{stored['mine/narrow'].metrics['linear']:.2f}" in repr(made)
     del methods._RECIPES["mine/narrow"]  # as in another process, which shows what is stored
@@ -750,27 +707,17 @@ def test_own_pictures_are_embedded_as_the_run_saw_its_test_pictures(method, few,
         assert not torch.allclose(got, reproduce.embed(folder, splits.test.images // 2, kind=kind), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "images", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8).byte(), torch.zeros(0, 3, 8, 8).byte()]
-)
-def test_pictures_of_another_form_are_not_embedded(images, tmp_path) -> None:
-    with pytest.raises(ArgumentError, match="^images="):
-        reproduce.embed(tmp_path, images)
-
-
-# -- notebooks -------------------------------------------------------------------------------------
+# -- notebooks
 
 
 def test_a_mistyped_notebook_parameter_is_refused_with_a_near_match() -> None:
     fine = {"In": [], "_i": "x", "dataset": "shapes", "seeds": "0", "profile": "smoke", "reproduce": reproduce}
     notebook.open("ring", 1, fine)
     for wrong, words in (
-        ({"datset": "cifar10"}, "did you mean dataset"),
-        ({"profile": "smoek"}, "did you mean smoke"),
-        ({"rows": "irin"}, "did you mean"),
-        ({"dataset": "shaps"}, "did you mean shapes"),
+        ({"datset": "cifar10"}, "did you mean dataset"), ({"profile": "smoek"}, "did you mean smoke"),
+        ({"rows": "irin"}, "did you mean"), ({"dataset": "shaps"}, "did you mean shapes"),
         ({"columns": "x"}, "unknown column"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(UnknownNameError, match=words):
             notebook.open("ring", 1, {**fine, **wrong})
     with pytest.raises(ArgumentError, match="^seeds="):
@@ -780,18 +727,12 @@ def test_a_mistyped_notebook_parameter_is_refused_with_a_near_match() -> None:
 def test_a_notebook_runs_its_table_and_checks_it(few, tmp_path) -> None:
     given = {"dataset": "shapes", "rows": "ir", "profile": "smoke", "out_dir": str(tmp_path), "jobs": "1"}
     nb = notebook.open("ring", 1, given)
-    made = nb.run(accelerator="cpu", log=lambda line: None)
+    made = nb.run(accelerator="cpu", log=quiet)
     assert {row.method for row in made.rows if row.measured} == {"ring/ir", "ours/random", "ours/supervised"}
     nb.check()
     assert len(nb.results()) == 3
     assert "IRing" in nb.claim._repr_html_()
     assert nb.plan().claim in repr(nb.claim)
-
-
-def test_every_notebook_checks_its_parameters() -> None:
-    for path in sorted((ROOT / "nbs").glob("*.py")):
-        text = path.read_text()
-        assert "notebook.open(" in text or "notebook.study(" in text, path.name
 
 
 def test_the_catalogue_is_listed(capsys) -> None:

@@ -1,7 +1,5 @@
 """Sets of scenes and the readers of published ones, on made files of their layout."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +27,6 @@ def few(count: int = 12) -> SceneSet:
     return SceneSet("few", items, kinds, rooms.KINDS, rooms.CLASSES)
 
 
-# -- sets -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_set_of_scenes_is_a_source() -> None:
     made = few()
     assert (len(made), made.channels, made.size, made.resident, made.modality) == (12, 8, (16, 24), True, "scene")
@@ -56,9 +51,6 @@ def test_fingerprints_of_generated_scenes_do_not_depend_on_rounding() -> None:
     assert few().fingerprint != replace(nudged, origin="").fingerprint
     assert made.fingerprint != replace(made, origin="rooms version 2").fingerprint
     assert made.subset(torch.tensor([0, 1])).fingerprint != made.subset(torch.tensor([0, 2])).fingerprint
-
-
-def test_sets_that_are_none_are_refused() -> None:
     made = few()
     outside = made.labels.index_fill(0, torch.tensor([0, 1]), 9).clamp(min=0)
     refused(
@@ -69,9 +61,6 @@ def test_sets_that_are_none_are_refused() -> None:
     )
 
 
-# -- CamVid ---------------------------------------------------------------------------------------------------------
-
-
 def camvid(folder: Path, masks: list[np.ndarray]) -> None:
     pictures = [encoded(np.full((18, 24, 3), (10 * k, 50, 60), np.uint8)) for k in range(len(masks))]
     more = {"mask": [encoded(mask) for mask in masks], "name": [f"{k}" for k in range(len(masks))]}
@@ -79,7 +68,7 @@ def camvid(folder: Path, masks: list[np.ndarray]) -> None:
         write_parquet(folder / f"{part}.parquet", pictures, **more)
 
 
-def test_camvid_is_read_with_its_void(tmp_path) -> None:
+def test_camvid_is_read_with_its_void_and_damage_is_named(tmp_path) -> None:
     mask = (np.arange(18 * 24) % 12).astype(np.uint8).reshape(18, 24)
     camvid(tmp_path / "camvid", [mask, np.full_like(mask, 3)])
     splits = data.load("camvid", tmp_path)
@@ -91,9 +80,6 @@ def test_camvid_is_read_with_its_void(tmp_path) -> None:
     assert data.load("camvid", tmp_path, n_train=1, n_test=1).train.items.shape[0] == 1
     with pytest.raises(ArgumentError, match="n_test=3: .*2 items"):
         data.load("camvid", tmp_path, n_test=3)
-
-
-def test_camvid_that_is_damaged_is_named(tmp_path) -> None:
     for shape, value, words in (((18, 24), 12, "values to 12"), ((9, 24), 0, r"shape \(9, 24\)")):
         camvid(tmp_path / "camvid", [np.full(shape, value, np.uint8)])
         data._read_row.cache_clear()
@@ -102,9 +88,6 @@ def test_camvid_that_is_damaged_is_named(tmp_path) -> None:
     (tmp_path / "camvid" / "train.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(CorruptFileError, match="cannot be read"):
         data.load("camvid", tmp_path)
-
-
-# -- NYU-Depth-V2 ---------------------------------------------------------------------------------------------------
 
 
 def nyu(folder: Path, count: int = 4, shape: tuple[int, int] = (640, 480)) -> dict[str, np.ndarray]:

@@ -1,7 +1,5 @@
 """Recorded searches: who wins, what a profile takes from that, and results that took something else."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
@@ -45,7 +43,7 @@ def made(folder: Path, accuracies: dict[str, tuple[float | None, ...]]) -> Path:
     return path
 
 
-def test_the_mean_over_the_rows_wins_and_no_row_alone(tmp_path: Path) -> None:
+def test_the_mean_over_finished_rows_wins_and_no_row_alone(tmp_path: Path) -> None:
     path = made(tmp_path, {"x0": (40, 41), "x1": (39, 45), "2": (60, 10), "3": (41, 44)})
     assert searches.winner(path)[0] == "3"
     assert searches.winner(path, printed=True)[0] == "x1"
@@ -57,9 +55,6 @@ def test_the_mean_over_the_rows_wins_and_no_row_alone(tmp_path: Path) -> None:
     assert list(wide.columns) == ["temperature", "ir", "iring", "± (one run)"]  # the rate is the same in all trials
     assert wide.loc["x0"].tolist() == ["as printed", 40, 41, 2.2]
     assert wide.loc["2"].tolist() == [pytest.approx(0.3), 60, 10, 2.2]
-
-
-def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> None:
     path = made(tmp_path, {"x0": (40, 41), "x1": (90,), "2": (None, 90)})
     assert searches.winner(path)[0] == "x0"
     with pytest.raises(ArgumentError, match="all of its rows have finished"):
@@ -68,7 +63,7 @@ def test_a_trial_that_is_not_finished_or_diverged_cannot_win(tmp_path: Path) -> 
         searches.winner(FOLDER / "first.json")
 
 
-def test_a_search_says_what_it_cost_and_what_won(tmp_path: Path) -> None:
+def test_a_search_says_what_it_cost_and_what_is_none_is_named(tmp_path: Path) -> None:
     path = made(tmp_path, {"x0": (40, 41), "1": (50, 51)})
     stored = json.loads(path.read_text())
     for run in stored["runs"]:
@@ -76,9 +71,6 @@ def test_a_search_says_what_it_cost_and_what_won(tmp_path: Path) -> None:
     path.write_text(json.dumps(stored))
     assert searches.sentence(path) == "4 runs, 6 core-minutes; highest mean so far, laptop: trial x0, tuned: trial 1."
     assert "laptop: no trial has finished" in searches.sentence(made(tmp_path, {"1": (50, 51)}))
-
-
-def test_what_is_no_search_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="nowhere"):
         searches.read(tmp_path / "nowhere.json")
     for text in ("{", "[]", '{"runs": [{"trial": "1"}], "held_out": 5}', '{"runs": []}'):
@@ -179,14 +171,11 @@ def test_a_table_takes_what_its_own_search_chose(plan: papers.TablePlan, profile
         assert settings.identity() == Settings(**won).override(epochs=chosen["epochs"]).identity()
 
 
-def test_a_table_with_settings_of_its_own_takes_credit_for_no_search() -> None:
+def test_a_search_is_credited_for_its_own_settings_and_data_only() -> None:
     plan = papers.plan("cmc", 8)
     assert shared_profiles()["laptop"].chosen_by(facts("cmc/alexnet")) == "two-stream"
     assert plan.search("cifar10", "cmc/alexnet", "laptop") == ""
     assert plan.search("cifar10", "cmc/alexnet", "tuned") == "two-stream"
-
-
-def test_a_search_of_one_data_set_is_credited_for_no_other() -> None:
     plan = papers.plan("fmicl", 2)
     assert plan.search("cifar10", "fmicl/kl", "laptop") == "in-batch"
     assert plan.search("wikisplit", "fmicl/kl", "laptop") == ""
@@ -196,14 +185,20 @@ def test_a_search_of_one_data_set_is_credited_for_no_other() -> None:
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
     assert searches.off_profile(STORED, FOLDER) == []
-
-
-def test_a_result_with_other_settings_is_refused() -> None:
+    (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
+    other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})
+    assert searches.off_profile([floor, other], FOLDER) == []
     pilot = next(r for r in STORED if (r.profile, r.method, r.task) == ("pilot", "ring/iring", "linear"))
     for profile in ("laptop", "tuned"):
         (line,) = searches.off_profile([pilot.model_copy(update={"profile": profile})], FOLDER)
         assert line.startswith(f"ring/iring seed {pilot.seed} on cifar10, {profile}, linear: ")
     assert searches.off_profile([pilot], FOLDER) == []
+    found = [r for r in STORED if (r.dataset, r.profile, r.task) == ("tinyimagenet32", "laptop", "masks")]
+    other = [r.model_copy(update={"protocol": {**r.protocol, "lr": 0.005}}) for r in found]
+    lines = searches.off_profile(other, FOLDER)
+    assert len(lines) == len(other) >= 3  # random and supervised encoders, too
+    chosen = searches.section(FOLDER / "detector-masks.json")["masks"]["lr"]
+    assert all(f"search detector-masks chose otherwise: lr = 0.005 instead of {chosen}" in line for line in lines)
 
 
 def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
@@ -217,21 +212,6 @@ def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> 
         assert "search bank chose otherwise: " in line
         assert "lr = 0.06 instead of 0.24" in line
     assert len(searches.off_profile(ours, tmp_path)) == len(ours)
-
-
-def test_a_detector_at_another_rate_than_its_search_chose_is_refused() -> None:
-    found = [r for r in STORED if (r.dataset, r.profile, r.task) == ("tinyimagenet32", "laptop", "masks")]
-    other = [r.model_copy(update={"protocol": {**r.protocol, "lr": 0.005}}) for r in found]
-    lines = searches.off_profile(other, FOLDER)
-    assert len(lines) == len(other) >= 3  # random and supervised encoders, too
-    chosen = searches.section(FOLDER / "detector-masks.json")["masks"]["lr"]
-    assert all(f"search detector-masks chose otherwise: lr = 0.005 instead of {chosen}" in line for line in lines)
-
-
-def test_an_untrained_row_is_of_any_learning_rate() -> None:
-    (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
-    other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})
-    assert searches.off_profile([floor, other], FOLDER) == []
 
 
 @pytest.fixture

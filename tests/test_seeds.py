@@ -1,7 +1,5 @@
 """Draws that a seed decides, and that leave everyone else's alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -17,6 +15,10 @@ def test_draws_within_begin_at_the_seed_and_draws_outside_go_on() -> None:
         within = torch.rand(3)
     assert torch.equal(torch.cat([first, torch.rand(2)]), undisturbed)
     assert torch.equal(within, torch.rand(3, generator=torch.Generator().manual_seed(11)))
+    made = [seeds.derive(seed, purpose, step) for seed in (0, 1) for purpose in ("a", "b") for step in (0, 1)]
+    assert len(set(made)) == len(made)
+    assert torch.equal(torch.rand(3, generator=seeds.generator(0, "a", 1)),
+                       torch.rand(3, generator=torch.Generator().manual_seed(seeds.derive(0, "a", 1))))  # fmt: skip
 
 
 def test_an_error_within_puts_the_draws_back() -> None:
@@ -60,10 +62,3 @@ def test_a_gpu_s_generator_is_seeded_and_put_back(monkeypatch) -> None:
     with seeds.fixed(11, device):
         assert seen == [("entered", device), 11]
     assert seen[2:] == [(("state of", device), device)]
-
-
-def test_purposes_and_steps_have_seeds_of_their_own() -> None:
-    made = [seeds.derive(seed, purpose, step) for seed in (0, 1) for purpose in ("a", "b") for step in (0, 1)]
-    assert len(set(made)) == len(made)
-    assert torch.equal(torch.rand(3, generator=seeds.generator(0, "a", 1)),
-                       torch.rand(3, generator=torch.Generator().manual_seed(seeds.derive(0, "a", 1))))  # fmt: skip

@@ -1,7 +1,5 @@
 """Classes of pixels: counts and means by hand, a decoder that learns, an encoder that does not change."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -42,9 +40,6 @@ def setting_of(splits: Splits, names=("L", "depth")) -> tasks.Setting:
 def encoders_of(names=("L", "depth"), seed: int = 0) -> nn.ModuleList:
     torch.manual_seed(seed)
     return encoders.build_for(Channels(names), 8, arch="scene", width=0.0625, dim=16).eval()
-
-
-# -- means by hand --------------------------------------------------------------------------------------------------
 
 
 def grid(*rows: str) -> torch.Tensor:
@@ -92,9 +87,8 @@ def test_means_of_many_pictures_are_those_of_all_their_pixels() -> None:
     counts = tasks.confusion(predicted, truth, 4).sum(0)
     ious = []
     for c in range(4):  # the slow twin: sets of pixels
-        mine = {
-            i for i, (p, t) in enumerate(zip(predicted.flatten(), truth.flatten(), strict=True)) if t >= 0 and p == c
-        }
+        told = enumerate(zip(predicted.flatten(), truth.flatten(), strict=True))
+        mine = {i for i, (p, t) in told if t >= 0 and p == c}
         real = {i for i, t in enumerate(truth.flatten()) if t == c}
         if mine | real:
             ious.append(len(mine & real) / len(mine | real))
@@ -102,9 +96,6 @@ def test_means_of_many_pictures_are_those_of_all_their_pixels() -> None:
     for mean in (tasks.mean_iou, tasks.pixel_accuracy):
         with pytest.raises(ArgumentError, match="not void"):
             mean(torch.zeros(3, 3, dtype=torch.int64))
-
-
-# -- the task -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", ["L", "depth"])
@@ -127,16 +118,13 @@ def test_end_to_end_trains_a_copy(splits: Splits) -> None:
     made = encoders_of()
     with unchanged(made):
         model = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"end_to_end": True, "epochs": 1}))
-    changed = [
-        not torch.equal(a, b)
-        for a, b in zip(model.encoder.backbone.parameters(), made[0].backbone.parameters(), strict=True)
-    ]
-    assert all(changed)
+    pairs = zip(model.encoder.backbone.parameters(), made[0].backbone.parameters(), strict=True)
+    assert not any(torch.equal(a, b) for a, b in pairs)
     frozen = segment(made[0], "L", setting_of(splits), PROBE.model_copy(update={"epochs": 1}))
     assert frozen.encoder is made[0]
 
 
-def test_only_the_view_is_read(splits: Splits) -> None:
+def test_only_the_view_is_read_and_the_test_part_never_fitted(splits: Splits) -> None:
     """Depth alone: other channels may be anything."""
     made, setting = encoders_of(), setting_of(splits)
     model = segment(made[1], "depth", setting, PROBE.model_copy(update={"epochs": 1}))
@@ -146,15 +134,8 @@ def test_only_the_view_is_read(splits: Splits) -> None:
     items[:, :3] = 7
     items[:, 5:8] = 0
     other = SceneSet("other", items, test.labels, test.classes, test.pixel_classes)
-    again, same = predict(model, "depth", setting, other)
-    assert torch.equal(predicted, again)
-    assert torch.equal(truth, same)
+    assert all(map(torch.equal, predict(model, "depth", setting, other), (predicted, truth)))
     assert truth.shape == (10, 40, 48)
-
-
-def test_the_test_part_is_never_fitted(splits: Splits) -> None:
-    made = encoders_of()
-    test = splits.test
     void = test.items.clone()
     void[:, 3] = -1
     blind = Splits("blind", splits.train, splits.train,
@@ -164,20 +145,19 @@ def test_the_test_part_is_never_fitted(splits: Splits) -> None:
         assert torch.equal(a, b)
 
 
-def test_skips_reach_every_map() -> None:
+def test_skips_reach_every_map_and_names_say_what_they_are() -> None:
     made = encoders_of()
     model = Segmenter(made[0], 5, 4).eval()
     maps = {name: m.detach().requires_grad_() for name, m in made[0].stages(torch.randn(1, 1, 32, 32)).items()}
     model.decoder(maps, (32, 32)).sum().backward()
     assert all(m.grad is not None and bool(m.grad.any()) for m in maps.values())
-
-
-def test_metrics_say_what_they_are() -> None:
     assert list(SEGMENTATIONS) == ["L", "ab", "depth", "normal"]
     for view in SEGMENTATIONS:
         metric = tasks.metric(f"miou_{view}")
         assert (metric.unit, metric.error, metric.items) == ("percent", "bootstrap", "test scenes")
         assert tasks.task_of(f"pixels_{view}") == f"segmentation_{view}"
+    for name, flip in FLIPS.items():
+        assert augmentation(name, 32).flip == flip
 
 
 def test_what_does_not_fit_says_why(splits: Splits) -> None:
@@ -190,19 +170,13 @@ def test_what_does_not_fit_says_why(splits: Splits) -> None:
         tasks.get("segmentation_L", Settings(segmentation=PROBE.model_dump())).score(tiny, setting_of(splits, ("L",)))
 
 
-# -- one view, a linear classifier ----------------------------------------------------------------------------------
-
-
-def pictures_split(pictures) -> Splits:
-    train = pictures(64)
-    return Splits("pictures", train, train, pictures(32, seed=1), "")
-
-
 def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Splits) -> None:
     made = encoders_of()
     settings = Settings(linear={"solver": "lbfgs", "features": "pooled"})
     task = tasks.get("one_view", settings)
-    images = tasks.Setting(Channels(("L", "depth")), augmentation("cmc", 32), pictures_split(pictures), seed=3)
+    train = pictures(64)
+    parts = Splits("pictures", train, train, pictures(32, seed=1), "")
+    images = tasks.Setting(Channels(("L", "depth")), augmentation("cmc", 32), parts, seed=3)
     on_pictures = task.score(made, images)["linear_L"]
     assert on_pictures.items == 32
     direct = tasks.Linear(settings.linear).score(
@@ -213,12 +187,6 @@ def test_luminance_is_classified_on_pictures_and_on_scenes(pictures, splits: Spl
     grey = Splits("grey", pictures(16, 1), pictures(16, 1), pictures(16, 1, seed=2), "")
     with pytest.raises(NotApplicableError, match="grey"):
         task.score(made, tasks.Setting(Channels(("L",)), images.augmentation, grey, seed=3))
-
-
-def test_every_augmentation_of_scenes_has_its_like_for_pictures() -> None:
-    """An encoder of scenes is asked about pictures under the settings it was trained with."""
-    for name, flip in FLIPS.items():
-        assert augmentation(name, 32).flip == flip
 
 
 def test_the_reference_with_labels_trains_a_copy_and_learns() -> None:

@@ -1,7 +1,5 @@
 """Switches of speed change no loss, and no step of a GPU makes the host wait."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import subprocess
@@ -28,15 +26,14 @@ from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError
 from contrastlab.pretrain import Speed, loop, pretrain
 from contrastlab.pretrain.learner import Learner
-from test_pretrain import Streamed, quiet
+from made_runs import quiet
+from test_pretrain import Streamed
 
 PLAIN = Speed(channels_last=False, fused=False, compile=False, workers=0)
 FAST = Speed(channels_last=True, fused=True, compile=True, workers=2)
 COMPILE = torch.compile
 COMPILER = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-
-# --- the same losses
 
 
 @pytest.fixture
@@ -166,9 +163,6 @@ for words, unused in (
     assert done.returncode == 0, done.stderr
 
 
-# --- no waiting
-
-
 class NoWaiting(TorchDispatchMode):
     """Refuses copies between host and device for which the host waits."""
 
@@ -189,7 +183,7 @@ class Imagined(SimpleNamespace):
     def __len__(self) -> int:
         return 48
 
-    def to(self, device: object) -> Imagined:
+    def to(self, device: object) -> "Imagined":
         return self
 
 

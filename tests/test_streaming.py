@@ -1,7 +1,5 @@
 """Pictures that do not fit: crops made by workers are torchvision's, whoever makes them, and wherever a run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -28,7 +26,8 @@ from contrastlab.seeds import derive, generator
 from contrastlab.settings import LinearProbe
 from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
-from test_pretrain import Streamed, quiet, run_in_single_steps, same
+from made_runs import quiet
+from test_pretrain import Streamed, run_in_single_steps, same
 
 SIZES = [(40, 30), (33, 50), (64, 64), (20, 20), (90, 21)]
 SIDE = 16
@@ -51,9 +50,6 @@ def files(tmp_path_factory) -> StreamedImages:
 
 def crops(count: int = 2, seed: int = 0, name: str = "mocov2") -> Crops:
     return Crops(augmentation(name, SIDE), count, seed)
-
-
-# --- the crops
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -79,15 +75,14 @@ def test_boxes_counted_by_number_follow_torchvision(height: int, width: int) -> 
     ours = torch.cat([crop.boxes(number, height, width) for number in range(many)]).numpy()
     for column in range(4):
         assert stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-3
-    for column in range(4):  # one picture's draw tells nothing of the next one's
-        assert stats.spearmanr(ours[:-1, column], ours[1:, column]).pvalue > 1e-3
+        assert stats.spearmanr(ours[:-1, column], ours[1:, column]).pvalue > 1e-3  # each picture draws anew
 
 
 def test_views_of_one_picture_and_seeds_of_runs_and_steps_differ() -> None:
     made = [tuple(row) for c in (crops(4), crops(4, seed=1)) for n in range(5) for row in c.boxes(n, 375, 500).tolist()]
     assert len(set(made)) == 40
-    run, resumed = crops(seed=3), replace(crops(seed=3), before=7)
-    assert torch.equal(resumed.boxes(2, 375, 500), run.boxes(9, 375, 500))
+    run = crops(seed=3)
+    assert torch.equal(replace(run, before=7).boxes(2, 375, 500), run.boxes(9, 375, 500))
     a = run.augmentation
     drawn = augmentations.sample_boxes(2, 375, 500, scale=a.scale, ratio=a.ratio, generator=generator(3, "crops", 9))
     assert torch.equal(run.boxes(9, 375, 500), drawn)
@@ -124,9 +119,6 @@ def test_decoders_are_those_asked_for_and_read_ahead_what_memory_holds(files, mo
     monkeypatch.setattr(loading, "AHEAD", 1)
     read(workers=2, size=24, crop=crops(2))
     assert Loader.asked == [(loading.WORKERS, 4), (5, 4), (2, 4), (0, None), (2, 4), (2, 3), (2, 1)]
-
-
-# --- batches of them
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -197,11 +189,6 @@ def test_two_processes_read_what_one_reads(drop_last: bool, files) -> None:
     equal([tuple(torch.cat(both) for both in zip(*parts, strict=True)) for parts in zip(*ranks, strict=True)], one)
 
 
-def test_resident_and_streamed_sets_are_read_alike_over_epochs(pictures) -> None:
-    whole = pictures(22)
-    equal(read(Streamed(whole), epochs(), start=2), read(whole, epochs(), start=2))
-
-
 @dataclass(frozen=True)
 class Told(Streamed):
     """Tells which process reads it, and is interrupted as a terminal interrupts all of its processes."""
@@ -217,9 +204,6 @@ def test_workers_live_through_the_epochs_and_through_ctrl_c(pictures) -> None:
     pids = {pid for _, batch in found for pid in batch.flatten().tolist()}
     assert len(pids) == 2
     assert os.getpid() not in pids
-
-
-# --- views of them
 
 
 def resident_twin(made: Tensor, part: Augmented | Split, a: augmentations.Augmentation) -> list[Tensor]:
@@ -254,9 +238,6 @@ def test_crops_that_do_not_fit_the_views_are_refused(files) -> None:
         Augmented(2).make(made, augmentation("cmc", 8))
     with pytest.raises(NotApplicableError, match="chrominance"):
         Split(count=2).make(made[:, :, :1], augmentation("cmc", SIDE))
-
-
-# --- runs on them
 
 
 @pytest.fixture(autouse=True)
@@ -300,18 +281,11 @@ def test_a_linear_probe_trains_on_crops_of_whole_pictures_too(part, files, monke
     setting = tasks.Setting(part, augmentation("mocov2", SIDE), Splits("files", files, files, files, ""))
     scores = tasks.linear_sgd(nets, setting, files, probe)
     assert bool(scores.isfinite().all())
-
     assert len(boxes) == 2 * 24  # of every picture in both epochs, and none of the test
     assert len({tuple(box.flatten().tolist()) for box in boxes}) > 24
 
 
-def test_only_sets_with_larger_pictures_are_cropped_by_workers(files, pictures) -> None:
-    assert isinstance(files, Pictures)
-    assert not isinstance(pictures(4), Pictures)
-    assert not isinstance(Streamed(pictures(4)), Pictures)
-
-
-def test_moving_splits_moves_what_is_resident_once(files, pictures) -> None:
+def test_only_resident_sets_move_and_streamed_ones_are_read_alike(files, pictures) -> None:
     train, test = pictures(4), pictures(4, seed=1)
     moved = Splits("x", train, train, test, "note").to("cpu")
     assert moved.pretrain is moved.train is not train
@@ -319,3 +293,8 @@ def test_moving_splits_moves_what_is_resident_once(files, pictures) -> None:
     assert (moved.name, moved.note, moved.train.name) == ("x", "note", train.name)
     assert Splits("x", files, files, files, "note").to("cpu").train is files
     assert loading.place(files, "cpu") is files
+    assert isinstance(files, Pictures)
+    assert not isinstance(pictures(4), Pictures)
+    assert not isinstance(Streamed(pictures(4)), Pictures)
+    whole = pictures(22)
+    equal(read(Streamed(whole), epochs(), start=2), read(whole, epochs(), start=2))

@@ -1,7 +1,5 @@
 """Figures of the table notebooks show the numbers they are given, in order, and leave pyplot alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +11,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from contrastbook import studies
 from contrastbook.figures import COLOURS, panels, tables
-from contrastbook.figures import tables as draw
-from contrastbook.studies import (
-    collapse,
-    crosses,
-    epoch_time,
-    fmicl_figure1,
-    fmicl_tables,
-    joint_keys,
-    read,
-    sweep,
-    vince_figure6,
-    vince_table3,
-)
+from contrastbook.studies import collapse, crosses, epoch_time, fmicl_figure1, fmicl_tables, joint_keys, read, sweep
 from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import methods as recipes
 from contrastlab import papers, report, results, tasks
@@ -100,7 +87,7 @@ def test_ablations_put_a_method_at_its_place() -> None:
     tables.ablations(with_numbers("jcl", "figure2", {}), SAID_GOOD).canvas.draw()
 
 
-def test_closeness_counts_every_image() -> None:
+def test_closeness_counts_every_image_and_spreads_have_a_panel_each() -> None:
     draw = torch.Generator().manual_seed(0)
     z = [F.normalize(torch.randn(30, 4, 6, generator=draw, dtype=torch.float64), dim=2) for _ in "ab"]
     numbers = {label: {"embedding": ViewStatistics.of(x)} for label, x in zip("ab", z, strict=True)}
@@ -111,6 +98,11 @@ def test_closeness_counts_every_image() -> None:
             heights = patch.get_xy()[:, 1]
             assert heights.max() <= 30
         assert len(axes.patches) == 2
+    apart, same = torch.linspace(0, 4, 10), torch.zeros(3)
+    figure = tables.spreads({name: collapse.Spread(apart, same, 2.0) for name in "abcd"})
+    used = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in used] == [f"{name}\neffective rank 2.0" for name in "abcd"]
+    assert np.allclose(lines(used[3])["different images"].get_ydata(), apart)
 
 
 def test_loss_curves_run_from_one_to_nought() -> None:
@@ -127,15 +119,7 @@ def test_loss_curves_run_from_one_to_nought() -> None:
     assert not empty.get_lines()
 
 
-def test_spreads_have_a_panel_each() -> None:
-    apart, same = torch.linspace(0, 4, 10), torch.zeros(3)
-    figure = tables.spreads({name: collapse.Spread(apart, same, 2.0) for name in "abcd"})
-    used = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in used] == [f"{name}\neffective rank 2.0" for name in "abcd"]
-    assert np.allclose(lines(used[3])["different images"].get_ydata(), apart)
-
-
-def test_conjugates_stop_where_they_end() -> None:
+def test_conjugates_stop_where_they_end_and_published_weights_do_not_mix_with_measured() -> None:
     (axes,) = tables.conjugates(fmicl_tables.SIX).axes
     for f in fmicl_tables.SIX:
         end = max(lines(axes)[f.title].get_xdata())
@@ -145,9 +129,6 @@ def test_conjugates_stop_where_they_end() -> None:
     assert [max(lines(panels[3])[f.title].get_xdata()) < 1 - 1e-9 for f in fmicl_tables.SIX] == [
         f.highest <= 1 and not f.attained for f in fmicl_tables.SIX
     ]
-
-
-def test_published_and_measured_weights_do_not_mix() -> None:
     table = with_numbers("fmicl", "8", {"fmicl/kl": Estimate(50.0, None, 1, 2.0)})
     frame = fmicl_tables.accuracy(table)
     (published,) = tables.weights(frame, 7.0, "t", measured=False).axes
@@ -160,16 +141,13 @@ def test_published_and_measured_weights_do_not_mix() -> None:
     assert measured.get_ylabel().endswith("measured")
 
 
-def test_the_grid_has_a_dot_for_each_published_combination() -> None:
+def test_the_grid_has_a_dot_for_each_combination_and_families_show_child_parents_and_floor() -> None:
     states = crosses.states(crosses.grid())
     (axes,) = tables.crosses_grid(states).axes
     (dots,) = axes.get_lines()
     assert len(dots.get_xdata()) == (states.to_numpy() == 2).sum()
     for x, y in zip(dots.get_xdata(), dots.get_ydata(), strict=True):
         assert states.iloc[int(y), int(x)] == 2
-
-
-def test_families_show_child_parents_and_floor() -> None:
     chosen = dict(list(crosses.CROSSES.items())[:2])
     names = {n for c, cross in chosen.items() for n in (c, *cross.parents, crosses.floor(c))}
     rows = [
@@ -184,13 +162,18 @@ def test_families_show_child_parents_and_floor() -> None:
         assert drawn == expected
 
 
-def test_bounds_against_hardness_have_a_step_for_each_row() -> None:
-    found = vince_table3.stored("paper", [ROOT / "results"])[vince_table3.WRITTEN]
+def test_bounds_against_hardness_have_a_step_for_each_row_and_count_what_lies_below_the_axis() -> None:
+    found = studies.vince_table3.stored("paper", [ROOT / "results"])[studies.vince_table3.THEOREM]
+    below = sum(row["infonce_population"] is not None and row["infonce_population"] < 1e-9 for row in found.rows)
+    figure = panels.by_percent([], {"lr": (found, "infonce_population")}, title="t", scale="log")
+    assert below
+    assert f"lr ({below} below the axis)" in lines(figure.axes[0])
+    found = studies.vince_table3.stored("paper", [ROOT / "results"])[studies.vince_table3.WRITTEN]
     figure = panels.by_percent(["best critic"], {"near y₁": (found, "train")}, title="t")
     (axes,) = figure.axes
     drawn = lines(axes)
     at_rows = drawn["exact, best critic"].get_ydata()[::10]
-    np.testing.assert_allclose(at_rows, vince_table3.exact()["best critic"])
+    np.testing.assert_allclose(at_rows, studies.vince_table3.exact()["best critic"])
     assert len(drawn["near y₁"].get_ydata()) == len(found.rows)
     assert drawn["near y₁"].get_ydata().tolist() == [row["train"] for row in found.rows]
     assert drawn["near y₁"].get_color() == COLOURS["negative"]
@@ -199,33 +182,29 @@ def test_bounds_against_hardness_have_a_step_for_each_row() -> None:
         panels.by_percent(["best critics"], title="t")
 
 
-def test_what_lies_below_the_axis_is_counted() -> None:
-    found = vince_table3.stored("paper", [ROOT / "results"])[vince_table3.THEOREM]
-    below = sum(row["infonce_population"] is not None and row["infonce_population"] < 1e-9 for row in found.rows)
-    figure = panels.by_percent([], {"lr": (found, "infonce_population")}, title="t", scale="log")
-    assert below
-    assert f"lr ({below} below the axis)" in lines(figure.axes[0])
-
-
 def test_accuracies_against_noise_are_those_stored() -> None:
-    stored = vince_figure6.stored("paper", [ROOT / "results"])
+    stored = studies.vince_figure6.stored("paper", [ROOT / "results"])
     figure = panels.by_noise({"paper": stored})
     shown = [axes for axes in figure.axes if axes.axison]
     assert len(shown) == len(stored)
     for axes, found in zip(shown, stored, strict=True):
-        frame = vince_figure6.frame(found)
+        frame = studies.vince_figure6.frame(found)
         means = frame.groupby("eta")["accuracy"].mean()
         np.testing.assert_allclose(lines(axes)["paper"].get_ydata(), means)
         raw = [row["accuracy"] for row in found.rows if row["encoder"] == "raw"]
         assert lines(axes)["raw"].get_ydata()[0] == pytest.approx(np.mean(raw))
     bounds = panels.bounds_by_noise(stored, 4096).axes[0]
     for found in stored:
-        means = vince_figure6.frame(found).groupby("eta")["mi_bound"].mean()
+        means = studies.vince_figure6.frame(found).groupby("eta")["mi_bound"].mean()
         np.testing.assert_allclose(lines(bounds)[str(found.rows[0]["reading"])].get_ydata(), means)
     assert lines(bounds)["log K, the ceiling"].get_ydata()[0] == pytest.approx(np.log(4096))
 
 
-def test_planes_show_every_encoder_and_its_line() -> None:
+def test_planes_show_every_encoder_and_views_differ_in_geometry_and_noise() -> None:
+    figure = panels.views_of_spirals((0.0, 1.6), count=100)
+    points = [lines(axes)["spiral 1"].get_xydata() for axes in figure.axes]
+    assert len(points) == 4
+    assert np.linalg.norm(points[0], axis=1).max() <= 2 < np.linalg.norm(points[1], axis=1).max()
     stored = ROOT / "results" / "vince_figure6_points"
     (path,) = stored.glob("*.json")
     drawn = read(path)
@@ -236,13 +215,6 @@ def test_planes_show_every_encoder_and_its_line() -> None:
         one = lines(axes)
         assert len(one["spiral 1"].get_xdata()) + len(one["spiral 2"].get_xdata()) == 200
         assert 50 <= float(axes.get_title().rsplit(" ", 2)[1]) <= 100
-
-
-def test_views_of_spirals_differ_in_geometry_and_noise() -> None:
-    figure = panels.views_of_spirals((0.0, 1.6), count=100)
-    points = [lines(axes)["spiral 1"].get_xydata() for axes in figure.axes]
-    assert len(points) == 4
-    assert np.linalg.norm(points[0], axis=1).max() <= 2 < np.linalg.norm(points[1], axis=1).max()
 
 
 def test_averages_of_log_p_stand_with_their_line() -> None:
@@ -256,6 +228,7 @@ def test_averages_of_log_p_stand_with_their_line() -> None:
     assert "R² 1.000" in str(line.get_label())
 
 
+ORIGIN = results.Provenance(**MACHINE, data_fingerprint="d", data_note="", started=NOW, finished=NOW, wall_s=1.0)
 VIEWS, RATES, HEAT = (papers.plan("vince", f"figure{number}") for number in (4, 7, 10))
 
 
@@ -268,9 +241,7 @@ def run(plan, column: str, method: str, seed: int, accuracy: float, bound: float
         task="neighbours", task_config=tasks.get("neighbours", settings).identity(), protocol={}, items=100,
         settings=settings.model_dump(mode="json"), recipe=recipes.get(method).override(settings.overrides).describe(),
         metrics={"nn1": accuracy}, curve=curve, precision="32-true",
-        provenance=results.Provenance(
-            **MACHINE, data_fingerprint="d", data_note="", started=NOW, finished=NOW, wall_s=1.0
-        ),
+        provenance=ORIGIN,
     )  # fmt: skip
 
 
@@ -307,7 +278,7 @@ def test_a_view_set_changes_one_thing_alone() -> None:
     assert augmentation("crop0.04to0.3", 32).scale == (0.04, 0.3)
 
 
-def test_a_line_for_each_run_with_its_last_bound() -> None:
+def test_a_line_for_each_run_with_its_last_bound_and_none_of_nothing() -> None:
     made = [
         run(RATES, "alpha0", "vince/ir_nce", 0, 30.0, 2.0), run(RATES, "alpha0", "vince/ir_nce", 1, 34.0, 2.5),
         run(RATES, "alpha0.9", "vince/ir_nce", 0, 40.0, 1.5), run(RATES, "alpha0.9", "ours/random", 0, 25.0),
@@ -325,20 +296,17 @@ def test_a_line_for_each_run_with_its_last_bound() -> None:
     other = sweep.frame(RATES, made, "cifar10", "laptop", "alpha0.25")
     assert other["method"].tolist() == ["ours/random"]
 
-    drawn = draw.by_value(lines, "α", "cifar10, laptop")
+    drawn = tables.by_value(lines, "α", "cifar10, laptop")
     curve = next(line for line in drawn.axes[0].lines if list(line.get_xdata()) == [0.0, 0.9])
     assert list(curve.get_ydata()) == [32.0, 40.0]
     assert "IR^nce is highest at 0.9" in drawn.get_label()
 
-    points = draw.against_bound(lines, "cifar10, laptop").axes[0]
+    points = tables.against_bound(lines, "cifar10, laptop").axes[0]
     dots = {(x, y) for line in points.lines if line.get_marker() == "o" for x, y in line.get_xydata()}
     assert dots == {(2.25, 32.0), (1.5, 40.0)}
     assert {text.get_text() for text in points.texts} == {"alpha0", "alpha0.9"}
     floor = next(line for line in points.lines if line.get_linestyle() == "--")
     assert set(floor.get_ydata()) == {25.0}
-
-
-def test_nothing_run_is_an_empty_picture() -> None:
     lines = sweep.frame(HEAT, [], "cifar10", "laptop")
-    assert draw.by_value(lines, "τ", "cifar10, laptop", logarithmic=True).get_label().endswith("Nothing run.")
-    draw.against_bound(lines, "cifar10, laptop").canvas.draw()
+    assert tables.by_value(lines, "τ", "cifar10, laptop", logarithmic=True).get_label().endswith("Nothing run.")
+    tables.against_bound(lines, "cifar10, laptop").canvas.draw()

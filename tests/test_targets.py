@@ -1,7 +1,5 @@
 """Data sets to transfer to: each published layout in made files, the small copies, and what is said of damage."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile
@@ -40,9 +38,6 @@ def blues(part: StreamedImages) -> list[int]:
 def write(path: Path, *lines: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-# The published layouts
 
 
 def aircraft(root: Path) -> Path:
@@ -119,9 +114,7 @@ def mscoco(root: Path) -> Path:
     return base / "annotations" / "instances_val2017.json"
 
 
-MADE = {
-    "aircraft": aircraft, "dtd": dtd, "cubirds": cubirds, "fungi": fungi, "vggflower": vggflower, "mscoco": mscoco
-}  # fmt: skip
+MADE = {make.__name__: make for make in (aircraft, dtd, cubirds, fungi, vggflower, mscoco)}
 
 READ = {
     # classes, and the blue and the label of each picture to train on and to test on
@@ -144,7 +137,7 @@ def test_a_published_layout_is_read_as_its_authors_split_it(name, tmp_path) -> N
         assert list(zip(blues(part), part.labels.tolist(), strict=True)) == rows
 
 
-def test_aircraft_are_cropped_to_their_boxes(tmp_path) -> None:
+def test_aircraft_are_cropped_to_their_boxes_and_objects_a_fifth_larger_without_crowds(tmp_path) -> None:
     aircraft(tmp_path)
     splits = data.load("aircraft", tmp_path)
     for index, part, left in ((0, splits.train, 2), (1, splits.train, 3), (0, splits.test, 5)):
@@ -152,9 +145,13 @@ def test_aircraft_are_cropped_to_their_boxes(tmp_path) -> None:
         assert pixels.shape == (10, 10, 3)
         assert (pixels[0, 0, 0], pixels[0, 0, 1]) == (left, 1)
         assert (pixels[-1, -1, 0], pixels[-1, -1, 1]) == (left + 9, 10)
+    mscoco(tmp_path)
+    splits = data.load("mscoco", tmp_path)
+    for part in (splits.train, splits.test):
+        assert part.boxes.tolist() == [[4, 4, 6, 6], [0, 14, 11, 6]]  # 5 x 5 about (7.5, 6.5); cut at two borders
 
 
-def test_flowers_are_pooled_and_split_eighty_to_twenty_in_each_class(tmp_path) -> None:
+def test_flowers_and_test_digits_are_split_eighty_to_twenty_in_each_class(tmp_path) -> None:
     vggflower(tmp_path)
     splits = data.load("vggflower", tmp_path)
     assert sorted(blues(splits.train) + blues(splits.test)) == list(range(0, 100, 10))
@@ -162,27 +159,26 @@ def test_flowers_are_pooled_and_split_eighty_to_twenty_in_each_class(tmp_path) -
     assert splits.test.labels.bincount().tolist() == [1, 1]
     for part in (splits.train, splits.test):
         assert [blue // 10 % 2 for blue in blues(part)] == part.labels.tolist()
-
-
-def test_objects_are_cropped_a_fifth_larger_without_crowds_and_empty_boxes(tmp_path) -> None:
-    mscoco(tmp_path)
-    splits = data.load("mscoco", tmp_path)
+    folder = tmp_path / "mnist_t10k"
+    folder.mkdir()
+    pixels = np.arange(50, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + pixels.tobytes()))
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(k % 10 for k in range(50))))
+    splits = data.load("mnist_t10k", tmp_path)
+    assert splits.train.labels.bincount().tolist() == [4] * 10
+    assert splits.test.labels.bincount().tolist() == [1] * 10
     for part in (splits.train, splits.test):
-        assert part.boxes.tolist() == [[4, 4, 6, 6], [0, 14, 11, 6]]  # 5 x 5 about (7.5, 6.5); cut at two borders
+        assert (part.images[:, 0, 3, 3] % 10).tolist() == part.labels.tolist()
 
 
-@hypothesis.given(
-    st.floats(0, 90), st.floats(0, 90), st.floats(0.01, 100), st.floats(0.01, 100), st.integers(90, 200),
-    st.integers(90, 200),
-)  # fmt: skip
+@hypothesis.given(*[st.floats(0, 90)] * 2, *[st.floats(0.01, 100)] * 2, *[st.integers(90, 200)] * 2)
 def test_a_grown_box_lies_in_the_picture_and_covers_the_object(left, top, wide, tall, width, height) -> None:
-    y, x, h, w = scale_box((left, top, min(wide, width - left), min(tall, height - top)), width, height)
-    assert 0 <= x < x + w <= width
-    assert 0 <= y < y + h <= height
-    assert x <= left + 0.5
-    assert y <= top + 0.5
-    assert x + w >= min(left + min(wide, width - left), width) - 0.5
-    assert y + h >= min(top + min(tall, height - top), height) - 0.5
+    wide, tall = min(wide, width - left), min(tall, height - top)
+    y, x, h, w = scale_box((left, top, wide, tall), width, height)
+    for first, length, start, extent, side in ((x, w, left, wide, width), (y, h, top, tall, height)):
+        assert 0 <= first < first + length <= side
+        assert first <= start + 0.5
+        assert first + length >= min(start + extent, side) - 0.5
 
 
 def signs(root: Path, tracks: dict[int, int], frames: int = 6) -> None:
@@ -203,8 +199,7 @@ def test_signs_split_by_track_share_none_and_split_by_image_share_nearly_all(tmp
     signs(tmp_path, {0: 5, 13: 10})
     apart, mixed = data.load("trafficsign_tracks", tmp_path), data.load("trafficsign", tmp_path)
     train, test = sides(apart)
-    assert not train & test
-    assert len(train | test) == 15
+    assert (len(train & test), len(train | test)) == (0, 15)
     assert (len(apart.train), len(apart.test)) == (72, 18)  # 4 + 8 tracks of 6 frames, and 1 + 2
     for part in (apart.train, apart.test):
         assert part.classes == ("00000", "00013")
@@ -212,6 +207,9 @@ def test_signs_split_by_track_share_none_and_split_by_image_share_nearly_all(tmp
     train, test = sides(mixed)
     assert len(train & test) > 10
     assert "leaks" in mixed.note
+    labels, tracks = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 0])
+    with pytest.raises(NotApplicableError, match="signs: class 'stop' has one track: a split"):
+        hold_out(labels, tracks, name="signs", classes=("yield", "stop"))
 
 
 @hypothesis.given(st.lists(st.integers(2, 6), min_size=1, max_size=4), st.integers(1, 5), st.randoms())
@@ -224,15 +222,6 @@ def test_a_split_by_group_shares_no_group(groups, frames, random) -> None:
     assert not {pairs[k] for k in kept.tolist()} & {pairs[k] for k in held.tolist()}
     for rows in (kept, held):
         assert set(labels[rows].tolist()) == set(range(len(groups)))
-
-
-def test_a_class_of_one_track_cannot_be_split_by_track() -> None:
-    labels, tracks = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 0])
-    with pytest.raises(NotApplicableError, match="signs: class 'stop' has one track: a split"):
-        hold_out(labels, tracks, name="signs", classes=("yield", "stop"))
-
-
-# The small copies, and the stand-in
 
 
 def plain(value: int) -> bytes:
@@ -248,11 +237,9 @@ def test_the_copy_of_the_signs_is_read_with_its_tracks(tmp_path) -> None:
     parquet(tmp_path / "gtsrb32" / "train.parquet", 80, track=tracks, frame=[k % 8 for k in range(80)])
     parquet(tmp_path / "gtsrb32" / "test.parquet", 10)
     apart = data.load("trafficsign_tracks", tmp_path)
-    train, test = (
-        set(zip(p.labels.tolist(), p.factors["track"].tolist(), strict=True)) for p in (apart.train, apart.test)
-    )
-    assert not train & test
-    assert len(train | test) == 20
+    parts = (apart.train, apart.test)
+    train, test = (set(zip(p.labels.tolist(), p.factors["track"].tolist(), strict=True)) for p in parts)
+    assert (len(train & test), len(train | test)) == (0, 20)
     assert "32 px JPEG copy" in apart.note
     own = data.load("gtsrb32", tmp_path)
     assert (len(own.train), len(own.test)) == (80, 10)
@@ -265,19 +252,6 @@ def test_a_copy_in_parquet_says_what_it_is(name, tmp_path) -> None:
     splits = data.load(name, tmp_path)
     assert (len(splits.train), len(splits.test)) == (16, 4)
     assert splits.note.startswith(data.PUBLISHED[name]["note"])
-
-
-def test_the_test_digits_are_split_in_every_class(tmp_path) -> None:
-    folder = tmp_path / "mnist_t10k"
-    folder.mkdir()
-    pixels = np.arange(50, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
-    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + pixels.tobytes()))
-    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(k % 10 for k in range(50))))
-    splits = data.load("mnist_t10k", tmp_path)
-    assert splits.train.labels.bincount().tolist() == [4] * 10
-    assert splits.test.labels.bincount().tolist() == [1] * 10
-    for part in (splits.train, splits.test):
-        assert (part.images[:, 0, 3, 3] % 10).tolist() == part.labels.tolist()
 
 
 def test_drawings_are_split_by_who_drew_them_and_shared_alphabets_count_once(tmp_path) -> None:
@@ -321,9 +295,6 @@ def test_the_stand_in_has_the_classes_of_shapes_and_none_of_its_pictures() -> No
     assert (pixels[:, 11:13, 11:13].mean((1, 2)) < pixels[:, ::23, ::23].amax((1, 2))).float().mean() > 0.95
 
 
-# What is not there, and what is damaged
-
-
 def test_a_set_that_is_not_there_says_where_it_was_looked_for_and_is_not_fetched(tmp_path) -> None:
     for name, row in data.PUBLISHED.items():
         with pytest.raises(MissingDataError, match="CONTRASTLAB_DATA") as caught:
@@ -351,9 +322,6 @@ def test_what_is_missing_or_damaged_is_named(name, tmp_path) -> None:
         data.load(name, tmp_path)
 
 
-# Pictures that are part of a file
-
-
 def boxed(tmp_path: Path) -> StreamedImages:
     picture(tmp_path / "a.png", 1)
     picture(tmp_path / "b.png", 2, (30, 30))
@@ -379,15 +347,12 @@ def test_evaluation_and_crops_see_the_box_only(tmp_path) -> None:
     assert part.subset(torch.tensor([1]))[0].equal(part[1])
 
 
-def test_boxes_are_part_of_what_the_data_are(tmp_path) -> None:
+def test_boxes_are_part_of_what_the_data_are_and_impossible_ones_refused(tmp_path) -> None:
     part = boxed(tmp_path)
     whole = replace(part, boxes=None)
     moved = replace(part, boxes=part.boxes + torch.tensor([1, 0, 0, 0]))
     assert len({part.fingerprint, whole.fingerprint, moved.fingerprint}) == 3
     assert replace(part).fingerprint == part.fingerprint
-
-
-def test_boxes_that_cannot_be_are_refused(tmp_path) -> None:
     for boxes in ([[0, 0, 4, 4]], [[0.0] * 4] * 2, [[0, 0, 4, 4], [0, 0, 4, 0]], [[0, -1, 4, 4], [0, 0, 4, 4]]):
         with pytest.raises(ArgumentError, match="^boxes="):
             replace(boxed(tmp_path), boxes=torch.tensor(boxes))

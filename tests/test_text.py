@@ -1,7 +1,5 @@
 """Sentences: sets, tokens, transformers, views by dropout, and similarity, against loops, scipy and transformers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -25,19 +23,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
-from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
+from contrastlab import data, divergences, encoders, errors, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
 from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
 from contrastlab.data.tokens import PADDING
-from contrastlab.errors import (
-    ArgumentError,
-    CorruptFileError,
-    MissingDataError,
-    MissingExtraError,
-    NotApplicableError,
-    UnknownNameError,
-)
+from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, MissingExtraError, NotApplicableError
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.pretrain import pretrain
@@ -70,17 +61,11 @@ def networks(seed: int = 0, **changes) -> nn.ModuleList:
 
 
 def sentences(count: int) -> SentenceSet:
-    lines = grammar.sentences(count, seed=3)
-    return SentenceSet.of("made", lines)
-
-
-# Spearman
+    return SentenceSet.of("made", grammar.sentences(count, seed=3))
 
 
 def rank_by_loops(values: list[float]) -> list[float]:
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
-    ]
+    return [sum(v < value for v in values) + (sum(v == value for v in values) + 1) / 2 for value in values]
 
 
 @pytest.mark.parametrize("levels", [3, 7, 1000])
@@ -101,9 +86,6 @@ def test_spearman_of_what_orders_nothing_is_zero_and_its_ends_are_exact() -> Non
     assert spearman(np.arange(9.0), -np.arange(9.0)) == pytest.approx(-100)
     with pytest.raises(ArgumentError, match=r"^pairs=\(1, 1\)"):
         spearman(np.ones(1), np.ones(1))
-
-
-# Generated sentences
 
 
 def test_the_grammar_is_the_same_byte_for_byte() -> None:
@@ -129,9 +111,6 @@ def test_scores_of_the_grammar_are_the_weighted_share_of_equal_slots() -> None:
     said = {grammar.say((0, 0, 0, 0, 0), rng) for _ in range(60)}
     assert len(said) > 20
     assert grammar.say((0, 1, 0, 0, 0), rng) not in said
-
-
-# Files
 
 
 def test_a_users_own_sentences_are_the_lines_that_are_not_blank(tmp_path) -> None:
@@ -197,7 +176,7 @@ def test_benchmarks_are_read_in_both_published_layouts(layout, tmp_path) -> None
     assert "STS12 without MSRvid: 3 of 3,108 pairs" in made.note
 
 
-def test_a_damaged_benchmark_names_file_and_entry(tmp_path) -> None:
+def test_a_damaged_benchmark_is_named_and_wikisplit_gives_each_sentence_once(tmp_path) -> None:
     plain_layout(tmp_path)
     path = tmp_path / "sts" / "semeval-sts" / "2012" / "a.test.tsv"
     for content, words in (("high\tF.\tG.\n", "'high' is no score"), ("1\tF.\n", "entry 1, has 2 columns")):
@@ -205,9 +184,6 @@ def test_a_damaged_benchmark_names_file_and_entry(tmp_path) -> None:
         data._read_row.cache_clear()
         with pytest.raises(CorruptFileError, match=f"a.test.tsv.*{words}"):
             data.load("sts", tmp_path)
-
-
-def test_wikisplit_gives_each_sentence_once(tmp_path) -> None:
     folder = tmp_path / "wikisplit"
     folder.mkdir()
     (folder / "tune.tsv").write_text("A and b .\tA . <::::> B .\nC .\tA . <::::> D .\n")
@@ -226,26 +202,17 @@ def test_sets_refuse_columns_that_do_not_belong_together() -> None:
     )
 
 
-# Tokens
-
-
 def test_hashed_words_have_ends_are_cut_and_do_not_depend_on_case() -> None:
     tokenise = tokens.hashed_words(100)
     short, long, empty = tokenise(["Ab, cd!", "word " * 10_000, ""], 8)
-    assert short[0] == long[0] == empty[0] == 0
-    assert short[-1] == long[-1] == empty[-1] == 1
-    assert (len(short), len(long), len(empty)) == (6, 8, 2)
+    assert [(row[0], row[-1], len(row)) for row in (short, long, empty)] == [(0, 1, 6), (0, 1, 8), (0, 1, 2)]
     assert len(set(long[1:-1])) == 1
     assert tokenise(["aB , CD !"], 8)[0] == short
     assert all(2 <= number < 100 for number in short[1:-1])
-
-
-def test_views_of_sentences_have_one_length_whatever_the_batch() -> None:
     view = modality(sentences(1)).augmentation(settings())
     batch = Texts(["one two", "word " * 10_000])
     random, plain = view.random(batch), view.plain(batch)
-    assert random.shape == (2, 8)
-    assert plain.shape == (2, 12)
+    assert (random.shape, plain.shape) == ((2, 8), (2, 12))
     assert random[0].tolist()[4:] == [PADDING] * 4
     assert (random[1] >= 0).all()
     with pytest.raises(ArgumentError, match="^batch='list': .*Texts"):
@@ -275,9 +242,6 @@ def test_deletion_keeps_order_and_ends_and_leaves_out_the_share_it_names() -> No
     assert share.min() > 0.55
     again = view.random(Texts([line] * 400 + ["a"] * 5), generator(0)).tolist()
     assert again == rows
-
-
-# Transformers
 
 
 @needs_text
@@ -323,7 +287,7 @@ def test_a_whole_part_may_be_changed_by_its_type() -> None:
     assert changed.keys.momentum == 0.5
     named = methods.get("fmicl/kl").override({"keys": {"type": "InBatch", "against": "across"}, "temperature": 0.1})
     assert (named.keys.against, named.keys.symmetric, named.temperature) == ("across", False, 0.1)
-    with pytest.raises(UnknownNameError, match="did you mean Dropout"):
+    with pytest.raises(errors.UnknownNameError, match="did you mean Dropout"):
         methods.get("fmicl/kl").override({"views": {"type": "Dropot"}})
     assert methods.canonical(changed.describe()) == changed.describe()
     assert r"\text" in changed.equation
@@ -404,13 +368,10 @@ def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
         refused((call, CorruptFileError, words))
 
 
-def test_a_missing_library_names_its_extra(monkeypatch) -> None:
+def test_extras_are_imported_when_they_are_used_and_named_where_they_are_missing(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'contrastlab\[text\]'"):
         networks()
-
-
-def test_nothing_of_the_extras_is_imported_before_it_is_used() -> None:
     code = (
         "import sys, contrastlab, contrastlab.data.modalities, contrastlab.methods, contrastlab.tasks\n"
         "heavy = {'transformers', 'tokenizers', 'soundfile', 'timm', 'sentence_transformers', 'torchaudio'}\n"
@@ -429,9 +390,6 @@ def test_a_trained_encoder_of_sentences_comes_back_as_it_was(tmp_path) -> None:
     numbers = kind.augmentation(settings()).plain(sentences(5).items)
     with torch.no_grad():
         assert torch.equal(nets[0](numbers), again(numbers))
-
-
-# Training
 
 
 @needs_text
@@ -456,12 +414,7 @@ def test_a_run_on_unlabelled_sentences_is_an_artefact(tmp_path) -> None:
     assert equal(trained.encoders, run.encoders())
 
 
-LONG = [
-    "A cup.",
-    "The boy hides.",
-    "One word more and more and more and more.",
-    "By the sea a chef draws a boat happily.",
-]
+LONG = ["A cup.", "The boy hides.", "Word after word and more and more.", "By the sea a chef draws a boat happily."]
 
 
 def steps(rank: int, world: int) -> list[dict[str, torch.Tensor]]:
@@ -543,16 +496,9 @@ def test_f_gaussians_of_sentences_are_finite_in_float32(divergence, weight) -> N
     assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
 
 
-# The task
-
-
-def pairs() -> data.Splits:
-    return data.load("grammar_pairs", n_test=120)
-
-
 @needs_text
 def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
-    nets, splits = networks(), pairs()
+    nets, splits = networks(), data.load("grammar_pairs", n_test=120)
     view = modality(splits.test).augmentation(settings())
     setting = Setting(Dropout(2), view, splits)
     with unchanged(nets):
@@ -577,7 +523,7 @@ def test_similarity_is_spearman_of_cosines_pair_by_pair() -> None:
 
 @needs_text
 def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
-    nets, splits = networks(), pairs()
+    nets, splits = networks(), data.load("grammar_pairs", n_test=120)
     count = len(splits.test)
     labels, parts = torch.arange(count) % 2, torch.arange(count) // 2 % 2
     test = replace(splits.test, classes=("STS12", "STS-B"), labels=labels, parts=parts)
@@ -585,21 +531,17 @@ def test_benchmarks_are_averaged_and_parts_are_ranked_apart() -> None:
     task, setting = Similarity(), Setting(Augmented(1), view, replace(splits, test=test))
     measured = task.score(nets, setting)
     cosines, gold = cosines_of(nets, setting, test), test.scores.numpy()
+    cells = [(labels == k) & (parts == p) for k in (0, 1) for p in (0, 1)]
     each = [spearman(cosines[labels == k], gold[labels == k]) for k in (0, 1)]
     assert [measured[name].value for name in ("sts12", "stsb")] == pytest.approx(each)
     assert measured["sts"].value == pytest.approx(sum(each) / 2)
-    apart = [
-        spearman(cosines[(labels == k) & (parts == p)], gold[(labels == k) & (parts == p)])
-        for k in (0, 1)
-        for p in (0, 1)
-    ]
+    apart = [spearman(cosines[cell], gold[cell]) for cell in cells]
     assert measured["sts_parts"].value == pytest.approx(sum(apart) / 4)
     widths = [measured[name].half_width for name in ("sts12", "stsb")]
     assert measured["sts"].half_width == pytest.approx((widths[0] ** 2 + widths[1] ** 2) ** 0.5 / 2)
     # resampled pairs of a part are pairs of that part, and a part of one pair counts for nothing
     assert measured["sts_parts"].items == measured["sts"].items == count
-    rng, cells = np.random.default_rng(0), [(labels == k) & (parts == p) for k in (0, 1) for p in (0, 1)]
-    draws = []
+    rng, draws = np.random.default_rng(0), []
     for _ in range(400):
         drawn = [rng.choice(np.flatnonzero(cell), int(cell.sum())) for cell in cells]
         draws.append(np.mean([spearman(cosines[rows], gold[rows]) for rows in drawn]))

@@ -1,7 +1,5 @@
 """A stamp shows the points of its figure, and cards lead where they say."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
@@ -24,13 +22,10 @@ def places(svg: str) -> list[tuple[float, float]]:
     return [tuple(map(float, point.split(","))) for point in line.get("points").split()]  # type: ignore[union-attr,misc]
 
 
-def test_a_curve_goes_from_corner_to_corner() -> None:
+def test_a_curve_goes_from_corner_to_corner_of_the_stated_ranges() -> None:
     assert places(thumbnail(go.Figure(go.Scatter(x=[0, 1, 2], y=[3, 4, 5], mode="lines")), "a line")) == [
         (EDGE, HEIGHT - EDGE), (WIDTH / 2, HEIGHT / 2), (WIDTH - EDGE, EDGE)
     ]  # fmt: skip
-
-
-def test_logarithmic_axes_and_stated_ranges_are_kept() -> None:
     figure = go.Figure(go.Scatter(x=[1, 10, 100], y=[0, 1, 1], mode="lines"))
     figure.update_layout(xaxis_type="log", yaxis_range=[-1, 1])
     (_, first), (middle, _), _ = places(thumbnail(figure, "a line"))
@@ -38,23 +33,17 @@ def test_logarithmic_axes_and_stated_ranges_are_kept() -> None:
     assert first == HEIGHT / 2
 
 
-def test_a_bar_stands_on_the_floor() -> None:
+def test_bars_stand_on_the_floor_maps_keep_their_colours_and_pies_are_refused() -> None:
     svg = thumbnail(go.Figure(go.Bar(x=[0, 1], y=[1, 2], marker_color="#D55E00")), "bars")
     bars = [r for r in ElementTree.fromstring(svg).iter(f"{NAME}rect") if r.get("fill")]
     assert [float(r.get("y")) + float(r.get("height")) for r in bars] == [HEIGHT - EDGE] * 2  # type: ignore[arg-type]
     heights = [float(r.get("height")) for r in bars]  # type: ignore[arg-type]
     assert heights[1] == 2 * heights[0] == HEIGHT - 2 * EDGE
-
-
-def test_a_heat_map_keeps_its_colours() -> None:
     scale = [[0, "rgb(255,255,255)"], [1, "rgb(0,0,0)"]]
     svg = thumbnail(go.Figure(go.Heatmap(z=[[0, 1], [1, 0]], colorscale=scale)), "a map")
     data = re.search(r"base64,([^\"]+)", svg)[1]  # type: ignore[index]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     np.testing.assert_array_equal(pixels[..., 0], [[255, 0], [0, 255]])
-
-
-def test_what_cannot_be_drawn_small_is_refused() -> None:
     with pytest.raises(ArgumentError, match="heatmap"):
         thumbnail(go.Figure(go.Pie(values=[1, 2])), "a pie")
 
@@ -67,9 +56,6 @@ def test_cards_lead_to_their_pages_and_escape_their_words() -> None:
     assert card.get("href") == "ring.html"
     assert card.findtext("strong") == "<Ring> & ball"
     assert card.find(f".//{NAME}svg") is not None
-
-
-def test_two_stamps_of_one_page_share_no_name() -> None:
     page = cards([(f"{k}.html", "t", "s", "k", figures.joint(strength=k)) for k in (1, 2)])
     names = re.findall(r'id="([^"]+)"', page)
     assert len(names) == len(set(names)) == 2

@@ -3,8 +3,6 @@
 Four tables side by side are a sample of their own: ``test_reproduce.py`` starts two.
 """
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -14,12 +12,9 @@ from torments import cells, corrupt, disk, finite, kill, processes
 from torments.figures import Figures
 
 from contrastlab import files, keys, methods, tasks
+from made_runs import quiet
 
 QUICK = ("queue, linear", "batch, neighbours", "annealed cave, linear")
-
-
-def quiet(line: str) -> None:
-    """No lines of progress."""
 
 
 @pytest.mark.slow
@@ -115,9 +110,6 @@ def test_recipes_on_two_and_three_processes_are_those_of_one(tmp_path) -> None:
     done = processes.run(0, 0, tmp_path, quiet, ("ring/iring", "cmc/cmc_moco_pirl", "jcl/jcl", "cmc/predict_depth"))
     assert done.failures == []
     assert (done.identical, done.refused) == (8, 4)
-
-
-def test_a_difference_between_processes_is_seen() -> None:
     one = processes.train(processes.small("ring/ir", 2), 0, 1)
     other = [{key: value.clone() for key, value in step.items()} for step in one]
     assert processes.other(one, [other]) == ""
@@ -125,7 +117,7 @@ def test_a_difference_between_processes_is_seen() -> None:
     assert processes.other(one, [other]) == "step 3, rank 0, kept stores.0.rows"
 
 
-def test_cold_losses_of_degenerate_batches_are_finite(tmp_path) -> None:
+def test_cold_losses_of_degenerate_batches_are_finite(tmp_path, monkeypatch) -> None:
     names = ("vince/ir", "vince/la", "vince/cmc_nce", "ring/mocoring", "ring/simclr", "jcl/jcl", "fmicl/kl", "fmicl/au",
              "fmicl/spectral", "fmicl/neyman", "cmc/predict_depth", "cmc/core_4")  # fmt: skip
     done = finite.run(0, 0, tmp_path, quiet, names)
@@ -133,9 +125,6 @@ def test_cold_losses_of_degenerate_batches_are_finite(tmp_path) -> None:
     objectives = {type(methods.get(name).objective) for name in methods.names() if methods.get(name).keys is not None}
     assert {type(methods.get(name).objective) for name in names} == objectives
     assert done.unchanged > 4 * len(names) > 0
-
-
-def test_an_infinite_loss_is_seen(monkeypatch) -> None:
     made = finite.degenerate
 
     def broken(*given):

@@ -1,7 +1,5 @@
 """The transfer task against a slow twin, and ring Table 3, which shares its encoders with Table 1."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 
@@ -51,9 +49,6 @@ def networks(part: Augmented | Split = TWO_VIEWS, channels: int = 3) -> nn.Modul
 
 def setting(data_: Splits, part: Augmented | Split = TWO_VIEWS, **options) -> tasks.Setting:
     return tasks.Setting(part, VIEW, data_, **options)
-
-
-# The task
 
 
 def twin(nets: nn.ModuleList, target: Splits) -> list[bool]:
@@ -164,17 +159,11 @@ def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
     assert kept.augmentation == VIEW
     assert own.data.pretrain is here.data.pretrain
     assert tasks.Transfer(PROBE).protocol(here)["normalised_by"].startswith("mean and variance")
-
-
-def test_grey_encoders_read_grey_targets_only() -> None:
     grey = networks(Augmented(1), 1)
     measured = tasks.Transfer(PROBE).score(grey, setting(splits(1), Augmented(1)))
     assert measured["transfer"].items == 90
     with pytest.raises(NotApplicableError, match="grey images, and dim has colours"):
         tasks.Transfer(PROBE).score(grey, setting(splits(3), Augmented(1)))
-
-
-# The table
 
 
 def test_the_nine_columns_have_their_numbers_and_every_target_is_registered() -> None:
@@ -190,8 +179,6 @@ def test_the_nine_columns_have_their_numbers_and_every_target_is_registered() ->
     assert {column.on for column in PLAN.columns.values()} <= set(data.names())
     assert {column.metric for column in PLAN.columns.values()} == {"transfer"}
 
-
-def test_a_printed_gain_of_the_other_sign_than_its_rows_is_noted() -> None:
     def note(name: str, method: str) -> str:
         rows, _ = report_rows.make(PLAN, name, PLAN.columns[name], [], "paper", {})
         return next(row.note for row in rows if row.kind == "difference" and row.method.startswith(f"{method} "))

@@ -1,7 +1,5 @@
 """CMC on videos: views of a clip, one network for two frames, CaffeNet, negatives of other videos, actions."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 
@@ -41,9 +39,6 @@ def clips(count: int = 48, seed: int = 0) -> ClipSet:
     pixels[:, :, 0] = 10 * times
     pixels[:, :, 3], pixels[:, :, 4] = 128 + times, 128 - times
     return ClipSet(f"made/{seed}", pixels, torch.arange(count) % 3, ("a", "b", "c"), 4.0)
-
-
-# Views
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +88,9 @@ def test_all_frames_and_flows_of_a_view_are_inside_the_clip_and_every_time_occur
     assert set(now.tolist()) == set(range(int(now.min()), int(now.max()) + 1))
 
 
-def test_clips_that_are_too_short_and_items_that_are_no_clips() -> None:
+def test_other_views_see_frames_and_items_that_are_no_clips_are_refused() -> None:
+    views = Augmented(2).make(clips(4).items, clip_augmentation(SETTINGS), generator(0))
+    assert [v.shape for v in views] == [(4, 3, 32, 32)] * 2
     seen, short = clip_augmentation(SETTINGS), torch.zeros(2, 10, 5, 8, 8, dtype=torch.uint8)
     picture = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     grey = nn.ModuleList([build("tiny", in_channels=1, stem="cifar")])
@@ -107,11 +104,6 @@ def test_clips_that_are_too_short_and_items_that_are_no_clips() -> None:
             lambda: Frames(0), lambda: Flow(0), lambda: Flow(2, 0), lambda: Frames(True)
         )),
     )  # fmt: skip
-
-
-def test_other_views_see_frames_of_clips() -> None:
-    views = Augmented(2).make(clips(4).items, clip_augmentation(SETTINGS), generator(0))
-    assert [v.shape for v in views] == [(4, 3, 32, 32)] * 2
 
 
 # Networks
@@ -158,9 +150,7 @@ def test_two_frames_are_seen_by_one_network_that_is_stored_once(tmp_path) -> Non
     frame, later, flow = nets
     assert isinstance(later, Shared)
     assert later.encoder is frame
-    assert later.in_channels == 3
     x = torch.rand(2, 3, 32, 32, generator=generator(0))
-    assert torch.equal(later(x), frame(x))
     assert torch.equal(later.features(x), frame.features(x))
     assert {id(p) for p in nets.parameters()} == {id(p) for p in (*frame.parameters(), *flow.parameters())}
     assert not any(name.startswith("1.") for name in nets.state_dict())
@@ -175,9 +165,6 @@ def test_two_frames_are_seen_by_one_network_that_is_stored_once(tmp_path) -> Non
     assert not isinstance(apart[1], Shared)
     encoders.save(apart, tmp_path / "apart", Frames(3, shared=False).streams, modality(source).build(SETTINGS))
     assert equal(apart, encoders.load(tmp_path / "apart"))
-
-
-# The loss: 127 negatives, all of other videos
 
 
 def learner(kind: str) -> Learner:
@@ -209,6 +196,9 @@ def test_the_loss_is_the_sum_over_pairs_against_all_other_videos(kind) -> None:
     embedded = [network(view) for network, view in zip(model.network.encoders, views, strict=True)]
     expected = sum(nats(embedded[q], embedded[k]) for q, k in model.recipe.views.pairs)
     assert step.loss.item() == pytest.approx(float(expected), rel=1e-5)
+    step.loss.backward()  # flow reaches the encoder of frames through its pairs
+    for network in model.network.encoders:
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,15 +219,6 @@ def test_no_negative_is_of_the_same_video_and_127_are_of_others(kind) -> None:
         assert torch.equal(chosen.columns[:, 0], torch.arange(128))  # the key of the query's own video
 
 
-def test_flow_reaches_the_encoder_of_frames_through_its_pairs() -> None:
-    model = learner("D")
-    views = model.recipe.views.make(clips().items[:16], clip_augmentation(SETTINGS), generator(1))
-    rows = torch.arange(16)
-    model.loss(views, rows, rows % 3, BatchRandom(generator(0)), 0, 10).loss.backward()
-    for network in model.network.encoders:
-        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
 def test_a_run_with_dropout_resumes_to_the_same_bits(tmp_path) -> None:
     recipe, source = methods.get("cmc/video_vd").override(SMALL), clips()
     torch.manual_seed(1)
@@ -248,9 +229,6 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(tmp_path) -> None:
         return pretrain(recipe, SETTINGS, source, seed=3, folder=tmp_path, max_minutes=0, log=quiet)
 
     assert equal(whole.encoders, resumed(go_on)[0].encoders)
-
-
-# Action recognition
 
 
 HOW = ActionRecognition(epochs=3, batch_size=8, lr=0.02, frames=4, dropout=0.3)
@@ -344,15 +322,6 @@ def test_a_fine_tuning_learns_from_labels_and_a_mean_is_over_splits() -> None:
     assert measured.value == 50
     assert measured.items == 12
     assert measured.half_width == 0  # each split is sampled for itself: none of its clips differs from the others
-
-
-def test_the_mean_of_splits_counts_each_split_once() -> None:
-    correct = torch.tensor([True, True, True, False, True, False])
-    assert action.mean_over_folds(correct, torch.tensor([0, 0, 0, 0, 1, 1])) == pytest.approx((75 + 50) / 2)
-    assert action.mean_over_folds(correct[:2], torch.tensor([1, 1])) == 100
-
-
-def test_few_labels_come_from_the_training_part_and_each_seed_has_its_own() -> None:
     few = HOW.model_copy(update={"train_clips": 6})
     chosen = [
         action.FineTuning(few, frame_encoder()[0], clips(24, 10), setting(splits(), seed=seed), 0, None).train
@@ -362,6 +331,9 @@ def test_few_labels_come_from_the_training_part_and_each_seed_has_its_own() -> N
     assert chosen[0].labels.bincount().tolist() == [2, 2, 2]
     assert torch.equal(chosen[0].items, chosen[1].items)
     assert not torch.equal(chosen[0].items, chosen[2].items)
+    correct = torch.tensor([True, True, True, False, True, False])
+    assert action.mean_over_folds(correct, torch.tensor([0, 0, 0, 0, 1, 1])) == pytest.approx((75 + 50) / 2)
+    assert action.mean_over_folds(correct[:2], torch.tensor([1, 1])) == 100
 
 
 def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:
@@ -390,9 +362,6 @@ def test_a_fine_tuning_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, monke
     monkeypatch.setattr(action.FineTuning, "_epochs", real)
     alone.scores(parts.test.take(2))
     assert equal(networks[2], alone.network)
-
-
-# The table
 
 
 def test_the_table_is_the_papers_protocol() -> None:

@@ -1,7 +1,5 @@
 """Views against torchvision and scikit-image at fixed parameters; samplers against torchvision's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -39,9 +37,6 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = LEVEL / 20) -> None:
     assert (ours - theirs).abs().max().item() <= tolerance
 
 
-# --- geometry
-
-
 @pytest.mark.parametrize(
     ("height", "width", "size"),
     [(32, 32, 32), (32, 32, 224), (96, 96, 64), (96, 96, 13), (37, 61, 24), (8, 8, 8), (5, 3, 1)],
@@ -75,8 +70,6 @@ def test_center_equals_torchvision(height, width, resize, size):
     assert ours.dtype == torch.float32
 
 
-# --- colour operations and blur
-
 FACTORS = torch.tensor([0.0, 0.2, 0.6, 0.999, 1.0, 1.3, 1.8, 2.5])
 
 
@@ -107,12 +100,14 @@ def test_hue_equals_torchvision(channels):
         close(result, reference.adjust_hue(image, shift))
 
 
-def test_grayscale_equals_torchvision():
+def test_grayscale_equals_torchvision_and_blur_of_zero_changes_nothing():
     images = noise(6) / 255
     chosen = torch.arange(6) % 2 == 0
     ours = operations.grayscale(images, chosen)
     close(ours[0::2], reference.rgb_to_grayscale(images[0::2], 3))
     assert torch.equal(ours[1::2], images[1::2])
+    images = noise(3) / 255
+    assert torch.equal(operations.gaussian_blur(images, torch.zeros(3), 13), images)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +119,6 @@ def test_blur_equals_torchvision(channels, height, width, kernel):
     ours = operations.gaussian_blur(images, sigma, kernel)
     for image, s, result in zip(images, sigma.tolist(), ours, strict=True):
         close(result, reference.gaussian_blur(image, [kernel, kernel], [s, s]))
-
-
-def test_blur_of_zero_changes_nothing():
-    images = noise(3) / 255
-    assert torch.equal(operations.gaussian_blur(images, torch.zeros(3), 13), images)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -176,18 +166,13 @@ def test_whole_recipe_equals_a_torchvision_loop(name, source, size, channels):
         close(ours[index], looped(images[index], a, draws, index), LEVEL / 4)
 
 
-# --- RandAugment
-
-
 def by_pillow(picture: Image.Image, name: str, level: float, sign: float) -> Image.Image:
     """The operations as timm and CMC's authors have them, on Pillow's images."""
     width, height = picture.size
     factor, slope, fill = 0.1 + 1.8 * level, 0.3 * level * sign, (124, 116, 104)
 
-    def affine(*matrix: float) -> Image.Image:
-        return picture.transform(
-            picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=fill
-        )
+    def affine(*m: float) -> Image.Image:
+        return picture.transform(picture.size, Image.Transform.AFFINE, m, Image.Resampling.BILINEAR, fillcolor=fill)
 
     return {
         "AutoContrast": lambda: ImageOps.autocontrast(picture), "Identity": lambda: picture,
@@ -204,9 +189,8 @@ def by_pillow(picture: Image.Image, name: str, level: float, sign: float) -> Ima
 @pytest.mark.parametrize("name", operations.RANDAUGMENT)
 def test_operations_are_those_of_the_released_randaugment(name, level, sign):
     waves = torch.linspace(0, 6, 64)
-    smooth = torch.stack(
-        [waves.sin()[:, None] * waves.cos(), waves.cos()[:, None].expand(64, 64), waves.sin() * waves[:, None] / 6]
-    )
+    rows = waves[:, None]
+    smooth = torch.stack([rows.sin() * waves.cos(), rows.cos().expand(64, 64), waves.sin() * rows / 6])
     image = ((smooth + 1) * 100 + 20).round() / 255
     ours = operations.RANDAUGMENT[name](image, level, sign)
     theirs = reference.pil_to_tensor(by_pillow(reference.to_pil_image(image), name, level, sign)).float() / 255
@@ -229,17 +213,12 @@ def test_two_operations_are_drawn_and_half_of_them_applied():
     assert (level == 1).float().mean().item() == pytest.approx(0.5, abs=0.02)  # cut off at the full strength
     assert level.min() > 0.7
     assert draws[..., 2].mean().abs() < 0.05
-
-
-def test_randaugment_leaves_the_crops_of_a_seed_as_they_are():
     plain, more = (augmentation(name, 32) for name in ("cmc_resnet", "cmc_randaugment"))
     one, two = (a.sample(9, 40, 40, generator(2)) for a in (plain, more))
     assert torch.equal(one.boxes, two.boxes)
     assert torch.equal(one.flip, two.flip)
     assert (one.operations.shape, two.operations.shape) == ((9, 0, 3), (9, 2, 3))
 
-
-# --- draws
 
 MANY = 4000
 
@@ -304,9 +283,6 @@ def test_probabilities_and_blur_width():
     assert stats.kstest(widths, stats.uniform(0.1, 1.9).cdf).pvalue > 1e-3
     every = torch.stack((draws.flip, jittered, draws.grayscale, draws.sigma > 0)).double()
     assert (torch.corrcoef(every) - torch.eye(4)).abs().max() < 0.07  # independent of each other
-
-
-def test_probability_zero_and_one_are_certain():
     sure = Augmentation("x", 8, flip=1.0, grayscale=1.0, blur=1.0)
     never = Augmentation("x", 8, flip=0.0, grayscale=0.0, blur=0.0, jitter=(1, 1, 1, 0.5), jitter_p=0.0)
     draws = sure.sample(500, 8, 8, generator())
@@ -316,7 +292,11 @@ def test_probability_zero_and_one_are_certain():
     assert draws.factors.unique(dim=0).tolist() == [[1.0, 1.0, 1.0, 0.0]]
 
 
-def test_draws_come_only_from_the_generator():
+def test_draws_come_only_from_the_generator_and_differ_for_each_image():
+    images = noise(1, seed=3).repeat(64, 1, 1, 1)
+    result = augmentation("mocov2", 32).random(images, generator())
+    distance = torch.cdist(result.flatten(1), result.flatten(1)) + torch.eye(64) * 100
+    assert distance.min() > 0.1
     images, a = noise(12), augmentation("mocov2", 32)
     torch.manual_seed(1)
     first = a.random(images, generator(4))
@@ -329,20 +309,17 @@ def test_draws_come_only_from_the_generator():
     assert not torch.equal(first, a.random(images, stream))
 
 
-def test_each_image_has_draws_of_its_own():
-    images = noise(1, seed=3).repeat(64, 1, 1, 1)
-    result = augmentation("mocov2", 32).random(images, generator())
-    distance = torch.cdist(result.flatten(1), result.flatten(1)) + torch.eye(64) * 100
-    assert distance.min() > 0.1
-
-
-def test_a_view_does_not_depend_on_its_neighbours_or_on_chunks():
+def test_a_view_does_not_depend_on_its_neighbours_chunks_or_autocast():
     images, a = noise(200), augmentation("mocov2", 32)  # more than one chunk on a CPU
     draws = a.sample(200, 32, 32, generator())
     whole = apply(images, a, draws)
     for index in (0, 3, 99, 199):
         part = slice(index, index + 1)
         close(apply(images[part], a, draws[part]), whole[part], 1e-5)
+    images, a = noise(8), augmentation("mocov2", 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = a.random(images, generator())
+    assert torch.equal(rounded, a.random(images, generator()))
 
 
 @pytest.mark.parametrize("name", list(AUGMENTATIONS))
@@ -356,19 +333,9 @@ def test_every_recipe_gives_finite_values_in_range(name, channels, source, size)
             a.plain(images)
         return
     for result in (a.random(images, generator()), a.plain(images)):
-        assert result.shape == (9, channels, size, size)
-        assert result.dtype == torch.float32
-        assert bool(result.isfinite().all())
-        assert result.min() >= 0
-        assert result.max() <= 1
+        assert (result.shape, result.dtype) == ((9, channels, size, size), torch.float32)
+        assert bool(((result >= 0) & (result <= 1)).all())  # and so finite
     assert bool(a.normalise(result).isfinite().all())
-
-
-def test_autocast_does_not_round_views():
-    images, a = noise(8), augmentation("mocov2", 32)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = a.random(images, generator())
-    assert torch.equal(rounded, a.random(images, generator()))
 
 
 @pytest.mark.usefixtures("fake_gpu")
@@ -384,33 +351,24 @@ def test_a_gpu_is_never_asked_for_a_value(name):
         assert all(v.device.type == "cuda" and v.shape[2:] == (32, 32) for v in made)
 
 
-# --- recipes
-
-
 def test_published_recipes():
     moco = augmentation("mocov2", 224)
     assert (moco.scale, moco.jitter, moco.jitter_p) == ((0.2, 1.0), (0.4, 0.4, 0.4, 0.1), 0.8)
     assert (moco.grayscale, moco.blur, moco.blur_sigma, moco.resize) == (0.2, 0.5, (0.1, 2.0), 256)
-    assert augmentation("mocov2", 64).resize == 73
-    assert augmentation("instdisc", 32).resize == 32
-    assert augmentation("simclr", 224).kernel == 23
-    assert augmentation("mocov2", 32).kernel == 13
+    assert [augmentation(name, size).resize for name, size in (("mocov2", 64), ("instdisc", 32))] == [73, 32]
+    assert [augmentation(name, size).kernel for name, size in (("simclr", 224), ("mocov2", 32))] == [23, 13]
     assert augmentation("cmc", 224).grayscale == 0
     assert augmentation("cmc_jitter", 224).jitter == augmentation("instdisc", 224).jitter
-    for name in AUGMENTATIONS:
-        assert augmentation(name, 96).name == name
+    assert [augmentation(name, 96).name for name in AUGMENTATIONS] == list(AUGMENTATIONS)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("size", 0), ("size", 3.5), ("scale", (1.0, 0.2)), ("scale", (0.0, 1.0)), ("scale", (0.2, 1.5)),
-        ("ratio", (2.0, 1.0)), ("flip", 1.1), ("flip", float("nan")), ("jitter", (0.4, 0.4, 0.4)),
-        ("jitter", (0.4, 0.4, 0.4, 0.6)), ("jitter", (-0.1, 0, 0, 0)), ("jitter_p", -0.1), ("grayscale", 2),
-        ("blur", 7), ("blur_sigma", (2.0, 0.1)), ("blur_kernel", 4), ("blur_kernel", 65), ("mean", (0.5, 0.5)),
-        ("std", (0.0, 1.0, 1.0)), ("std", (1.0,)), ("resize", 16), ("randaugment", -1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [
+    ("size", 0), ("size", 3.5), ("scale", (1.0, 0.2)), ("scale", (0.0, 1.0)), ("scale", (0.2, 1.5)),
+    ("ratio", (2.0, 1.0)), ("flip", 1.1), ("flip", float("nan")), ("jitter", (0.4, 0.4, 0.4)),
+    ("jitter", (0.4, 0.4, 0.4, 0.6)), ("jitter", (-0.1, 0, 0, 0)), ("jitter_p", -0.1), ("grayscale", 2),
+    ("blur", 7), ("blur_sigma", (2.0, 0.1)), ("blur_kernel", 4), ("blur_kernel", 65), ("mean", (0.5, 0.5)),
+    ("std", (0.0, 1.0, 1.0)), ("std", (1.0,)), ("resize", 16), ("randaugment", -1),
+])  # fmt: skip
 def test_recipe_fields_are_checked(field, value):
     with pytest.raises(errors.ArgumentError, match=f"{field}="):
         replace(augmentation("mocov2", 32), **{field: value})
@@ -427,9 +385,6 @@ def test_bad_names_and_batches_are_named():
         (lambda: a.random(empty(2, 3, 0, 8, dtype=torch.uint8)), errors.ArgumentError, r"images.shape"),
         (lambda: Augmentation("x", 64).plain(noise(2)), errors.ArgumentError, r"size=64"),
     )
-
-
-# --- colour spaces and parts
 
 
 @pytest.mark.parametrize("space", sorted(colour.SPACES))
@@ -494,7 +449,7 @@ def test_augmented_makes_independent_normalised_views(count):
     close(plain, reference.normalize(a.plain(images), a.mean, a.std), 1e-5)
 
 
-def test_streams_channels_and_formula():
+def test_streams_channels_formula_and_grey_images():
     assert (Augmented(2).streams, Augmented(2).channels(3), Augmented().channels(1)) == (("view",), (3,), (1,))
     assert (Split().streams, Split().channels(3)) == (("L", "ab"), (1, 2))
     assert Split("rgb", 2).single() == Split("rgb")
@@ -505,9 +460,6 @@ def test_streams_channels_and_formula():
     for part in (Augmented(), Augmented(5), *map(Split, colour.SPACES)):
         assert part.latex.count("{") == part.latex.count("}")
         assert "v" in part.latex
-
-
-def test_grey_images():
     images, a = noise(5, 1), augmentation("mocov2", 32)
     (view,) = Augmented(1).make(images, a, generator())
     assert view.shape == (5, 1, 32, 32)

@@ -1,7 +1,5 @@
 """Vision transformers of MoCo v3: fixed positions and patches, the predictor, and the loss against loops."""
 
-from __future__ import annotations
-
 import math
 import sys
 from importlib.util import find_spec
@@ -105,6 +103,14 @@ def test_layers_of_head_and_predictor_are_those_of_moco_v3() -> None:
     assert [type(layer).__name__ for layer in layers] == kinds
     assert all(layer.bias is None for layer in layers if isinstance(layer, nn.Linear))
     assert [layer.affine for layer in layers if isinstance(layer, nn.BatchNorm1d)] == [True, True, False]
+    plan = papers.plan("fmicl", 3)
+    base, rows, fair = (
+        plan.settings("imagenet", f"fmicl/{name}") for name in ("moco_v3", "moco_v3_kl", "moco_v3_six_blocks")
+    )
+    assert fair == rows
+    assert (base.arch, base.epochs, base.batch_size) == ("vit_small", 300, 4096)
+    assert (rows.arch, rows.epochs, rows.batch_size) == ("vit_small_6", 1000, 1024)
+    assert set(plan.pairs.values()) == {"fmicl/moco_v3_six_blocks"}
 
 
 @needs_timm
@@ -162,7 +168,7 @@ def test_a_run_leaves_positions_and_patches_alone_and_resumes(pictures, tmp_path
     assert not torch.equal(ends["backbone.blocks.0.mlp.fc1.weight"], start["backbone.blocks.0.mlp.fc1.weight"])
 
 
-def test_a_predictor_starts_from_the_seed_and_leaves_torch_s_own_draws_alone() -> None:
+def test_a_predictor_has_draws_of_its_own_and_needs_a_momentum_encoder_and_a_width() -> None:
     def start(seed: int) -> torch.Tensor:
         made = V3.keys.network(keys.Setup(nn.ModuleList(), None, 9, 2, 8, torch.Generator().manual_seed(seed)))
         return torch.cat([parameter.flatten() for parameter in made.predictor.parameters()])
@@ -171,23 +177,9 @@ def test_a_predictor_starts_from_the_seed_and_leaves_torch_s_own_draws_alone() -
     assert torch.equal(start(0), start(0))
     assert not torch.equal(start(0), start(1))
     assert torch.equal(state, torch.random.get_rng_state())
-
-
-@pytest.mark.parametrize(("momentum", "width"), [(None, 4), (0.9, 0)])
-def test_a_predictor_needs_a_momentum_encoder_and_a_width(momentum, width) -> None:
-    with pytest.raises(ArgumentError, match=f"^predictor={width}"):
-        keys.InBatch("across", momentum=momentum, predictor=width)
-
-
-def test_the_base_of_table_3_is_another_network_than_its_rows() -> None:
-    plan = papers.plan("fmicl", 3)
-    base, rows, fair = (
-        plan.settings("imagenet", f"fmicl/{name}") for name in ("moco_v3", "moco_v3_kl", "moco_v3_six_blocks")
-    )
-    assert fair == rows
-    assert (base.arch, base.epochs, base.batch_size) == ("vit_small", 300, 4096)
-    assert (rows.arch, rows.epochs, rows.batch_size) == ("vit_small_6", 1000, 1024)
-    assert set(plan.pairs.values()) == {"fmicl/moco_v3_six_blocks"}
+    for momentum, width in ((None, 4), (0.9, 0)):
+        with pytest.raises(ArgumentError, match=f"^predictor={width}"):
+            keys.InBatch("across", momentum=momentum, predictor=width)
 
 
 @needs_timm
