@@ -536,7 +536,7 @@ REFUSED = {  # values of an argument, alone; or arguments together, and the name
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("make", REFUSED, ids=lambda make: getattr(make, "__name__", str(make)))
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: getattr(make, "func", make).__name__)
 def test_a_value_of_another_type_or_range_is_refused_by_the_name_of_its_argument(make) -> None:
     for name, values in REFUSED[make].items():
         for value in values:
