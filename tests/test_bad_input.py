@@ -159,7 +159,8 @@ class OutOfMindError(Exception):
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, verb: str, error: BaseException) -> None:
-    monkeypatch.setattr(__main__, f"_{verb}", Mock(side_effect=error))
+    action = Mock(side_effect=error, __name__=f"_{verb}")
+    monkeypatch.setattr(__main__, f"_{verb}", action)
 
 
 def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(monkeypatch, capsys) -> None:

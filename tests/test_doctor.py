@@ -38,7 +38,7 @@ def test_versions_device_and_folders_are_named(tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "runs").exists()
 
 
-def test_extras_that_are_missing_and_instructions_that_are_there_are_named(monkeypatch, tmp_path) -> None:
+def test_extras_that_are_missing_are_named(monkeypatch, tmp_path) -> None:
     def without(name: str) -> str:
         if name == "timm":
             raise PackageNotFoundError(name)
@@ -47,13 +47,6 @@ def test_extras_that_are_missing_and_instructions_that_are_there_are_named(monke
     assert lines(report(tmp_path))["extra vit"] == "installed"
     monkeypatch.setattr(doctor, "version", without)
     assert lines(report(tmp_path))["extra vit"] == "missing timm: pip install 'contrastlab[vit]'"
-    for ask in doctor._BEYOND_VECTORS.values():
-        monkeypatch.setattr(torch.cpu, ask, lambda: False, raising=False)
-    assert lines(report(tmp_path))["instructions"] == torch.backends.cpu.get_cpu_capability()
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert lines(report(tmp_path))["instructions"].endswith(", AMX")
-    monkeypatch.delattr(torch.cpu, "_is_vnni_supported")
-    assert "VNNI" not in lines(report(tmp_path))["instructions"]
 
 
 def test_every_data_set_is_read_on_request_and_its_line_comes_before_the_next(tmp_path, monkeypatch, capsys) -> None:

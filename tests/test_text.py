@@ -414,7 +414,9 @@ def test_a_run_on_unlabelled_sentences_is_an_artefact(tmp_path) -> None:
     assert equal(trained.encoders, run.encoders())
 
 
-LONG = ["A cup.", "The boy hides.", "Word after word and more and more.", "By the sea a chef draws a boat happily."]
+LONG = [
+    "A cup.", "The boy hides.", "One word more and more and more and more.", "By the sea a chef draws a boat happily.",
+]  # fmt: skip
 
 
 def steps(rank: int, world: int) -> list[dict[str, torch.Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -188,6 +188,23 @@ class FMICL(_Pairwise):
                 f" f* or its slope is infinite from {end:.6g} on"
             )
             raise reject("similarity", self.similarity, accepted)
+        if self._overflows(reached):
+            accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
+            raise reject("temperature", temperature, accepted)
+
+    def _overflows(self, reached: float) -> bool:
+        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
+        weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
+        if self.similarity == "cosine":
+            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
+        else:
+            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
+            weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
+        ends.requires_grad_()
+        values = [(weight, function(ends)) for weight, function in weighed]
+        slopes = [torch.autograd.grad(value.sum(), ends)[0] * reached for _, value in values]
+        at_ends = [weight * torch.stack([value, s]) for (weight, value), s in zip(values, slopes, strict=True)]
+        return not bool(torch.stack(at_ends).isfinite().all())
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         scores.require_pairs("FMICL")
