@@ -22,6 +22,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import ncx2, norm
 
+from contrastbook.checks import require
 from contrastlab.errors import reject
 
 Array = NDArray[np.float64]
@@ -37,30 +38,22 @@ PERCENTS = (100.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0)
 class Population:
     """Exact values of one row of the table, many negatives (K → ∞).
 
-    Args:
-        value: nats, VINCE_p at the critic a·f*.
-        share: of x, for which every negative has ``exp(a f*) > c(x)``, the hypothesis of the corollary; c(x) is the
-            mean of ``exp(a f*(x, y))`` over all y.
-        best: nats, the supremum of the value over a ≥ 0.
+    ``share`` is of x for which the hypothesis of the corollary holds: every negative has ``exp(a f*)`` above its mean
+    over all y.
     """
 
-    value: float
+    value: float  # nats, VINCE_p at the critic a·f*
     share: float
-    best: float
+    best: float  # nats, the supremum of the value over a ≥ 0
     best_scale: float
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The best that any critic can do.
+    """The best that any critic can do, in nats."""
 
-    Args:
-        value: nats, the supremum of VINCE_p over all critics.
-        infonce: nats, what InfoNCE (all y as negatives) makes of the critic that attains it.
-    """
-
-    value: float
-    infonce: float
+    value: float  # the supremum of VINCE_p over all critics
+    infonce: float  # what InfoNCE (all y as negatives) makes of the critic that attains it
 
 
 def information(rho: float = RHO) -> float:
@@ -74,12 +67,9 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     ``f*(x, y) = log p(x, y) / p(x) p(y) = ½x² − ½ log(1 − ρ²) − k (y − x/ρ)²`` with ``k = ρ² / 2(1 − ρ²)``, so the
     highest-scored p % are an interval around x/ρ, and ``E exp(a f*)`` over an interval is a difference of normal
     distribution functions. What is left is one integral over x.
-
-    Source: vince Corollary 4.1.1, equation of VINCE; the set is defined by f(x, ·).
     """
     part, rho = share_of(percent), _correlation(rho)
-    if not (math.isfinite(scale) and scale >= 0):
-        raise reject("scale", scale, "a number of at least 0")
+    require("scale", scale, 0)
     x, weight = _x_grid()
     half = _half_widths(part, rho)
     mean = information(rho)
@@ -172,8 +162,7 @@ def independent_simulated(
 def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
     """Standard deviation of ``−½ log(1 − r²)`` over samples of ``count`` pairs, r the sample correlation, nats.
 
-    By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``. The plug-in is the
-    maximum-likelihood estimate: in the long run no unbiased one varies less.
+    By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``.
     """
     return abs(_correlation(rho)) / math.sqrt(count)
 
@@ -189,9 +178,8 @@ def plug_in_simulated(count: int = 2000, *, rho: float = RHO, samples: int = 200
 
 
 def share_of(percent: float) -> float:
-    """A percentage above 0 and up to 100 as a share; an ``ArgumentError`` otherwise."""
-    if isinstance(percent, bool) or not 0 < percent <= 100:
-        raise reject("percent", percent, "a number above 0 and at most 100")
+    """A percentage above 0 and up to 100 as a share."""
+    require("percent", percent, 0, 100, open_low=True)
     return percent / 100
 
 
@@ -217,9 +205,7 @@ def _inside(centre: Array, half: Array) -> Array:
 
 
 def _half_width(centre: Array, part: float) -> Array:
-    """Half the width of the interval around ``centre`` that holds ``part`` of a standard normal."""
-    if part == 1:
-        return np.full_like(centre, np.inf)
+    """Half the width of the interval around ``centre`` that holds ``part`` of a standard normal; infinite for all."""
     return np.asarray(np.sqrt(ncx2.ppf(part, 1, centre**2)))
 
 
