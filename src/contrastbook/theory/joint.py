@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
-from contrastbook.checks import require
+from contrastbook.checks import require, require_integer
 
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
@@ -57,6 +57,8 @@ def positive_weight(m: ArrayLike, v: ArrayLike, c: ArrayLike, tau: float, streng
 def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
     """The ``c`` of many negatives spread evenly over the unit sphere, at τ > 0: ``log K + log E exp(q·k/τ)``."""
     _check(0.0, tau)
+    require_integer("negatives", negatives, 1)
+    require_integer("dimension", dimension, 1)
     mean = float(hyp0f1(dimension / 2, 1 / (4 * tau**2)))
     if mean < math.inf:
         return math.log(negatives) + math.log(mean)
