@@ -1,8 +1,7 @@
 """Sentences of a small grammar, with exact scores of similarity: two sentences are as alike as their meanings.
 
-A meaning fills slots (who, does what, to what, where, how): it is a tuple of the fillers' numbers. A slot's filler can
-be said with several words, and a meaning in several orders, so that equal meanings need not share a word. The score of
-a pair is the weighted share of slots that agree, from 0 to 5 as in STS.
+A meaning is a tuple of numbers, a filler for each slot. Fillers have several words, and meanings several orders, so
+that equal meanings need not share a word. A score is the weighted share of slots that agree, from 0 to 5 as in STS.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ def study(
 ) -> Study:  # fmt: skip
     """The detections with the highest scores in the first test pictures; stored, or measured and stored.
 
-    ``column``: of ring Table 4, one on annotated pictures; others raise a ``NotApplicableError``. Returns rows of
-    ``method``, ``picture`` (number in the test part), ``score``, ``label`` and ``found``, JSON of a detection in COCO's
-    form.
+    ``column``: of ring Table 4, one on annotated pictures. ``found`` in a row is JSON of a detection in COCO's form.
     """
     cells, config = _cells(column, dataset, profile, rows)
 
@@ -96,4 +94,4 @@ def _rows(cell: Cell, execution: Execution) -> list[Row]:
 def _short(each: dict[str, Any]) -> dict[str, Any]:
     """The place of a detection, in tenths of a pixel."""
     out = {name: [round(float(v), 1) for v in each[name]] for name in ("bbox", "keypoints") if name in each}
-    return out | {name: each[name] for name in ("segmentation",) if name in each}
+    return out | ({"segmentation": each["segmentation"]} if "segmentation" in each else {})
