@@ -36,11 +36,11 @@ _LENGTH, _TAKES = 8192, 3
 
 
 class Voice(NamedTuple):
-    """Who speaks: pitch in hertz, a factor on all formants, and vowels a second."""
+    """Who speaks."""
 
-    pitch: float
-    throat: float
-    rate: float
+    pitch: float  # hertz
+    throat: float  # a factor on all formants
+    rate: float  # vowels a second
 
 
 VOICES = tuple(

@@ -259,9 +259,9 @@ def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
 def compare(
     runs: pd.DataFrame, one: str, other: str
 ) -> tuple[Literal["above", "level with", "below", "not run"], float]:
-    """Whether a method's linear accuracy is above another's by more than chance, and the mean paired difference.
+    """Whether linear accuracy is above another's by more than its 95 % interval, and the mean paired difference.
 
-    By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
+    The interval is over common seeds; with one seed it is what two test samples of this size may differ by.
     """
     gaps = (_by_seed(runs, one, "linear") - _by_seed(runs, other, "linear")).dropna()
     if gaps.empty:

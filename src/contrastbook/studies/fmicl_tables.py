@@ -37,8 +37,8 @@ def contradictions() -> pd.DataFrame:
     """Linear accuracies that Table 10 repeats from Table 2 with another value."""
     again = papers.published("fmicl", "10").assign(row=lambda t: t["row"].str.removeprefix("Linear "))
     both = papers.published("fmicl", "2").merge(again, on=["row", "column"], suffixes=(" in table 2", " in table 10"))
-    differ = both["value in table 2"] != both["value in table 10"]
-    return both.loc[differ, ["row", "column", "value in table 2", "value in table 10"]]
+    values = ["value in table 2", "value in table 10"]
+    return both.loc[both[values[0]] != both[values[1]], ["row", "column", *values]]
 
 
 def published_agreement() -> pd.Series[float]:

@@ -66,9 +66,8 @@ def at_hand(
     made = []
     for column, dataset, profile in wanted:
         config = _cells(column, dataset, profile, ROWS)[1]
-        known = stored("found_objects", profile, config, roots)
-        if known is not None:
-            with suppress(MissingDataError):
+        with suppress(MissingDataError):
+            if known := stored("found_objects", profile, config, roots):
                 made.append((known, data.load(config["on"], data_root).test))
     return made
 

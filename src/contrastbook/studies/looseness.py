@@ -104,8 +104,7 @@ def contrast(
 ) -> Tensor:  # fmt: skip
     """``[M, B, K]`` critic of each anchor with its drawn negatives, one model at a time: its scores stay in cache.
 
-    Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``. The choice
-    itself has no gradient.
+    Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``.
     """
     values = []
     for a, b, p, i, percent, drawn in zip(
@@ -166,10 +165,9 @@ def fit(
     reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
     negatives: int = NEGATIVES, batch: int = BATCH,
 ) -> Fitted:  # fmt: skip
-    """Train one pair of networks for each percentage and seed, all of them at once.
+    """Train one pair of networks for each percentage and seed, all of them at once; a seed's share start and draws.
 
-    Networks of a seed share start, order and draws. Adam works entry by entry and the loss is a sum over models, so
-    that none knows of the others. ``negatives``: K, drawn with replacement; a pair's own y is none of them.
+    ``negatives``: K, drawn with replacement; a pair's own y is none of them.
     """
     models = [(float(percent), seed) for percent in percents for seed in seeds]
     rows = [percent for percent, _ in models]

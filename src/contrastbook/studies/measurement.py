@@ -91,10 +91,7 @@ def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) ->
 
 
 def flattery(choices: int) -> float:
-    """Expected largest of ``choices`` independent standard normal numbers.
-
-    The best of so many settings of equal worth, each measured with a standard error *s*, is too high by *s* times this.
-    """
+    """Expected largest of ``choices`` standard normal numbers: by so many standard errors the best is too high."""
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
@@ -149,8 +146,7 @@ def published_gaps() -> pd.DataFrame:
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
     """``log(K + 1) − L`` of an encoder that sends every picture to one point and turns that point at each step.
 
-    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query, the
-    own key of this step at 0. The pictures share nothing with their embeddings, so the information is 0.
+    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query.
     """
     ages = np.arange(1, batches + 1)
     others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()

@@ -236,9 +236,8 @@ def sign_accuracy(
 ) -> float:
     """Accuracy of the sign of the first of several independent factors from one number, where views are Gaussian.
 
-    The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Predicting it by least squares
-    through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
-    largest correlation (canonical correlation analysis), which no scale changes.
+    The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Prediction keeps the factor of
+    the largest explained variance (reduced-rank regression), contrast that of the largest correlation (CCA).
     """
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")

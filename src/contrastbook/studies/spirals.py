@@ -1,8 +1,7 @@
 """Encoders of points on two spirals, trained with InfoNCE against a memory bank: vince appendix G.
 
-The views of a point are the point plus uniform noise of width η. All η and all seeds of a reading are trained at once;
-a seed's points, initial weights and draws are the same for every η. :mod:`contrastbook.studies.vince_figure6` runs and
-judges the readings.
+All η, widths of the views' noise, and all seeds of a reading are trained at once; a seed's points, initial weights and
+draws are the same for every η. :mod:`contrastbook.studies.vince_figure6` runs and judges the readings.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class Reading:
 
 
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
-    """``count`` points, half of them on each spiral, and their labels: ``[count, 2]`` float32 and ``[count]``.
-
-    Points of different purposes are independent draws.
-    """
+    """``count`` points, half of them on each spiral, and labels: ``[count, 2]`` and ``[count]``; by seed, purpose."""
     draws = generator(seed, f"spirals/{purpose}")
     return spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
 
@@ -72,8 +68,8 @@ def info_nce(
 ) -> tuple[Tensor, Tensor]:
     """InfoNCE with the positive in the denominator (vince Eq. 4), ``[B]`` nats, and its gradient by the queries.
 
-    Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared, and no key gets a gradient. One softmax
-    serves loss and gradient. ``scratch``, ``[2, B, K + 1]``, saves allocations that cost as much as the arithmetic.
+    Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared. ``scratch``, ``[2, B, K + 1]``, saves
+    allocations that cost as much as the arithmetic.
     """
     scores, share = queries.new_empty(2, len(queries), len(negatives) + 1) if scratch is None else scratch
     columns = negatives.T.contiguous()
@@ -135,10 +131,7 @@ class Encoders:
         return (anchors[:, None] + self._widths * unit[:, None]).flatten(0, 1)
 
     def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next draws of every seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``.
-
-        The negatives of a step are drawn with replacement, once for all queries of a seed.
-        """
+        """The next draws of each seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``."""
         count, size = self.points.shape[1], min(BATCH, self.points.shape[1])
         rows, noise, others = [], [], []
         for draws in self._draws:

@@ -271,10 +271,8 @@ def sentence(curves: Sequence[Study]) -> str:
         f"none. Closest is *{best.reading}*, highest at η = {best.eta:g} with {best.accuracy:.0f} %: "
         + "; ".join(best.missing)
     )
-    alone = [
-        peak([row for row in each.rows if row["seed"] == seed])
-        for each in curves for seed in dict.fromkeys(row["seed"] for row in each.rows)
-    ]  # fmt: skip
+    seeds = ((each.rows, seed) for each in curves for seed in {row["seed"] for row in each.rows})
+    alone = [peak([row for row in rows if row["seed"] == seed]) for rows, seed in seeds]
     views = [peak(each.rows, accuracy="accuracy_views") for each in curves]
     on_views = ", ".join(f"*{p.reading}*" for p in views if not p.missing) or "none"
     return (

@@ -89,14 +89,10 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     """The supremum of VINCE(``percent`` %) over all critics, exactly, and InfoNCE at the critic that attains it.
 
     Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y), and under p(y|x) it has a
-    decreasing density d with distribution D. Rearranging a critic to decrease in u keeps its p % of values and raises
-    its mean under p(y|x) (Hardy–Littlewood); raising it to its value at u = p from there on costs nothing. So the
-    positives count as if those beyond p sat at p, and a decreasing critic cannot use an atom: the best it can do is
-    Donsker–Varadhan on the least concave majorant of ``D`` on [0, p] with end (p, 1): KL(majorant ‖ uniform on [0, p]).
-    The majorant follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``.
-
-    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every finite K,
-    too, as long as the positive stands in the denominator.
+    decreasing density d with distribution D. A critic loses nothing by decreasing in u (Hardy–Littlewood) and being
+    constant beyond p. So the best it can do is KL(majorant ‖ uniform on [0, p]) for the least concave majorant of D on
+    [0, p] with end (p, 1), which follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``. It bounds every
+    finite K, too, as long as the positive stands in the denominator.
     """
     part, rho = share_of(percent), _correlation(rho)
     if part == 1:
@@ -133,12 +129,9 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
 def independent_value(percent: float) -> float:
     """What the rule "nearest to the positive" can report between independent variables (MI 0), in nats.
 
-    Let ``f(x, y) = h(y) ∈ {0, H}``, a share r of all y being high, and negatives the p % nearest to h(y₁).
-    A high y₁ (probability r) meets its r/p of high negatives: ``H − log(1 + (r/p)(e^H − 1)) → log(p/r)``.
-    A low y₁ meets only low negatives as long as r ≤ 1 − p, and gains 0.
-    So the value tends to ``r log(p/r)`` as H → ∞, largest at r = p/e, or at r = 1 − p where that is smaller.
-
-    At p = 100 % there is no such share, and the value is 0. x plays no part: no bound on I(X; Y) may do this.
+    Let ``f(x, y) = h(y) ∈ {0, H}``, a share r of all y being high, and negatives the p % nearest to h(y₁). A high y₁
+    gains ``H − log(1 + (r/p)(e^H − 1)) → log(p/r)``; a low one meets only low negatives as long as r ≤ 1 − p, and gains
+    0. The value tends to ``r log(p/r)`` as H → ∞, largest at r = p/e, or at r = 1 − p where that is smaller.
     """
     part = share_of(percent)
     high = min(1 - part, part / math.e)
