@@ -52,10 +52,9 @@ profile, places = nb.profile, nb.folders
 #
 # * How do the spirals lie? "One spinning clockwise and one counter-clockwise", yet "interweaved". `same`: one turned
 #   by 180° gives the other, and they never cross; `opposite`: it is mirrored, and they cross.
-# * How many `turns` do they make? How are the points spread, evenly over the `angle` or evenly over the `length`?
+# * How many `turns` do they make?
 # * Have representations norm one, as in the paper's image models? `sphere`: yes, they lie on a circle; `plane`: no.
 # * What is the critic? `dot`: q·k/τ; `distance`: −‖q − k‖²/τ.
-# * Is U(0, η) meant to push every view up and right, as it does when printed so? `centred`: U(−η/2, η/2).
 # * Is the gradient clipped to a largest norm, `clip`? None is printed; without it models of the plane tend to collapse.
 
 # %%

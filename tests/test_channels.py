@@ -36,7 +36,8 @@ CROPS = SceneAugmentation("cmc", 32)
 
 
 def scenes(count: int = 8, first: int = 0) -> Tensor:
-    return rooms.render(torch.arange(first, first + count), height=40, width=48, motion=True)[0]
+    still, _ = rooms.render(torch.arange(first, first + count), height=40, width=48)
+    return torch.cat([still, torch.randn(count, 2, 40, 48, generator=generator()).to(still)], 1)
 
 
 def rooms_of(count: int = 8) -> SceneSet:

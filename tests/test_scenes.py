@@ -180,8 +180,8 @@ def test_normals_from_depth_are_those_of_the_planes() -> None:
     camera = (0.9 * width, 0.9 * width, (width - 1) / 2, (height - 1) / 2)
     for index in range(5):
         room = rooms.draw(0, np.array([index]))
-        hits = rooms.cast(room, 0, rooms.rays(height, width))
-        exact = (room.cameras[0][1][0].T @ hits.normal[0]).reshape(3, height, width)
+        hits = rooms.cast(room, rooms.rays(height, width))
+        exact = (room.turn[0].T @ hits.normal[0]).reshape(3, height, width)
         made = scene_sets.normals(hits.depth[0].reshape(height, width), *camera)
         assert np.isnan(made[:, :2]).all()
         normal = np.concatenate([exact, hits.surface[0].reshape(1, height, width)])

@@ -103,8 +103,5 @@ def test_printed_ratios_and_the_pools_of_a_batch() -> None:
     plan = papers.plan("ring", "5d")
     pools = epoch_time.pools(plan)
     assert set(pools.index) == set(plan.profiles)
-    assert (pools["candidates"] == 2 * pools["batch"] - 2).all()
     assert ((pools["hole"] + pools["kept"]) / pools["candidates"]).between(0.08, 0.1).all()
-    parts = epoch_time.where_time_goes({"small": 500, "large": 1000}, queries=4, dimension=8)
-    assert list(parts.index) == ["small", "large"]
-    assert (parts > 0).all(axis=None)
+    assert (epoch_time.where_time_goes({"small": 500, "large": 1000}) > 0).all(axis=None)

@@ -63,9 +63,6 @@ def test_both_histograms_of_figure_3_are_one() -> None:
         others = torch.stack([torch.stack([z[i, a] @ z[i, b] for b in range(7) if b != a]) for a in range(7)])
         assert float(of.m[i]) == pytest.approx(float(others.mean()))
         assert float(of.v[i]) == pytest.approx(float(others.var(1, correction=0).mean()))
-    both = ViewStatistics.joined([ViewStatistics.of(z[:2]), ViewStatistics.of(z[2:])])
-    assert torch.allclose(both.cosine, of.cosine)
-    assert both.centre.shape == (5, 12)
     with pytest.raises(ArgumentError, match="copies=1"):
         ViewStatistics.of(z[:, :1])
 

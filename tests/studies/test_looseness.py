@@ -70,7 +70,7 @@ def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], po
         assert (ranking.gather(1, indices) >= threshold - 1e-6 * (1 + threshold.abs())).all()
         below = scores.gather(1, indices)
         positive = (anchors * positives).sum(1)
-        below = torch.cat([positive[:, None], below], 1) if reading.positive else below
+        below = torch.cat([positive[:, None], below], 1)
         loss = -(positive - below.exp().mean(1).log()).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -80,7 +80,7 @@ def _plain(reading: Reading, percent: float, seed: int, chosen: list[Tensor], po
 
 
 @pytest.mark.parametrize("reading", [
-    WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere", positive=False),
+    WRITTEN, THEOREM, Reading(nearest="x", encoders="shared"), Reading(output="sphere"),
     Reading(nearest="critic", bank="memory", data="redrawn"),
 ], ids=lambda reading: reading.name)  # fmt: skip
 @pytest.mark.usefixtures("double")

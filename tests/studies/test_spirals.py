@@ -21,7 +21,7 @@ ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
 SIZES: dict[str, int] = {"iterations": 3, "negatives": 16, "points": 60, "held_out": 60}
 KINDS = [
     Reading(),
-    Reading(critic="distance", centred=True),
+    Reading(critic="distance"),
     Reading(output="plane", clip=1.0),
     Reading(output="plane", critic="distance", handedness="opposite", clip=0.5),
 ]
@@ -117,25 +117,23 @@ def test_bank_moves_half_way_to_the_view_and_only_where_it_was_seen(output: Any)
     assert encoders.bank.grad is None
 
 
-def test_points_fill_the_curve_and_views_add_noise_on_one_side_unless_centred() -> None:
-    for spacing, inner in (("angle", 0.5), ("length", 0.25)):
-        points, labels = points_of(Reading(spacing=spacing), 4001, 0)  # type: ignore[arg-type]
-        assert points.shape == (4001, 2)
-        assert sorted(labels.bincount().tolist()) == [2000, 2001]
-        assert float((points.norm(dim=1) < 1).float().mean()) == pytest.approx(inner, abs=0.03)
-        first = points[labels == 0]
-        angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
-        torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
+def test_points_fill_the_curve_and_views_add_noise_on_one_side() -> None:
+    points, labels = points_of(Reading(), 4001, 0)
+    assert points.shape == (4001, 2)
+    assert sorted(labels.bincount().tolist()) == [2000, 2001]
+    assert float((points.norm(dim=1) < 1).float().mean()) == pytest.approx(0.5, abs=0.03)
+    first = points[labels == 0]
+    angle = first.norm(dim=1) * 2 * math.pi  # two turns of radius two
+    torch.testing.assert_close(first, first.norm(dim=1)[:, None] * torch.stack([angle.cos(), angle.sin()], 1))
     assert not torch.equal(points_of(Reading(), 50, 0)[0], points_of(Reading(), 50, 0, "test")[0])
-    for centred, low in ((False, 0.0), (True, -0.2)):
-        encoders = Encoders(Reading(centred=centred), (0.0, 0.4), (0,), 300)
-        rows, unit, _ = encoders.draw(5)
-        anchors = encoders.points[:, rows[0]]
-        still, moved = encoders.views(anchors, unit)
-        assert torch.equal(still, anchors[0])
-        shift = moved - anchors[0]
-        assert low - 1e-6 <= float(shift.min()) < float(shift.max()) <= low + 0.4 + 1e-6
-        assert float(shift.mean()) == pytest.approx(low + 0.2, abs=0.03)
+    encoders = Encoders(Reading(), (0.0, 0.4), (0,), 300)
+    rows, unit, _ = encoders.draw(5)
+    anchors = encoders.points[:, rows[0]]
+    still, moved = encoders.views(anchors, unit)
+    assert torch.equal(still, anchors[0])
+    shift = moved - anchors[0]
+    assert -1e-6 <= float(shift.min()) < float(shift.max()) <= 0.4 + 1e-6
+    assert float(shift.mean()) == pytest.approx(0.2, abs=0.03)
 
 
 def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
@@ -146,8 +144,7 @@ def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
 
 
 def test_names_are_one_to_a_reading() -> None:
-    name = Reading(turns=1.0, spacing="length", centred=True, clip=0.5).name
-    assert name == "same, 1 turn, sphere, dot, even length, centred, clip 0.5"
+    assert Reading(turns=1.0, clip=0.5).name == "same, 1 turn, sphere, dot, clip 0.5"
     assert len(set(READINGS.values())) == len(READINGS)
     assert all(set(profile.readings) <= set(READINGS) for profile in PROFILES.values())
 
@@ -204,8 +201,6 @@ def test_the_published_shape_is_a_peak_and_the_closest_lacks_least() -> None:
         assert any(words in lack for lack in peak(rows).missing), words
     with pytest.raises(ArgumentError, match="one reading"):
         peak([*curve((0.0, 50.0)), {**curve((0.0, 50.0))[0], "reading": "other"}])
-    with pytest.raises(UnknownNameError, match="accuracy_views"):
-        peak(curve((0.0, 50.0), (0.4, 70.0)), accuracy="loss")
     good, low, higher = (peak(curve((0.0, 50.0), (0.4, value), (5.0, 51.0))) for value in (90.0, 70.0, 73.0))
     far = peak(curve((0.0, 65.0), (0.4, 72.0), (5.0, 51.0)))
     for few, best in (([far, low, higher, good], good), ([far, low, higher], higher), ([far, low], low)):

@@ -1,8 +1,7 @@
 """``clips``: a silhouette of ``shapes`` that moves over a drifting texture, and the exact flow of every pixel.
 
-An action is a motion pattern with an appearance. A clip of an action shows its silhouette with probability
-:data:`FAITHFUL`, else one of all eight: a network that sees single frames is right in at most :data:`FRAME_CEILING`
-percent of the clips by the silhouette, while the flow tells the action. Colours, texture, place and drift are drawn
+A clip of an action shows its silhouette with probability :data:`FAITHFUL`, else one of all eight, so that single frames
+tell at most :data:`FRAME_CEILING` percent of the clips, while the flow tells the action; the rest is drawn
 independently. Every clip is a function of ``(seed, index)`` alone, in the arithmetic of
 :mod:`contrastbook.made.shapes`. A pixel belongs to the silhouette where that covers at least half of it, and moves by
 the similarity that takes its pose to that in the next frame; the others move by the clip's drift.
@@ -151,13 +150,10 @@ def _render_chunk(index: Tensor, key: Tensor) -> tuple[Tensor, dict[str, Tensor]
 
 
 def render(index: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Clips of the given indices; ``index`` and ``seed`` are as for :func:`contrastbook.made.shapes.render`.
+    """Clips of indices as for :func:`contrastbook.made.shapes.render`, labels ``[N]``, and some factors by name.
 
-    Returns:
-        ``clips`` uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in
-        eight bits (:func:`contrastlab.data.flow.quantise` with :data:`BOUND`; of the last frame, none);
-        ``labels`` int64 ``[N]``; and ``[N]`` by name: the ``silhouette`` shown (the action it belongs to), the
-        ``rate`` of the motion and the drift of the ground.
+    Clips are uint8 ``[N, 16, 5, 32, 32]``: red, green, blue, and the flow to the next frame, right and down, in eight
+    bits (:func:`contrastlab.data.flow.quantise` with :data:`BOUND`; of the last frame, none).
     """
     shapes.check(index, seed)
     key = shapes.mix(shapes.seed_key(seed))  # another than that of ``shapes``

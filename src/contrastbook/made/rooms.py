@@ -1,10 +1,10 @@
-"""``rooms``: ray-cast rooms with spheres and turned boxes, whose depth, normals, classes and optical flow are exact.
+"""``rooms``: ray-cast rooms with spheres and turned boxes, whose depth, normals and classes are exact.
 
 Every scene is a function of ``(seed, index)`` alone, by a counter-based generator (Philox). A room is a box with the
 camera inside; spheres and boxes lie on its floor, and some spheres hang in the air. What a pixel's ray meets first
-gives depth along the camera's axis, unit normal, class, and with a second pose the flow. Colours, textures and light
-are drawn without regard to the class, but objects are more saturated than walls; there are no shadows and no gloss.
-World axes are right, down, forward; the floor is y = 0. Lengths are metres.
+gives depth along the camera's axis, unit normal and class. Colours, textures and light are drawn without regard to the
+class, but objects are more saturated than walls; there are no shadows and no gloss. World axes are right, down,
+forward; the floor is y = 0. Lengths are metres.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Hits(NamedTuple):
 
 
 class Rooms(NamedTuple):
-    """Geometry, paint and cameras of n rooms, float32."""
+    """Geometry, paint and camera of n rooms, float32."""
 
     kind: NDArray[np.int64]  # [n] index into KINDS
     low: Array  # [n, 3] corner of the room; its y is that of the ceiling
@@ -59,7 +59,8 @@ class Rooms(NamedTuple):
     boxes: Array  # [n, SLOTS, 7] centre, half sides, angle about the vertical; sides 0 are none
     paint: Array  # [n, surfaces, 9] red, green, blue, and a wave's three frequencies, phase, amplitude, sharpness
     light: Array  # [n, 5] position, share of ambient light, strength
-    cameras: tuple[tuple[Array, Array], ...]  # position [n, 3], camera-to-world [n, 3, 3]: this frame's, the next one's
+    position: Array  # [n, 3] of the camera
+    turn: Array  # [n, 3, 3] camera to world
 
 
 def _turn(axis: int, angle: NDArray[Any]) -> NDArray[Any]:
@@ -102,9 +103,7 @@ def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
     high = np.stack([wide / 2, np.zeros_like(wide), deep], -1)
     position = np.stack([u(-0.25, 0.25) * wide, -u(1.0, 1.8), u(0.2, 0.8)], -1)
     yaw, pitch, roll = u(-0.4, 0.4), u(-0.1, 0.25), u(-0.05, 0.05)
-    after = position + u(-0.08, 0.08, 3)
-    then = _rotation(yaw + u(-0.03, 0.03), pitch + u(-0.03, 0.03), roll + u(-0.02, 0.02))
-    cameras = (position.astype(np.float32), _rotation(yaw, pitch, roll)), (after.astype(np.float32), then)
+    u(0, 1, 6)  # once drew the motion of the camera; the numbers after them are to stay the same
 
     def ground(slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         # places in front of the camera, in the camera's heading
@@ -134,8 +133,8 @@ def draw(seed: int, indices: NDArray[np.int64]) -> Rooms:
     paint = np.concatenate([rgb, waves, phase[..., None], amplitude[..., None], sharp[..., None]], -1)
     where = low + (high - low) * np.stack([u(0.1, 0.9), u(0.02, 0.2), u(0.1, 0.9)], -1)
     light = np.concatenate([where, u(0.25, 0.5)[:, None], u(0.8, 1.1)[:, None]], -1)
-    parts = {"low": low, "high": high, "spheres": spheres, "boxes": boxes, "paint": paint, "light": light}
-    return Rooms(kind=kind, cameras=cameras, **{name: part.astype(np.float32) for name, part in parts.items()})
+    turn = _rotation(yaw, pitch, roll)
+    return Rooms(kind, *(part.astype(np.float32) for part in (low, high, spheres, boxes, paint, light, position, turn)))
 
 
 def rays(height: int, width: int) -> Array:
@@ -147,13 +146,9 @@ def rays(height: int, width: int) -> Array:
     return out.astype(np.float32)
 
 
-def cast(rooms: Rooms, camera: int, directions: Array) -> Hits:
-    """What rays from a camera of each room meet first; camera 0 is this frame's, 1 the next one's.
-
-    ``directions``: ``[3, P]`` as from :func:`rays`: with a forward component of 1, the parameter of a hit is its depth.
-    """
-    start, turn = rooms.cameras[camera]
-    d = turn @ directions
+def cast(rooms: Rooms, directions: Array) -> Hits:
+    """What rays from the camera of each room meet first; ``directions`` ``[3, P]`` as from :func:`rays`."""
+    start, d = rooms.position, rooms.turn @ directions  # a forward component of 1: the parameter of a hit is its depth
     with np.errstate(divide="ignore", invalid="ignore"):
         exits = np.where(d > 0, (rooms.high - start)[..., None] / d, (rooms.low - start)[..., None] / d)
     axis = exits.argmin(1)
@@ -209,43 +204,28 @@ def _colours(rooms: Rooms, hits: Hits) -> Array:
     return colours
 
 
-def flow(rooms: Rooms, hits: Hits, height: int, width: int) -> Array:
-    """``[n, 2, P]``: by how many pixels (right, down) each point that is seen moves until the next frame.
-
-    A point keeps its flow where something hides it in the next frame, or where it leaves the picture.
-    """
-    start, turn = rooms.cameras[1]
-    seen = np.swapaxes(turn, 1, 2) @ (hits.point - start[..., None])
-    focal = _FOCAL * width
-    moved: Array = (focal * (seen[:, :2] / seen[:, 2:] - rays(height, width)[:2])).astype(np.float32)
-    return moved
-
-
-def render(
-    indices: Tensor, seed: int = 0, *, height: int = HEIGHT, width: int = WIDTH, motion: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def render(indices: Tensor, seed: int = 0, *, height: int = HEIGHT, width: int = WIDTH) -> tuple[Tensor, Tensor]:
     """Scenes as :data:`contrastlab.views.channels.LAYOUT` packs them, and the kind of each room.
 
-    ``indices``: int64 ``[N]`` numbers of scenes, from 0. ``motion``: with the flow to the next frame. Returns float16
-    ``[N, 8 or 10, height, width]``, the colours as whole numbers from 0 to 255, and int64 ``[N]`` into :data:`KINDS`.
+    ``indices``: int64 ``[N]`` numbers of scenes, from 0. Returns float16 ``[N, 8, height, width]``, the colours as
+    whole numbers from 0 to 255, and int64 ``[N]`` into :data:`KINDS`.
     """
     if len(indices) and int(indices.min()) < 0:
         raise reject("indices", int(indices.min()), "numbers of scenes from 0")
     directions = rays(height, width)
-    scenes = np.empty((len(indices), 10 if motion else 8, height, width), np.float16)
+    scenes = np.empty((len(indices), 8, height, width), np.float16)
     kinds = np.empty(len(indices), np.int64)
     for first in range(0, len(indices), _CHUNK):
         rows = slice(first, first + _CHUNK)
         numbers = indices[rows].numpy()
         rooms = draw(seed, numbers)
-        hits = cast(rooms, 0, directions)
+        hits = cast(rooms, directions)
         counters = (np.random.Philox(key=seed, counter=[0, 0, 1, int(number)]) for number in numbers)
         size = (3, height * width)
         noise = np.stack([np.random.Generator(c).standard_normal(size, np.float32) for c in counters])
         rgb = np.round(255 * np.clip(_colours(rooms, hits) + 0.02 * noise, 0, 1))
-        normal = np.swapaxes(rooms.cameras[0][1], 1, 2) @ hits.normal
+        normal = np.swapaxes(rooms.turn, 1, 2) @ hits.normal
         parts = [rgb, _CLASS_OF[hits.surface][:, None], hits.depth[:, None], normal]
-        parts += [flow(rooms, hits, height, width)] if motion else []
         scenes[rows] = np.concatenate(parts, 1).reshape(len(numbers), -1, height, width)
         kinds[rows] = rooms.kind
     return torch.from_numpy(scenes), torch.from_numpy(kinds)

@@ -1,13 +1,10 @@
 """``shapes``: ten filled silhouettes under independent nuisance factors, generated from a seed and an index.
 
-Every image is a function of ``(seed, index)`` alone: the random numbers come from a counter-based hash. The arithmetic
-is ``+ - * /``, ``sqrt``, ``abs``, ``min``, ``max`` and ``floor`` in float64, which IEEE 754 rounds the same way
-everywhere; sines and cosines, which it does not, are snapped to a grid of 2⁻³⁰ before use. Bytes can differ between two
-machines only where a cosine falls within one unit in the last place of a grid boundary.
-
-The shape alone tells the class: all silhouettes have the same area and are centred on their centroid; colours, texture
-and light are drawn independently of the class. The background texture is weak on purpose: instance discrimination takes
-the easiest cue that survives augmentation, and a strong texture teaches nothing of the shape.
+Every image is a function of ``(seed, index)`` alone, by a counter-based hash. The arithmetic is ``+ - * /``, ``sqrt``,
+``abs``, ``min``, ``max`` and ``floor`` in float64, which IEEE 754 rounds the same way everywhere; sines and cosines,
+which it does not, are snapped to a grid of 2⁻³⁰. The shape alone tells the class: silhouettes have the same area and
+centroid; the rest is drawn independently. The background texture is weak on purpose: instance discrimination takes the
+easiest cue that survives augmentation, and a strong texture teaches nothing of the shape.
 """
 
 from __future__ import annotations
@@ -35,12 +32,11 @@ RANGES: Ranges = {
     "texture": (0.0, 0.06), "texture_angle": (0.0, math.pi), "texture_period": (3.0, 8.0), "texture_phase": (0.0, 1.0),
     "light": (0.0, 0.4), "light_angle": (0.0, 2 * math.pi), "noise": (0.0, 0.03),
 }  # fmt: skip
-"""The nuisance factors of ``shapes``.
+"""The nuisance factors of ``shapes``: in pixels, radians from the x axis down, fractions of the circle of hues.
 
-``x``, ``y``: centroid from the middle of the image, pixels. ``scale``: radius of the disc of the same area, pixels.
-``rotation``, ``*_angle``: radians, from the x axis towards +y (down). ``*_hue``: fraction of the colour circle.
-``texture``, ``light``: relative amplitude of the background stripes and of the light gradient across half the
-image. ``texture_period``: pixels. ``noise``: standard deviation of the pixel noise, fraction of full scale.
+``x``, ``y``: centroid from the middle of the image. ``scale``: radius of the disc of the same area. ``texture``,
+``light``: relative amplitude of the background stripes and of the gradient across half the image. ``noise``: standard
+deviation, fraction of full scale.
 """
 
 PLAIN: Ranges = {
@@ -49,16 +45,14 @@ PLAIN: Ranges = {
     "foreground_hue": (0.0, 1 / 6), "background_hue": (1 / 2, 2 / 3),
     "texture": (0.0, 0.03), "light": (0.0, 0.2), "noise": (0.0, 0.02),
 }  # fmt: skip
-"""The intervals of ``plain_shapes``: large warm shapes on cold grounds.
+"""The intervals of ``plain_shapes``: large warm shapes on cold grounds, so that minutes on a CPU are enough.
 
-Any two pictures have nearly the same colours, so that the shape is what tells them apart, and minutes on a CPU are
-enough. The price: the nearest neighbour in pixels is right more often, too.
+The price: the nearest neighbour in pixels is right more often, too.
 """
 
 _SATURATION = 0.85
 _FOREGROUND_VALUE, _BACKGROUND_VALUE = 0.95, 0.45
 _CHUNK = 256  # images rendered at a time: the float64 intermediates stay in the processor's cache
-
 
 _GOLDEN = -0x61C8864680B583EB  # 2⁶⁴/φ as a signed 64-bit number
 
@@ -151,15 +145,12 @@ FRAMES: Mapping[str, tuple[float, float, float]] = {
 }  # fmt: skip
 """Units of a silhouette's own size per radius of the disc of equal area, and its centroid (x, y) in its own units.
 
-Measured on a grid of 0.002 units and within 0.003 pixels of exact. A more exact value would change the rendered bytes.
+A more exact value would change the rendered bytes.
 """
 
 
 def silhouette(name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Signed distance to one of :data:`CLASSES`, negative inside, exact beside an edge, else a lower bound.
-
-    Coordinates and distance are in radii of the disc of equal area; x is to the right, y downwards, the centroid at 0.
-    """
+    """Signed distance to one of :data:`CLASSES`, negative inside, in radii of the disc of equal area, like x and y."""
     if name not in _DISTANCES:
         raise unknown("silhouette", name, CLASSES)
     size, cx, cy = FRAMES[name]
@@ -184,10 +175,9 @@ def local(x: Tensor, y: Tensor, turn: Tensor, scale: Tensor) -> tuple[Tensor, Te
 
 
 def cover(kinds: Tensor, names: Sequence[str], u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
-    """How much of each pixel a silhouette covers, with one pixel of ramp across the edge.
+    """How much of each pixel silhouettes cover, at coordinates ``[n, …]`` of :func:`silhouette`; ``kinds`` is ``[n]``.
 
-    ``kinds`` ``[n]`` are indices into ``names``; u and v, ``[n, …]``, are coordinates as for :func:`silhouette`, and
-    ``scale``, the radius of the disc of equal area in pixels, broadcasts to them in all axes but the first.
+    There is one pixel of ramp across the edge. ``scale``: radius of the disc of equal area in pixels, ``[n, 1, …]``.
     """
     alpha = torch.empty_like(u)
     for k, name in enumerate(names):
@@ -251,12 +241,10 @@ def joined(chunks: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> tuple[Tensor, 
 
 
 def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Images of the given indices; each depends on its own index and the seed, and on nothing else.
+    """Images of the given indices, int64 ``[N]`` in [0, 2³²); from :data:`TEST_OFFSET` up they are the test images.
 
-    ``index``: int64 ``[N]``, each in [0, 2³²); from :data:`TEST_OFFSET` up they are the test images. ``seed``: in [0,
-    2³²). ``ranges``: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names. Returns ``images`` uint8
-    ``[N, 3, 32, 32]``, ``labels`` int64 ``[N]`` (``index % 10``, see :data:`CLASSES`), and the nuisance factors:
-    float32 ``[N]`` by name, in the units of :data:`RANGES`.
+    ``ranges``: :data:`RANGES` or :data:`PLAIN`, or other intervals by the same names. Returns uint8 ``[N, 3, 32, 32]``,
+    labels ``[N]`` into :data:`CLASSES`, and the nuisance factors, float32 ``[N]`` by name.
     """
     if list(ranges) != list(RANGES):  # a factor's number is its place in RANGES
         raise reject("ranges", list(ranges), f"intervals of {', '.join(RANGES)}")
@@ -266,10 +254,7 @@ def render(index: Tensor, seed: int = 0, ranges: Ranges = RANGES) -> tuple[Tenso
 
 
 def counted(request: Request, part: Callable[..., Any], n_train: int, n_test: int, note: str) -> Splits:
-    """Splits of as many items as the request says, by default ``n_train`` and ``n_test``.
-
-    ``part`` makes a set from its name, the index of its first item, the number of items and the seed.
-    """
+    """Splits of as many items as the request says; ``part`` makes one from name, first index, count and seed."""
     sizes = {"n_train": request.n_train or n_train, "n_test": request.n_test or n_test}
     for (argument, value), most in zip(sizes.items(), (TEST_OFFSET, 2**32 - TEST_OFFSET), strict=True):
         if value > most:
@@ -294,4 +279,4 @@ def load(request: Request) -> Splits:
         return counted(request, _part, 10_000, 2_000, "generated silhouettes")
     train, test = _part("shapes_recoloured/train", 0, 2000, 1), _part("shapes_recoloured/test", TEST_OFFSET, 1000, 1)
     note = "generated silhouettes of another seed in complementary colours: dark on bright, magnified by a third"
-    return request.limit(Splits.of(request.name, train, test, note))
+    return Splits.of(request.name, train, test, note)

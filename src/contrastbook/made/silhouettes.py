@@ -1,8 +1,7 @@
 """Generated pictures with two to four silhouettes of ``shapes``, and everything that is true of them.
 
-The silhouettes are painted one over the other. A map of which silhouette owns a pixel gives exact visible masks, boxes
-and whether a named corner is seen. Each picture is a function of its part and number alone. What is known of them is
-written as COCO's JSON and read back by the one reader of :mod:`contrastlab.data.coco`.
+They are painted one over the other; which one owns a pixel gives exact masks, boxes and whether a corner is seen. Each
+picture is a function of its part and number alone. What is known goes through the reader of COCO's JSON.
 """
 
 from __future__ import annotations
@@ -81,10 +80,9 @@ def _colour(hue: float, value: float) -> Tensor:
 
 
 def render(index: int, *, kinds: tuple[str, ...] | None = None, zipf: bool = False) -> Scene:
-    """One picture; test pictures are counted from :data:`contrastbook.made.shapes.TEST_OFFSET`.
+    """One picture of ``kinds`` from back to front, by default two to four at random; test pictures have an offset.
 
-    ``kinds``: silhouettes of the objects from back to front; by default two to four at random. ``zipf``: draw
-    silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
+    ``zipf``: draw silhouette and texture together, the k-th most frequent of 40 pairs in proportion to 1/k.
     """
     rng = generator(0, "silhouettes", index)
     count = len(kinds) if kinds else int(torch.randint(2, 5, (), generator=rng))
@@ -150,24 +148,16 @@ def _run_lengths(mask: Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SetSpec:
-    """Which annotations the pictures get.
+    """Which annotations the pictures get."""
 
-    Args:
-        pictures: of the training part and of the test part.
-        lvis: 40 classes in Zipf's frequencies, and LVIS's lists of what was looked for.
-        only: names of silhouettes that are annotated; ``None`` is all.
-        points: annotate the corners of ``ell``.
-    """
-
-    pictures: tuple[int, int] = (160, 60)
-    lvis: bool = False
-    only: tuple[str, ...] | None = None
-    points: bool = False
+    pictures: tuple[int, int] = (160, 60)  # of the training part and of the test part
+    lvis: bool = False  # 40 classes in Zipf's frequencies, and LVIS's lists of what was looked for
+    points: bool = False  # of ``ell`` alone, with its corners
 
 
 SETS: Mapping[str, SetSpec] = {
     "silhouettes": SetSpec(),
-    "silhouettes_keypoints": SetSpec(only=("ell",), points=True),
+    "silhouettes_keypoints": SetSpec(points=True),
     "silhouettes_lvis": SetSpec(lvis=True),
     "silhouettes_1200": SetSpec((1200, 200)),
 }
@@ -178,7 +168,7 @@ def make(spec: SetSpec) -> dict[str, tuple[list[Tensor], coco.Annotations]]:
     """Pictures and annotations of the parts ``train`` and ``test``; the annotations went through COCO's JSON."""
     textured = [f"{texture} {kind}" for kind, texture in LVIS_CLASSES]
     points = {"keypoints": list(_ELL_NAMES)} if spec.points else {}
-    classes = textured if spec.lvis else list(spec.only or shapes.CLASSES)
+    classes = textured if spec.lvis else ["ell"] if spec.points else shapes.CLASSES
     categories: list[dict[str, Any]] = [{"id": k, "name": name, **points} for k, name in enumerate(classes, 1)]
     parts = {}
     for part, count in zip(("train", "test"), spec.pictures, strict=True):
@@ -274,4 +264,4 @@ def _splits(name: str) -> Splits:
 
 def load(request: Request) -> Splits:
     """The splits of one of :data:`SETS`."""
-    return request.limit(_splits(request.name))
+    return _splits(request.name)

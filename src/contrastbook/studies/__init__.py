@@ -43,12 +43,7 @@ def location(root: Path | str, study: str, profile: str, config: Mapping[str, An
 
 
 def read(path: Path | str) -> Study:
-    """The study stored in ``path``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CorruptFileError: the file holds no whole study, or its configuration does not match its name.
-    """
+    """The study stored in ``path``; a ``CorruptFileError`` where it is not whole or its name is another's."""
     path = Path(path)
     try:
         study = Study.model_validate(files.read_record(path))

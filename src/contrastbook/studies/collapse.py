@@ -35,27 +35,16 @@ RUNS: Mapping[str, tuple[str, bool, int]] = {
 
 @dataclass(frozen=True)
 class Spread:
-    """How unit features of test images lie.
+    """How unit features of test images lie."""
 
-    Args:
-        apart: squared distances of all pairs of different images, sorted.
-        same: squared distances of two views of one image, sorted.
-        rank: exponential of the entropy of the squared singular values: how many directions are in use.
-    """
-
-    apart: Tensor
-    same: Tensor
-    rank: float
+    apart: Tensor  # squared distances of all pairs of different images, sorted
+    same: Tensor  # squared distances of two views of one image, sorted
+    rank: float  # exponential of the entropy of the squared singular values: how many directions are in use
 
 
 def settings() -> Settings:
     """Those of fmicl Table 2 at smoke size on the bundled shapes, four epochs long."""
     return papers.plan("fmicl", "2").settings("shapes", "kl", "smoke").override(epochs=4, knn_every=0)
-
-
-def large_rate() -> float:
-    """The learning rate of the paper's protocol."""
-    return papers.plan("fmicl", "2").settings("cifar10", "kl").lr
 
 
 def spread(encoder: nn.Module, chosen: Settings, images: Tensor) -> Spread:
@@ -73,8 +62,9 @@ def spread(encoder: nn.Module, chosen: Settings, images: Tensor) -> Spread:
 def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
     """Every encoder of :data:`RUNS`, trained on the bundled shapes, or read where it was."""
     shapes, out = data.load("shapes"), {}
+    large_rate = papers.plan("fmicl", "2").settings("cifar10", "kl").lr
     for label, (method, large, seed) in RUNS.items():
-        chosen = settings().override(lr=large_rate()) if large else settings()
+        chosen = settings().override(lr=large_rate) if large else settings()
         run = Run(get(method).override(chosen.overrides), chosen, shapes, seed, Path(root))
         (encoder,) = run.train(cpu_fabric(), log=lambda line: None).encoders
         out[label] = spread(encoder, chosen, cast("ImageSet", shapes.test).images[:images])
@@ -82,11 +72,7 @@ def study(root: Path | str, *, images: int = 256) -> dict[str, Spread]:
 
 
 def numbers(spreads: Mapping[str, Spread]) -> pd.DataFrame:
-    """A row for each encoder.
-
-    Mean and sd of the squared distances of different images; percent of pairs that are nearly equal or opposite (below
-    0.4 or above 3.6); the mean between views of one image; the effective rank; all of it in words.
-    """
+    """A row for each encoder: squared distances, percent of them below 0.4 or above 3.6, the rank, and a verdict."""
     columns = ["mean", "sd", "near 0 or 4 (%)", "same image", "effective rank"]
     frame = pd.DataFrame(index=list(spreads), columns=columns, dtype=float)
     for label, of in spreads.items():

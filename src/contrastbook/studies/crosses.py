@@ -1,8 +1,7 @@
 """Crosses of the papers' choices: which exist, and what some that no paper tried are worth beside their parents.
 
-A recipe is five choices (views, keys, negatives, positives, objective). :func:`grid` tries all combinations of one
-example of each kind; :data:`CROSSES` are a few that nobody tried, :func:`run` trains one of them, or a parent, under
-one protocol that is the same for all.
+:func:`grid` tries all combinations of one example of each kind of choice; :data:`CROSSES` are a few that nobody tried,
+:func:`run` trains one of them, or a parent, under one protocol that is the same for all.
 """
 
 from __future__ import annotations
@@ -109,20 +108,15 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def _kinds(recipe: Recipe) -> tuple[str, ...] | None:
-    kinds = [
-        name
-        for choice, part in recipe.choices().items()
-        for name, example in CHOICES[choice].items()
-        if type(example) is type(part)
-    ]
+    parts = recipe.choices().items()
+    kinds = [name for choice, part in parts for name, each in CHOICES[choice].items() if type(each) is type(part)]
     return tuple(kinds) if len(kinds) == len(CHOICES) else None  # untrained encoders and prototypes are of no kind
 
 
 def grid() -> pd.DataFrame:
-    """Every combination of :data:`CHOICES`, tried.
+    """Every combination of :data:`CHOICES`, tried: its recipe, or the ``reason`` why it cannot exist.
 
-    Returns names of the choices, ``recipe`` (``None`` where it cannot exist), ``reason`` why not, ``tried`` (methods of
-    these kinds that a paper has in a table), ``exists`` and ``published``.
+    ``tried`` are the methods of these kinds that a paper has in a table.
     """
     tried: dict[tuple[str, ...] | None, list[str]] = {}
     published = {name for each in papers.plans() for name, label in papers.plan(*each).rows.items() if label}
@@ -166,11 +160,7 @@ def run(
     name: str, dataset: str, profile: str, seed: int, *, data_root: str | Path | None = None,
     log: Log = lambda line: None,
 ) -> list[Row]:  # fmt: skip
-    """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images.
-
-    Raises:
-        NotApplicableError: L and ab of grey images.
-    """
+    """One row: a cross or a parent trained and probed, ``linear`` and ``knn200`` in percent of test images."""
     settings = protocol(dataset, profile)
     recipe = recipe_of(name).override(settings.overrides)
     splits = data.load(dataset, data_root)
@@ -215,13 +205,8 @@ def objections(grid: pd.DataFrame) -> pd.DataFrame:
 
 def states(grid: pd.DataFrame) -> pd.DataFrame:
     """The grid as a picture: 0 cannot exist, 1 exists, 2 is published; positives and objectives across."""
-    frame = pd.DataFrame(
-        {
-            "row": grid[["views", "keys", "negatives"]].agg(", ".join, axis=1),
-            "column": grid[["positives", "objective"]].agg(", ".join, axis=1),
-            "state": grid["exists"].astype(int) + grid["published"].astype(int),
-        }
-    )
+    row, column = (grid[part].agg(", ".join, axis=1) for part in (["views", "keys", "negatives"], list(CHOICES)[3:]))
+    frame = pd.DataFrame({"row": row, "column": column, "state": grid["exists"] * 1 + grid["published"]})
     return frame.pivot_table(index="row", columns="column", values="state", sort=False)
 
 
@@ -229,11 +214,6 @@ def chosen(rows: str) -> dict[str, Cross]:
     """Full name to cross, from ``"all"`` or ``"jcl_ring,cmc_jcl"``."""
     names = list(CROSSES) if rows == "all" else [f"crosses/{name.strip()}" for name in rows.split(",")]
     return {recipe_of(name).name: CROSSES[recipe_of(name).name] for name in names}
-
-
-def label(name: str) -> str:
-    """The name of a cross or a published method in tables."""
-    return recipe_of(name).label
 
 
 def measured(
@@ -254,15 +234,13 @@ def measured(
     return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index(), missing
 
 
-def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> dict[int, float]:
-    rows = runs.reset_index()[["name", "seed", metric]].to_numpy().tolist()
-    return {int(seed): float(value) for each, seed, value in rows if each == name}
+def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> pd.Series[float]:
+    return runs[metric][runs.index.get_level_values("name") == name].droplevel("name")
 
 
 def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
     """Mean over seeds; NaN where nothing was run."""
-    values = list(_by_seed(runs, name, metric).values())
-    return math.fsum(values) / len(values) if values else float("nan")
+    return float(_by_seed(runs, name, metric).mean())
 
 
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
@@ -272,27 +250,26 @@ def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
         for name, role in ((c, "child"), *((p, "parent") for p in cross.parents), (floor(c), "random")):
             numbers = {metric: mean(runs, name, metric) for metric in METRICS}
             gains = {f"{m} − random": value - mean(runs, floor(name), m) for m, value in numbers.items()}
-            rows.append({"cross": label(c), "role": role, "method": label(name), **numbers, **gains})
+            rows.append(
+                {"cross": recipe_of(c).label, "role": role, "method": recipe_of(name).label, **numbers, **gains}
+            )
     return pd.DataFrame(rows).set_index(["cross", "role", "method"])
 
 
 def compare(
-    runs: pd.DataFrame, one: str, other: str, metric: str = "linear"
+    runs: pd.DataFrame, one: str, other: str
 ) -> tuple[Literal["above", "level with", "below", "not run"], float]:
-    """Whether a method is above another by more than chance, and the mean paired difference in points.
+    """Whether linear accuracy is above another's by more than its 95 % interval, and the mean paired difference.
 
-    By more than the 95 % interval over common seeds; with one seed, than two test samples of this size may differ by.
+    The interval is over common seeds; with one seed it is what two test samples of this size may differ by.
     """
-    mine, others = (_by_seed(runs, name, metric) for name in (one, other))
-    gaps = [mine[seed] - others[seed] for seed in mine if seed in others]
-    if not gaps:
+    gaps = (_by_seed(runs, one, "linear") - _by_seed(runs, other, "linear")).dropna()
+    if gaps.empty:
         return "not run", float("nan")
-    gap, half = report.interval(gaps)
+    gap, half = report.interval(gaps.tolist())
     if half is None:
-        images = int(runs["test_images"].iloc[0])
-        half = math.hypot(
-            *(tasks.metric(metric).half_width(mean(runs, n, metric), images) or 0.0 for n in (one, other))
-        )
+        images, width = int(runs["test_images"].iloc[0]), tasks.metric("linear").half_width
+        half = math.hypot(*(width(mean(runs, name, "linear"), images) or 0.0 for name in (one, other)))
     return "above" if gap > half else "below" if gap < -half else "level with", gap
 
 
@@ -300,13 +277,13 @@ def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
     """A sentence for each cross, then who is above both parents and who above the random encoder."""
     out, better, learnt = [], [], []
     for c, cross in wanted.items():
-        parents = {label(p): compare(runs, c, p) for p in cross.parents}
+        parents = {recipe_of(p).label: compare(runs, c, p) for p in cross.parents}
         random = compare(runs, c, floor(c))
         against = parents | {"random": random}
         phrases = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
-        out.append(f"{label(c)}: " + ", ".join(phrases) + ".")
-        better += [label(c)] if all(word == "above" for word, _ in parents.values()) else []
-        learnt += [label(c)] if random[0] == "above" else []
+        out.append(f"{recipe_of(c).label}: " + ", ".join(phrases) + ".")
+        better += [recipe_of(c).label] if all(word == "above" for word, _ in parents.values()) else []
+        learnt += [recipe_of(c).label] if random[0] == "above" else []
     out.append(f"Above both parents: {', '.join(better) or 'none'}.")
     out.append(f"Above the random encoder, so that a comparison says anything: {', '.join(learnt) or 'none'}.")
     return out

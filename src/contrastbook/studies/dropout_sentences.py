@@ -24,16 +24,12 @@ from contrastlab.views import Dropout
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """A network before and after it was trained on the sentences of a grammar.
-
-    Args:
-        similarity: Spearman × 100 on the grammar's test pairs, before and after.
-    """
+    """A network before and after it was trained on the sentences of a grammar."""
 
     settings: Settings
     before: nn.ModuleList
     after: nn.ModuleList
-    similarity: tuple[float, float]
+    similarity: tuple[float, float]  # Spearman × 100 on the grammar's test pairs, before and after
 
 
 def settings(sentences: int = 1280, epochs: int = 2, dropout: float = 0.1) -> Settings:
@@ -75,11 +71,7 @@ def _features(nets: nn.ModuleList, sentences: list[str], how: Settings) -> Tenso
 
 
 def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3) -> pd.DataFrame:
-    """The sentences nearest to ``query``, before and after training, with their cosines.
-
-    All sentences share a large vector, that of the token they begin with. Cosines are of what remains when the mean
-    over the sentences is taken away.
-    """
+    """The sentences nearest to ``query``, before and after training, with their cosines about the mean sentence."""
     columns = {}
     for name, nets in (("before", networks.before), ("after", networks.after)):
         rows = _features(nets, [query, *others], networks.settings)
@@ -91,10 +83,7 @@ def nearest(networks: BeforeAfter, query: str, others: list[str], count: int = 3
 
 
 def shared_words(networks: BeforeAfter, sentences: list[str]) -> tuple[float, float]:
-    """How much the order of the cosines is that of shared words: Spearman × 100, before and after training.
-
-    Over all pairs of the sentences. A pair of n and m different words that shares k of them has k/√(nm).
-    """
+    """Spearman × 100 of cosines and shared words, k/√(nm) of n and m, over all pairs, before and after training."""
     bags = [set(re.findall(r"\w+", line.lower())) for line in sentences]
     shared = [len(a & b) / (len(a) * len(b)) ** 0.5 for a, b in itertools.combinations(bags, 2)]
     upper = torch.triu_indices(len(bags), len(bags), 1)

@@ -36,48 +36,37 @@ def printed_beside() -> pd.DataFrame:
     return noted.loc[noted["note"].str.contains("printed"), ["table", "row", "column", "note"]]
 
 
-def pools(plan: TablePlan, dataset: str = "cifar10") -> pd.DataFrame:
-    """How many negatives the ring of SimCLRing leaves of a batch, by profile of ring Table 5d.
-
-    Returns ``batch`` in images, ``candidates`` (two views of each other image), ``hole`` (candidates left out at the
-    inner edge of 1 %), ``kept`` when the outer edge is at 10 %.
-    """
+def pools(plan: TablePlan) -> pd.DataFrame:
+    """Candidates of a batch by profile of ring Table 5d, those in a hole of 1 %, and those kept from there to 10 %."""
     rows = {}
     for profile in plan.profiles:
-        batch = plan.settings(dataset, "simclring", profile).batch_size
+        batch = plan.settings("cifar10", "simclring", profile).batch_size
         first, last = negatives.edges(2 * batch - 2, 1, 10, "keys")
         rows[profile] = {"batch": batch, "candidates": 2 * batch - 2, "hole": first, "kept": last - first}
     return pd.DataFrame(rows).T.rename_axis("profile")
 
 
-def where_time_goes(keys: Mapping[str, int], *, queries: int = 64, dimension: int = 128) -> pd.DataFrame:
+def where_time_goes(keys: Mapping[str, int]) -> pd.DataFrame:
     """Seconds of the two parts of a ring on this machine, for banks of so many ``keys``: products, and ranking."""
-    draw = torch.Generator().manual_seed(0)
-    x, rows = torch.randn(queries, dimension, generator=draw), {}
+    x, rows = torch.randn(64, 128), {}
     for name, count in keys.items():
-        bank = torch.randn(count, dimension, generator=draw)
+        bank = torch.randn(count, 128)
         began = time.perf_counter()
         scores = x @ bank.T
         middle = time.perf_counter()
         ranks.ring_indices(scores, *negatives.edges(count, 1, 10, "keys"))
         rows[name] = {"product (s)": middle - began, "ranking (s)": time.perf_counter() - middle}
-    return pd.DataFrame(rows).T.rename_axis(f"{queries} queries against the")
+    return pd.DataFrame(rows).T.rename_axis("64 queries against the")
 
 
 def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
-    """Time of a training epoch, and its ratio to that of the method built on, published and measured.
+    """Time of a training epoch, and its ratio to that of the method built on, published and measured, by method.
 
-    Training steps alone are timed (views, encoders, loss, update), from each result's curve. A busy machine makes
-    epochs longer, never shorter, so the ratio of the two fastest epochs stands beside that of the means. No ratio is
-    formed of times from two machines, two precisions or over settings that differ. Runs with today's settings of
-    ``plan`` (ring Table 1) go before older ones of this table; runs of other tables are left aside; the newest result
-    decides which configuration and machine are read.
-
-    Returns:
-        A row for each method of the published table, run or not: published ratios of means, by data set; seconds an
-        epoch over all epochs of all seeds, their standard deviation, the fastest, and how many; the mean over common
-        seeds of the ratio of mean epochs with the half-width of its 95 % t interval; the ratio of the fastest epochs;
-        the machine. NaN where there is nothing.
+    Training steps alone are timed, from each result's curve. A busy machine makes epochs longer, never shorter, so the
+    ratio of the two fastest epochs stands beside the mean over common seeds of that of the means. No ratio is formed of
+    times from two machines, two precisions or over settings that differ. Runs with today's settings of ``plan`` (ring
+    Table 1) go before older ones of this table; runs of other tables are left aside; the newest result decides which
+    configuration and machine are read. NaN where there is nothing.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]

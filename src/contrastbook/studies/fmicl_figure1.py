@@ -50,11 +50,10 @@ def embedded(
 
 
 def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]:
-    """Made pairs in d = ``dim`` ≥ 5 dimensions and their exact log p.
+    """Made pairs in d = ``dim`` ≥ 5 dimensions and their exact log p; the assumption holds for ``"kernel"`` alone.
 
-    ``kind``: ``"kernel"``: x uniform, y around it with density ∝ exp(6 x·y), so the assumption holds; ``"two widths"``:
-    half of the x have a close partner, the others a distant one; ``"clusters"``: y as in ``kernel``, but the x crowd
-    around five points. It holds for neither of these.
+    There x is uniform, y around it with density ∝ exp(6 x·y); with ``"two widths"`` half of the x have a close partner,
+    the others a distant one; with ``"clusters"`` the x crowd around five points.
     """
     if kind not in get_args(Kind):
         raise reject("kind", kind, " or ".join(map(repr, get_args(Kind))))
@@ -78,11 +77,9 @@ def control(kind: Kind, count: int, dim: int, seed: int) -> tuple[Pairs, Tensor]
 def estimate(
     parts: Sequence[Pairs], *, prior: flows.Prior = "gaussian", space: bool = False, epochs: int = 60, seed: int = 0
 ) -> Tensor:
-    """Log p of pairs by a flow.
+    """Log p by a flow of the last of three ``parts``; the first fits it, the second stops the fit.
 
-    ``parts``: the pairs that fit the flow, those that stop the fit, and those whose log p is returned. ``space``: fit
-    coordinates in space, where no density exists (the literal reading), not those of charts; log p is then per unit of
-    the space's volume.
+    ``space``: fit coordinates in space, where no density exists (the literal reading), not those of charts.
     """
     pole = -F.normalize(torch.cat(parts[0]).mean(0), dim=0)  # opposite to the mean feature
 
@@ -101,10 +98,9 @@ def estimate(
 
 
 def averages(pairs: Pairs, log_p: Tensor, *, bins: int = 16, least: int = 20) -> pd.DataFrame:
-    """Mean log p within ``bins`` intervals of the squared distance, from its 0.5 % to its 99.5 % quantile.
+    """Means and quartiles of log p in ``bins`` intervals of the squared distance, between its 0.5 and 99.5 % quantiles.
 
-    A row for each interval of at least ``least`` pairs: mean ``distance`` and ``log p``, number of ``pairs``, quartiles
-    ``low`` and ``high``.
+    Intervals of less than ``least`` pairs are left out.
     """
     rows = pd.DataFrame({"distance": (pairs[0] - pairs[1]).square().sum(1), "log p": log_p})
     low, high = rows["distance"].quantile([0.005, 0.995]).to_numpy()
@@ -124,10 +120,8 @@ def straight(means: pd.DataFrame) -> tuple[float, float, float]:
 def judged(pairs: Pairs, log_p: Tensor) -> dict[str, float]:
     """What the assumption says, and what a line through averages does not show.
 
-    Returns:
-        ``R² of averages``; ``σ² of slope``, −1/(2 slope), NaN where it rises; ``explained by distance``, the share of
-        the variance of log p between pairs; ``mean length`` ‖E x‖ and ``dimensions`` (Σλ)²/Σλ² of E xxᵀ, 0 and d where
-        features are uniform, as the assumption implies.
+    ``explained by distance`` is the share of the variance of log p between pairs. ``mean length`` ‖E x‖ and
+    ``dimensions`` (Σλ)²/Σλ² of E xxᵀ are 0 and d where features are uniform, as the assumption implies.
     """
     slope, _, r2 = straight(averages(pairs, log_p))
     distance, x = (pairs[0] - pairs[1]).square().sum(1), torch.cat(pairs)

@@ -24,10 +24,7 @@ from contrastlab.tasks import Neighbours, encode
 
 
 def leads() -> pd.DataFrame:
-    """The best of each row of Table 2, and its lead over the second in points and in published sd of the two.
-
-    Equal numbers share the first place; their order is that of the columns.
-    """
+    """The best of each row of Table 2, and its lead over the second in points and in published sd of the two."""
     rows = {}
     for name, part in papers.published("fmicl", "2").groupby("row", sort=False):
         first, second = part.nlargest(2, "value").to_dict("records")
@@ -40,8 +37,8 @@ def contradictions() -> pd.DataFrame:
     """Linear accuracies that Table 10 repeats from Table 2 with another value."""
     again = papers.published("fmicl", "10").assign(row=lambda t: t["row"].str.removeprefix("Linear "))
     both = papers.published("fmicl", "2").merge(again, on=["row", "column"], suffixes=(" in table 2", " in table 10"))
-    differ = both["value in table 2"] != both["value in table 10"]
-    return both.loc[differ, ["row", "column", "value in table 2", "value in table 10"]]
+    values = ["value in table 2", "value in table 10"]
+    return both.loc[both[values[0]] != both[values[1]], ["row", "column", *values]]
 
 
 def published_agreement() -> pd.Series[float]:
@@ -62,9 +59,7 @@ def agreement(one: Report, other: Report) -> tuple[float | None, int]:
     return (None if len(pair) < 3 else float(pair.corr("spearman").iloc[0, 1])), len(pair)  # type: ignore[arg-type]
 
 
-SIX: tuple[Divergence, ...] = tuple(
-    divergences.get(name) for name in ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")
-)
+SIX = tuple(map(divergences.get, ("kl", "js", "pearson", "hellinger", "tsallis", "vincze_le_cam")))
 """The divergences of Table 4."""
 
 
@@ -158,10 +153,7 @@ def table() -> pd.DataFrame:
 
 
 def knob_gap(divergence: str, mu: float, alpha: float) -> Tensor:
-    """Loss with kernel height μ and weight α, plus log μ, minus the loss with height 1 and weight αμ, ``[64]`` queries.
-
-    Zero for KL, whatever the scores: α and μ are one knob there (fmicl Proposition 5).
-    """
+    """Loss with kernel height μ and weight α, plus log μ, minus that with 1 and αμ, ``[64]``: 0 for KL (Prop. 5)."""
     draw = torch.Generator().manual_seed(0)
     tau = get("fmicl/kl").temperature
     cosines = torch.rand(64, 32, generator=draw, dtype=torch.float64) * 2 - 1
@@ -171,10 +163,7 @@ def knob_gap(divergence: str, mu: float, alpha: float) -> Tensor:
 
 
 def natural(dimension: float, c: float) -> float:
-    """``1 / E exp(−c‖x − y‖²)`` for two points uniform on the unit sphere: the α that makes αu a density ratio.
-
-    ``dimension``: d, at least 2. ``c``: ``1 / 2σ²``, above 0.
-    """
+    """``1 / E exp(−c‖x − y‖²)``, points uniform on the unit sphere: the α that makes αu a density ratio; c is 1/2σ²."""
     if dimension < 2 or not c > 0:
         raise reject("dimension, c", (dimension, c), "at least 2, and above 0")
     return math.exp(2 * c) / float(hyp0f1(dimension / 2, c**2))
@@ -188,11 +177,7 @@ def table7() -> pd.DataFrame:
 
 
 def accuracy(table: Report) -> pd.DataFrame:
-    """A line for each row of a report of Table 8, sorted by α: divergence, α, published and measured accuracy, percent.
-
-    ``half width`` is of 95 %: over seeds, or of the test set's sampling error where there is one seed. NaN where there
-    is nothing.
-    """
+    """A line for each row of a report of Table 8, sorted by α; ``half width`` is of seeds, or of one's test images."""
     rows = []
     for row in table.rows:
         if row.kind == "method":

@@ -48,9 +48,7 @@ def study(
 ) -> Study:  # fmt: skip
     """The detections with the highest scores in the first test pictures; stored, or measured and stored.
 
-    ``column``: of ring Table 4, one on annotated pictures; others raise a ``NotApplicableError``. Returns rows of
-    ``method``, ``picture`` (number in the test part), ``score``, ``label`` and ``found``, JSON of a detection in COCO's
-    form.
+    ``column``: of ring Table 4, one on annotated pictures. ``found`` in a row is JSON of a detection in COCO's form.
     """
     cells, config = _cells(column, dataset, profile, rows)
 
@@ -68,9 +66,8 @@ def at_hand(
     made = []
     for column, dataset, profile in wanted:
         config = _cells(column, dataset, profile, ROWS)[1]
-        known = stored("found_objects", profile, config, roots)
-        if known is not None:
-            with suppress(MissingDataError):
+        with suppress(MissingDataError):
+            if known := stored("found_objects", profile, config, roots):
                 made.append((known, data.load(config["on"], data_root).test))
     return made
 
@@ -96,4 +93,4 @@ def _rows(cell: Cell, execution: Execution) -> list[Row]:
 def _short(each: dict[str, Any]) -> dict[str, Any]:
     """The place of a detection, in tenths of a pixel."""
     out = {name: [round(float(v), 1) for v in each[name]] for name in ("bbox", "keypoints") if name in each}
-    return out | {name: each[name] for name in ("segmentation",) if name in each}
+    return out | ({"segmentation": each["segmentation"]} if "segmentation" in each else {})

@@ -5,7 +5,7 @@ Source: jcl §3, Figures 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import cast
 
@@ -61,19 +61,12 @@ def two_forms(keys: int = 5) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Averages:
-    """The loss of one image averaged over M of its keys, and what it tends to.
+    """The loss of one image averaged over M of its keys, and what it tends to, in nats."""
 
-    Args:
-        frame: by M: mean over the draws, and their 5 and 95 % quantiles, in nats.
-        limit: mean over all draws and keys, in nats.
-        error: its standard error.
-        closed: λ to JCL's closed form for the same distribution.
-    """
-
-    frame: pd.DataFrame
-    limit: float
-    error: float
-    closed: Mapping[float, float]
+    frame: pd.DataFrame  # by M: mean over the draws, and their 5 and 95 % quantiles
+    limit: float  # mean over all draws and keys
+    error: float  # its standard error
+    closed: Mapping[float, float]  # λ to JCL's closed form for the same distribution
 
 
 def averages(*, most: int = 1024, draws: int = 400) -> Averages:
@@ -102,10 +95,7 @@ def sweep(c: float) -> pd.DataFrame:
 
 
 def inertness() -> pd.DataFrame:
-    """What the covariance does to the loss, by number of negatives and λ; ``q·k⁺`` has mean .8 and variance .02.
-
-    Returns ``p⁺``; the nats that the covariance adds; the slope of the loss by the variance over that by the mean.
-    """
+    """What the covariance does to the loss, by number of negatives and λ; ``q·k⁺`` has mean .8 and variance .02."""
     m, v, rows = 0.8, 0.02, []
     for count in (64, 1024, 4096, 65536):
         c = joint.log_sum_on_sphere(count, 128, TAU)
@@ -119,21 +109,13 @@ def inertness() -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class ViewStatistics:
-    """Of each of N images, over random views of it.
+    """Of each of N images, over random views of it."""
 
-    Args:
-        cosine: mean cosine of two of its views, each with itself included: Figure 3(a).
-        variance: mean variance of a coordinate: Figure 3(b).
-        centre: mean view, ``[N, d]``.
-        m: mean of ``q·k⁺`` of a view with the others.
-        v: variance of ``q·k⁺``.
-    """
-
-    cosine: Tensor
-    variance: Tensor
-    centre: Tensor
-    m: Tensor
-    v: Tensor
+    cosine: Tensor  # mean cosine of two of its views, each with itself included: Figure 3(a)
+    variance: Tensor  # mean variance of a coordinate: Figure 3(b)
+    centre: Tensor  # mean view, [N, d]
+    m: Tensor  # mean of q·k⁺ of a view with the others
+    v: Tensor  # variance of q·k⁺
 
     @classmethod
     def of(cls, z: Tensor) -> ViewStatistics:
@@ -146,14 +128,10 @@ class ViewStatistics:
         v = (pairs.square().sum(2) - 1) / (copies - 1) - m.square()
         return cls(pairs.mean((1, 2)), z.var(1, correction=0).mean(1), z.mean(1), m.mean(1), v.mean(1))
 
-    @classmethod
-    def joined(cls, parts: Sequence[ViewStatistics]) -> ViewStatistics:
-        """Of several batches, on the CPU."""
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]).cpu() for field in fields(cls)))
 
-
-def _views(run: Run, encoders: nn.ModuleList, images: int, copies: int) -> Iterator[dict[Kind, ViewStatistics]]:
-    device = next(encoders.parameters()).device
+def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
+    """How close ``copies`` random views of an image are, by embedding and features; the paper: 32 of 32,768 images."""
+    device, parts = next(encoders.parameters()).device, []
     view = augmentation(run.settings.augmentation, run.settings.image_size)
     source = run.data.pretrain
     order = subset_order(source.labels, images, seed=0)
@@ -162,13 +140,10 @@ def _views(run: Run, encoders: nn.ModuleList, images: int, copies: int) -> Itera
         made = [Augmented(1).make(pixels, view, draw) for _ in range(copies)]
         with tasks.frozen(encoders):
             features = {kind: [F.normalize(tasks.represent(encoders, x, kind), dim=1) for x in made] for kind in KINDS}
-        yield {kind: ViewStatistics.of(torch.stack(each, 1).double()) for kind, each in features.items()}
-
-
-def view_statistics(run: Run, encoders: nn.ModuleList, images: int, copies: int = 32) -> dict[Kind, ViewStatistics]:
-    """How close ``copies`` random views of an image are, by embedding and features; the paper: 32 of 32,768 images."""
-    parts = list(_views(run, encoders, images, copies))
-    return {kind: ViewStatistics.joined([part[kind] for part in parts]) for kind in KINDS}
+        parts.append({kind: ViewStatistics.of(torch.stack(each, 1).double()) for kind, each in features.items()})
+    names = [field.name for field in fields(ViewStatistics)]
+    whole = {kind: ([getattr(part[kind], name) for part in parts] for name in names) for kind in KINDS}
+    return {kind: ViewStatistics(*(torch.cat(each).cpu() for each in numbers)) for kind, numbers in whole.items()}
 
 
 def closeness(numbers: Mapping[str, Mapping[Kind, ViewStatistics]]) -> pd.DataFrame:

@@ -43,29 +43,24 @@ class Reading:
             ``"y1"`` (as written), to that of ``"x"`` (the "current image"), or those with the highest ``"critic"`` f(x,
             ·) (the theorem).
         output: ``"plane"``, f is the raw dot product; ``"sphere"``, of L2-normalised outputs over .07.
-        encoders: ``"two"`` networks, or one that both variables share.
         bank: ``"fresh"``, all points encoded at every step, gradients through negatives; ``"memory"``, each point's
             encoding of its last visit, no gradient.
-        positive: whether the positive stands in the denominator.
         data: ``"fixed"``, one sample for all seeds; ``"redrawn"``, one each.
-        rate: learning rate of Adam, .03 in the paper.
     """
 
     nearest: Nearest = "y1"
     output: Output = "plane"
     encoders: Literal["two", "shared"] = "two"
     bank: Literal["fresh", "memory"] = "fresh"
-    positive: bool = True
     data: Literal["fixed", "redrawn"] = "fixed"
     rate: float = LEARNING_RATE
 
     @property
     def name(self) -> str:
-        """Short: ``nearest, output`` and whatever differs from the defaults."""
+        """``nearest, output`` and whatever differs from the defaults."""
         parts = [{"y1": "near y₁", "x": "near x", "critic": "top f(x,·)"}[self.nearest], self.output]
         parts += ["one encoder"] if self.encoders == "shared" else []
         parts += ["memory bank"] if self.bank == "memory" else []
-        parts += [] if self.positive else ["no positive below"]
         parts += ["new data per seed"] if self.data == "redrawn" else []
         parts += [] if self.rate == LEARNING_RATE else [f"lr {self.rate:g}"]
         return ", ".join(parts)
@@ -82,10 +77,9 @@ def networks(seeds: Sequence[int], salt: int) -> Networks:
 
 
 def choose(scores: Tensor, own: Tensor, percent: float, draws: Tensor) -> Tensor:
-    """Indices ``[B, K]`` of negatives from the highest ``percent`` % of each row's scores ``[B, N]``.
+    """Indices ``[B, K]`` of negatives: ``draws`` in [0, 1) choose from the highest ``percent`` % of scores ``[B, N]``.
 
-    The positive of each row, ``own`` ``[B]``, is never among them; its score is overwritten. ``draws``: ``[B, K]``
-    numbers in [0, 1), one for each draw with replacement.
+    The positive of each row, ``own`` ``[B]``, is never among them; its score is overwritten.
     """
     keys = scores.shape[1]
     count = max(1, round((keys - 1) * share_of(percent)))
@@ -110,8 +104,7 @@ def contrast(
 ) -> Tensor:  # fmt: skip
     """``[M, B, K]`` critic of each anchor with its drawn negatives, one model at a time: its scores stay in cache.
 
-    Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``. The choice
-    itself has no gradient.
+    Anchors and positives are ``[M, B, E]``, the bank ``[M, N, E]``, own ``[M, B]``, draws ``[M, B, K]``.
     """
     values = []
     for a, b, p, i, percent, drawn in zip(
@@ -126,9 +119,9 @@ def contrast(
     return torch.stack(values)
 
 
-def bound(positive: Tensor, negatives: Tensor, with_positive: bool) -> Tensor:
-    """Estimate per pair, nats: ``[..., B]`` and ``[..., B, K]`` to ``[..., B]``."""
-    below = torch.cat([positive[..., None], negatives], -1) if with_positive else negatives
+def bound(positive: Tensor, negatives: Tensor) -> Tensor:
+    """Estimate per pair, nats: ``[..., B]`` and ``[..., B, K]`` to ``[..., B]``; the positive is in the denominator."""
+    below = torch.cat([positive[..., None], negatives], -1)
     return positive - below.logsumexp(-1) + math.log(below.shape[-1])
 
 
@@ -160,27 +153,21 @@ def order(seed: int, points: int, negatives: int, batch: int) -> Iterator[tuple[
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Networks of X and Y after training (one and the same where shared), and the estimate of each epoch.
+    """Networks of X and Y after training, one and the same where shared."""
 
-    Args:
-        models: percentage and seed of each network.
-        curve: ``[epochs, M]`` nats, the mean of ``log K − loss`` over an epoch's batches as training goes on.
-    """
-
-    models: list[tuple[float, int]]
+    models: list[tuple[float, int]]  # percentage and seed of each network
     x: Networks
     y: Networks
-    curve: Tensor
+    curve: Tensor  # [epochs, M] nats, the mean of log K − loss over an epoch's batches as training goes on
 
 
 def fit(
     reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS,
     negatives: int = NEGATIVES, batch: int = BATCH,
 ) -> Fitted:  # fmt: skip
-    """Train one pair of networks for each percentage and seed, all of them at once.
+    """Train one pair of networks for each percentage and seed, all of them at once; a seed's share start and draws.
 
-    Networks of a seed share start, order and draws. Adam works entry by entry and the loss is a sum over models, so
-    that none knows of the others. ``negatives``: K, drawn with replacement; a pair's own y is none of them.
+    ``negatives``: K, drawn with replacement; a pair's own y is none of them.
     """
     models = [(float(percent), seed) for percent in percents for seed in seeds]
     rows = [percent for percent, _ in models]
@@ -204,7 +191,7 @@ def fit(
             else:
                 bank, positives = memory, encode(net_y, y.gather(1, own[..., None]), reading.output)
             scores = contrast(anchors, bank, positives, own, rows, draws, reading.nearest)
-            values = bound((anchors * positives).sum(-1), scores, reading.positive)
+            values = bound((anchors * positives).sum(-1), scores)
             optimizer.zero_grad()
             (-values.mean(1).sum()).backward()
             optimizer.step()

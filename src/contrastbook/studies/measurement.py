@@ -21,7 +21,6 @@ from torch.nn import functional as F
 
 from contrastbook.checks import require, require_integer, require_positive
 from contrastlab import data, papers, tasks
-from contrastlab.errors import reject
 
 TEST_ITEMS = {
     "cifar10": 10_000, "cifar100": 10_000, "stl10": 8_000, "imagenet": 50_000, "imagenet100": 5_000,
@@ -33,10 +32,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def replicas(width: int, seeds: Sequence[int], *, train: int = 600, test: int = 1000) -> Tensor:
-    """Digits told apart by untrained features: which test pictures each seed has right, booleans ``[seeds, test]``.
+    """Digits told apart by ``width`` random ReLU features and ridge regression: which are right, ``[seeds, test]``.
 
-    One layer of ``width`` random ReLU features, and a ridge classifier on top. A seed draws the features and nothing
-    else; training and test pictures are the same for all.
+    A seed draws the features and nothing else; training and test pictures are the same for all.
     """
     x, y = _digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
@@ -62,17 +60,15 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
-    """Probability that a two-sided t test of two groups of ``seeds`` runs finds a true difference.
+    """Probability that a two-sided t test of two groups of ``seeds`` ≥ 2 runs finds a true difference.
 
-    With the standard deviation that the runs show at *S* times the true one, the test finds it with probability
-    ``Φ(δ − cS) + Φ(−δ − cS)``; the mean over *S* is by quadrature: scipy's noncentral t is NaN for large differences.
     ``sd``: standard deviation over seeds of a run, in the unit of ``gap``.
     """
+    # the mean over S, the sd that runs show over the true one: scipy's noncentral t is NaN for large differences
     require_integer("seeds", seeds, 2)
     require_positive(sd=sd)
     require("gap", abs(gap), 0)
-    if not 0 < level < 1:
-        raise reject("level", level, "a number between 0 and 1")
+    require("level", level, 0, 1, open_low=True)
     df, shift = 2 * seeds - 2, abs(gap) / (sd * math.sqrt(2 / seeds))
     critical = float(special.stdtrit(df, 1 - level / 2))
     # S in units of which the chi distribution has all its mass; Phi(shift - critical S) is a step of width 1/critical
@@ -89,18 +85,13 @@ def detection(gap: float, sd: float, seeds: int, level: float = 0.05) -> float:
 
 def seeds_needed(gap: float, sd: float, power: float = 0.8, most: int = 1000) -> int:
     """Seeds a side until :func:`detection` reaches ``power``; ``most`` if it never does."""
-    if gap == 0:
-        raise reject("gap", gap, "a difference other than 0")
-    if not 0 < power < 1:
-        raise reject("power", power, "a number between 0 and 1")
+    require("gap", abs(gap), 0, open_low=True)
+    require("power", power, 0, 1, open_low=True)
     return next((n for n in range(2, most) if detection(gap, sd, n) >= power), most)
 
 
 def flattery(choices: int) -> float:
-    """Expected largest of ``choices`` independent standard normal numbers.
-
-    The best of so many settings of equal worth, each measured with a standard error *s*, is too high by *s* times this.
-    """
+    """Expected largest of ``choices`` standard normal numbers: by so many standard errors the best is too high."""
 
     def density(z: float) -> float:
         return float(z * choices * stats.norm.pdf(z) * special.ndtr(z) ** (choices - 1))
@@ -114,24 +105,20 @@ def picked_on(right: Tensor, images: int, draws: int = 200) -> tuple[float, floa
     ``right``: which test images each network has right, boolean ``[R, N]``. Returns percent on ``images`` drawn images,
     and percent of the same network on the others, both the mean over draws from a fixed generator.
     """
-    rng, share = torch.Generator().manual_seed(0), right.double()
-    published, true = [], []
+    rng, share, percents = torch.Generator().manual_seed(0), right.double(), []
     for _ in range(draws):
         order = torch.randperm(right.shape[1], generator=rng)
         seen, rest = share[:, order[:images]].mean(1), share[:, order[images:]].mean(1)
-        best = int(seen.argmax())
-        published.append(float(seen[best]))
-        true.append(float(rest[best]))
-    return 100 * float(np.mean(published)), 100 * float(np.mean(true))
+        percents.append((100 * float(seen.max()), 100 * float(rest[seen.argmax()])))
+    published, true = np.mean(percents, 0)
+    return float(published), float(true)
 
 
 def published_gaps() -> pd.DataFrame:
     """Every difference of accuracies that a table gives as its claim, with the error that its test images give.
 
-    Returns:
-        ``paper``, ``table``, ``column``, ``claim``, ``gap`` (points), ``items``, and two standard errors in points:
-        ``unpaired`` as if the rows were scored on different images, ``least`` the smallest that one set of images
-        allows, when all images on which the rows differ speak for the better one.
+    Two standard errors in points: ``unpaired`` as if the rows were scored on different images, ``least`` the smallest
+    that one set of images allows, when all images on which the rows differ speak for the better one.
     """
     lines = []
     for plan in (papers.plan(*name) for name in papers.plans()):
@@ -159,8 +146,7 @@ def published_gaps() -> pd.DataFrame:
 def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float = 0.2) -> float:
     """``log(K + 1) − L`` of an encoder that sends every picture to one point and turns that point at each step.
 
-    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query, the
-    own key of this step at 0. The pictures share nothing with their embeddings, so the information is 0.
+    A queue holds ``batches`` × ``batch`` keys; those of *a* steps ago lie at ``a·angle`` radians from the query.
     """
     ages = np.arange(1, batches + 1)
     others = batch * np.exp((np.cos(ages * angle) - 1) / tau).sum()
@@ -169,18 +155,12 @@ def collapsed_bound(angle: float, batches: int = 16, batch: int = 64, tau: float
 
 @dataclass(frozen=True)
 class Drift:
-    """``log(K + 1) − L`` in nats, mean over queries.
-
-    Args:
-        fresh: with the same pictures embedded anew by the present encoder.
-        unrelated: as stored, where the positive is another picture, so that the information is 0.
-        own_row: with a memory bank whose positive is the picture's own row, as stored one pass ago.
-    """
+    """``log(K + 1) − L`` in nats, mean over queries."""
 
     stored: float
-    fresh: float
-    unrelated: float
-    own_row: float
+    fresh: float  # with the same pictures embedded anew by the present encoder
+    unrelated: float  # as stored, where the positive is another picture, so that the information is 0
+    own_row: float  # with a memory bank whose positive is the picture's own row, as stored one pass ago
 
 
 def drift(step: float, *, seed: int = 0) -> Drift:

@@ -71,10 +71,9 @@ def prices(world: Mapping[str, Sequence[int]], graph: Graph) -> dict[str, float]
 
 
 def kept(world: Mapping[str, Sequence[int]], graph: Graph, room: int) -> tuple[float, list[dict[str, tuple[int, ...]]]]:
-    """What views with room for a few bits keep, if each keeps bits: the best of all choices.
+    """What views with room for a few bits keep: the largest sum of informations, in bits, and all ways to reach it.
 
-    Returns the largest sum of informations, in bits; and every choice that reaches it with no more bits than it needs,
-    as bit to the views that keep it.
+    A way has no more bits than it needs, and is given as bit to the views that keep it.
     """
     names, count = list(world), _views_of(world)
     choices = [
@@ -169,14 +168,12 @@ PARTNERS = {"sees both": (True, True), "sees y": (True, False), "sees n": (False
 """Views beside a core view (y, n) of two fair bits: whether they see the label y, and the nuisance n."""
 
 
-def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
+def best_code(partners: Sequence[str], *, n_flip: float = 0.04) -> tuple[float, dict[str, float]]:
     """The one-bit code of (y, n) that shares most with some views, and what it says of y.
 
-    ``partners``: names in :data:`PARTNERS`; their encoders have room for all they see, each bit flipped with its
-    probability. Returns accuracy of y from the best of all sixteen codes; and the sums of informations, in bits, of
-    the two codes that matter: ``y`` and ``n``.
+    The views are of :data:`PARTNERS`, and have room for all they see, each bit flipped with its probability. Returns
+    accuracy of y from the best of all codes; and the sums of informations, in bits, of the codes ``y`` and ``n``.
     """
-    require("y_flip", y_flip, 0, 0.5)
     require("n_flip", n_flip, 0, 0.5)
     y, n = (bit.ravel() for bit in np.meshgrid((0, 1), (0, 1), indexing="ij"))
 
@@ -186,7 +183,7 @@ def best_code(partners: Sequence[str], *, y_flip: float = 0.1, n_flip: float = 0
     def total(code: NDArray[np.int64]) -> float:
         shared = 0.0
         for sees_y, sees_n in (PARTNERS[partner] for partner in partners):
-            both = seen(y, y_flip if sees_y else 0.5)[:, :, None] * seen(n, n_flip if sees_n else 0.5)[:, None]
+            both = seen(y, 0.1 if sees_y else 0.5)[:, :, None] * seen(n, n_flip if sees_n else 0.5)[:, None]
             joint = np.stack([both[code == value].reshape(-1, 4).sum(0) / 4 for value in (0, 1)])
             shared += rel_entr(joint, joint.sum(1, keepdims=True) * joint.sum(0)).sum() / math.log(2)
         return float(shared)
@@ -208,11 +205,10 @@ def floors(views: Sequence[int], *, room: int = 8) -> dict[int, float]:
 
 
 def u_formula(shared: float, *, room: int = 8) -> float:
-    """Accuracy of 8 label bits where two views share the first bits of a world and an encoder has room for a few.
+    """Accuracy of 8 label bits, the first of those ``shared`` by two views, from ``room`` numbers with noise of sd 0.5.
 
-    An encoder of ``room`` numbers spreads its power evenly over the ``shared`` bits, behind noise of sd 0.5. Up to
-    ``room`` of them each is read behind noise that is less the fewer they are; beyond, each number holds several, and a
-    linear reader gets a part of the variance of each. Label bits come first among those that are shared.
+    An encoder spreads its power evenly over the shared bits. Up to ``room`` of them each is read behind noise that is
+    less the fewer they are; beyond, each number holds several, and a linear reader gets a part of each one's variance.
     """
     if not shared:
         return 0.5
@@ -240,9 +236,8 @@ def sign_accuracy(
 ) -> float:
     """Accuracy of the sign of the first of several independent factors from one number, where views are Gaussian.
 
-    The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Predicting it by least squares
-    through one number keeps the factor of the largest explained variance (reduced-rank regression); contrast keeps the
-    largest correlation (canonical correlation analysis), which no scale changes.
+    The second view shows factor k at size ``scale[k]`` and with correlation ``rho[k]``. Prediction keeps the factor of
+    the largest explained variance (reduced-rank regression), contrast that of the largest correlation (CCA).
     """
     if objective not in ("predict", "contrast"):
         raise reject("objective", objective, "'predict' or 'contrast'")

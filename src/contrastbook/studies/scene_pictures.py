@@ -25,6 +25,8 @@ ROWS: Mapping[str, str] = {
 }  # fmt: skip
 """Label to row: a random, a contrasted and a supervised encoder of luminance."""
 
+SCENES = 4
+
 
 def pack(classes: Tensor) -> str:
     """Classes ``[B, H, W]`` below 256 as text."""
@@ -46,21 +48,20 @@ def _cells(dataset: str, profile: str) -> dict[str, Cell]:
     return {label: Cell(plan, "", column, row, 0, profile) for label, row in ROWS.items()}
 
 
-def _config(dataset: str, profile: str, scenes: int) -> dict[str, Any]:
+def _config(dataset: str, profile: str) -> dict[str, Any]:
     rows = {label: cell.setup for label, cell in _cells(dataset, profile).items()}
-    return {"dataset": dataset, "scenes": scenes, "rows": rows}
+    return {"dataset": dataset, "scenes": SCENES, "rows": rows}
 
 
 def study(
-    dataset: str, profile: str, *, scenes: int = 4, data_root: str | Path | None = None, out_dir: Path | str = "runs",
-    read_also: Sequence[Path | str] = shipped.RESULTS, prefer: str = "laptop",
+    dataset: str, profile: str, *, data_root: str | Path | None = None, out_dir: Path | str = "runs",
+    read_also: Sequence[Path | str] = shipped.RESULTS,
 ) -> Study:  # fmt: skip
-    """What the segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured and stored.
+    """What the table's segmenters of :data:`ROWS` with seed 0 see in the first test scenes; stored, or measured.
 
-    Encoders and decoders are those of the table's cells. ``prefer``: profile whose stored pictures are taken if there
-    are any, whatever ``profile`` is.
+    Stored pictures of the profile ``laptop`` are taken whatever ``profile`` is.
     """
-    known = stored("scene_pictures", prefer, _config(dataset, prefer, scenes), (out_dir, *read_also))
+    known = stored("scene_pictures", "laptop", _config(dataset, "laptop"), (out_dir, *read_also))
     if known is not None:
         return known
 
@@ -71,13 +72,12 @@ def study(
             task_run, trained = cell.pretrained(execution)
             setting = cell.setting(task_run, splits)
             model = segment(stream_of(trained.encoders, setting, "L"), "L", setting, cell.settings.segmentation)
-            predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(scenes)))
+            predicted, truth = predict(model, "L", setting, splits.test.subset(torch.arange(SCENES)))
             right = float((predicted == truth)[truth >= 0].double().mean())
             rows.append({"row": label, "classes": pack(predicted), "pixels right": 100 * right})
         return rows
 
-    config = _config(dataset, profile, scenes)
-    return measure("scene_pictures", profile, config, run, out_dir=out_dir, read_also=read_also)
+    return measure("scene_pictures", profile, _config(dataset, profile), run, out_dir=out_dir, read_also=read_also)
 
 
 def predictions(made: Study, shape: Sequence[int]) -> dict[str, Tensor]:

@@ -1,10 +1,9 @@
 """cmc Figure 5: how much information do the two views of a picture share?
 
 The paper estimates it with MINE and describes neither network nor training. Here the critic is g(x)·h(y), two networks
-of three layers on small views: trained on one part of the pictures, stopped on a second, and scored on a third, all of
-whose positive pairs stand against all other pairs, with a bootstrap over pictures. The value is a lower bound, and from
-N pictures none of this kind can vouch for much more than log N nats (McAllester and Stratos, whom the paper cites);
-:func:`control` shows what it is worth on textures whose information is known.
+of three layers on small views: trained on one part of the pictures, stopped on a second, and scored on a third with a
+bootstrap over pictures. From N pictures no such lower bound can vouch for much more than log N nats (McAllester and
+Stratos); :func:`control` shows what it is worth on textures whose information is known.
 """
 
 from __future__ import annotations
@@ -41,16 +40,10 @@ BATCH = 64  # pairs that the critic sees at once
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """How much is measured."""
 
-    Args:
-        pictures: of which the views are made; a fifth is scored, a tenth stops the training.
-        side: of the views that the critic sees, in pixels: larger ones are averaged down to it.
-        seeds: of the order of the pictures and of the critic.
-    """
-
-    pictures: int
-    side: int
+    pictures: int  # a fifth is scored, a tenth stops the training
+    side: int  # of the views that the critic sees, in pixels: larger ones are averaged down to it
     hidden: int
     epochs: int
     patience: int
@@ -67,11 +60,7 @@ PROFILES: Mapping[str, Sizes] = {
 
 
 def estimate(x: Tensor, y: Tensor, sizes: Sizes, seed: int) -> tuple[float, float]:
-    """MINE's lower bound on I(X; Y) in nats from pairs ``[N, p]`` and ``[N, q]``, and its 95 % half-width.
-
-    The bound is taken on a fifth of the pairs, which neither trained nor stopped the critic; the half-width is of its
-    sampling error. ``seed``: of the split, the order and the critic's weights.
-    """
+    """MINE's lower bound on I(X; Y), nats, from pairs ``[N, p]`` and ``[N, q]``; 95 % half-width of its sampling."""
     apart = len(x) // 5
     if len(x) < 10 * BATCH:
         raise reject("x", f"{len(x)} rows", f"at least {10 * BATCH}: a tenth of them is a batch")
@@ -110,10 +99,9 @@ def _standardised(part: Tensor, seen: Tensor) -> Tensor:
 
 
 def texture(distance: int, *, size: int = 4, length: float = 6.0, noise: float = 0.1) -> JointGaussian:
-    """Two square patches of ``size`` pixels of a Gaussian texture whose correlation falls off as exp(−r/``length``).
+    """Patches of ``size``² pixels, ``distance`` apart along both axes; their texture correlates as exp(−r/``length``).
 
-    ``distance``: pixels from one patch to the other along both axes. ``noise``: variance that each pixel has by itself,
-    beside the texture's of 1.
+    ``noise``: variance that each pixel has by itself, beside the texture's of 1.
     """
     if distance < size:
         raise reject("distance", distance, f"at least {size}, the side of a patch: no pixel is in both")
@@ -150,13 +138,10 @@ def study(
     profile: str, dataset: str, rows: Sequence[str], *, data_root: Path | str | None = None, out_dir: Path | str,
     read_also: Sequence[Path | str] = (), log: Callable[[str], None] = print,
 ) -> Study:  # fmt: skip
-    """The estimate for the views of some rows of Figure 5, on the pictures they are trained on.
+    """The estimate for the views of rows of Figure 5, such as ``cmc/split_rgb``, on the pictures of their training.
 
-    Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes.
-
-    ``rows``: full names of recipes of two parts or patches, such as ``cmc/split_rgb``. Returns rows with ``row``,
-    ``label``, ``kind`` (``colours`` or ``patches``), ``distance`` in patches, ``seed``, ``nats`` and ``half_width``
-    (95 %, of the sampling error), the last two None with a ``reason`` where there are no views.
+    Colour spaces are split as evaluation sees a picture; patches are cut as training cuts them, without colour changes;
+    ``distance`` is in patches. Where there are no views, ``nats`` and ``half_width`` are None with a ``reason``.
     """
     sizes, source = lookup(PROFILES, profile), data.load(dataset, data_root).pretrain
     shown = {name: _shown(name, dataset, profile) for name in rows}

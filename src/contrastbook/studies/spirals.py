@@ -1,8 +1,7 @@
 """Encoders of points on two spirals, trained with InfoNCE against a memory bank: vince appendix G.
 
-The views of a point are the point plus uniform noise of width η. All η and all seeds of a reading are trained at once;
-a seed's points, initial weights and draws are the same for every η. :mod:`contrastbook.studies.vince_figure6` runs and
-judges the readings.
+All η, widths of the views' noise, and all seeds of a reading are trained at once; a seed's points, initial weights and
+draws are the same for every η. :mod:`contrastbook.studies.vince_figure6` runs and judges the readings.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 
 from contrastbook.studies.networks import Networks, symmetric
 from contrastlab.seeds import generator
-from contrastlab.theory.toys import Handedness, shifted, spirals
+from contrastlab.theory.toys import Handedness, spirals
 
 Critic = Literal["dot", "distance"]
 
@@ -39,49 +38,29 @@ class Reading:
     """One way to read what appendix G leaves open.
 
     Args:
-        handedness: ``same``: the second spiral is the first turned by 180°, so that they never cross; ``opposite``: it
-            is the first mirrored, "one spinning clockwise and one counter-clockwise", and they cross.
-        spacing: points evenly spread over the ``angle``, or about evenly over the ``length`` of the curve.
+        handedness: of :func:`contrastlab.theory.toys.spirals`.
         output: ``sphere``: representations and bank rows have norm one, as in the paper's image models.
         critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ.
-        centred: noise from U(−η/2, η/2) in place of the published U(0, η).
         clip: largest norm of a model's gradient; the paper names none.
     """
 
     handedness: Handedness = "same"
     turns: float = 2.0
-    spacing: Literal["angle", "length"] = "angle"
     output: Literal["sphere", "plane"] = "sphere"
     critic: Critic = "dot"
-    centred: bool = False
     clip: float | None = None
 
     @property
     def name(self) -> str:
         """Short, such as ``same, 2 turns, sphere, dot``."""
         parts = [self.handedness, f"{self.turns:g} turn{'s' * (self.turns != 1)}", self.output, self.critic]
-        extra = ["even length"] * (self.spacing == "length") + ["centred"] * self.centred
-        return ", ".join(parts + extra + ([] if self.clip is None else [f"clip {self.clip:g}"]))
+        return ", ".join(parts + ([] if self.clip is None else [f"clip {self.clip:g}"]))
 
 
 def points_of(reading: Reading, count: int, seed: int, purpose: str = "train") -> tuple[Tensor, Tensor]:
-    """``count`` points, half of them on each spiral, and their labels: ``[count, 2]`` float32 and ``[count]``.
-
-    Points of different purposes are independent draws.
-    """
+    """``count`` points, half of them on each spiral, and labels: ``[count, 2]`` and ``[count]``; by seed, purpose."""
     draws = generator(seed, f"spirals/{purpose}")
-    points, labels = spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
-    if reading.spacing == "angle":
-        return points, labels
-    # keeping a share proportional to the radius makes a uniform radius the root of one
-    kept, of = torch.empty(0, 2), torch.empty(0, dtype=labels.dtype)
-    half = (count + 1) // 2
-    while min(int((of == label).sum()) for label in (0, 1)) < half:
-        points, labels = spirals(4 * count, draws, handedness=reading.handedness, turns=reading.turns)
-        inside = torch.rand(len(points), generator=draws) < points.norm(dim=1) / 2
-        kept, of = torch.cat([kept, points[inside]]), torch.cat([of, labels[inside]])
-    halves = [kept[of == label][:half] for label in (0, 1)]
-    return torch.stack(halves, 1).reshape(-1, 2)[:count], torch.arange(count) % 2
+    return spirals(count, draws, handedness=reading.handedness, turns=reading.turns)
 
 
 def info_nce(
@@ -89,8 +68,8 @@ def info_nce(
 ) -> tuple[Tensor, Tensor]:
     """InfoNCE with the positive in the denominator (vince Eq. 4), ``[B]`` nats, and its gradient by the queries.
 
-    Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared, and no key gets a gradient. One softmax
-    serves loss and gradient. ``scratch``, ``[2, B, K + 1]``, saves allocations that cost as much as the arithmetic.
+    Queries and positives are ``[B, D]``; the negatives ``[K, D]`` are shared. ``scratch``, ``[2, B, K + 1]``, saves
+    allocations that cost as much as the arithmetic.
     """
     scores, share = queries.new_empty(2, len(queries), len(negatives) + 1) if scratch is None else scratch
     columns = negatives.T.contiguous()
@@ -117,13 +96,8 @@ def info_nce(
 class Encoders:
     """One network for every seed (S) and η (E), trained side by side; model ``m`` is seed ``m // E``, noise ``m % E``.
 
-    The networks have layers 2 → 128 → 128 → 128 → 128 → 2; bank rows start uniform, on the circle where the output is.
-
-    Attributes:
-        points: ``[S, N, 2]``.
-        labels: ``[S, N]``.
-        bank: ``[S·E, N, 2]``.
-        broken: ``[S·E]`` bool, models whose loss was not finite at some step.
+    The networks have layers 2 → 128 → 128 → 128 → 128 → 2; bank rows ``[S·E, N, 2]`` start uniform, on the circle where
+    the output is. ``points`` are ``[S, N, 2]``; ``broken`` ``[S·E]`` marks models whose loss was not finite at a step.
     """
 
     def __init__(self, reading: Reading, etas: Sequence[float], seeds: Sequence[int], points: int) -> None:
@@ -149,7 +123,7 @@ class Encoders:
         return F.normalize(raw, dim=-1) if self.reading.output == "sphere" else raw
 
     def encode(self, inputs: Tensor, models: slice = slice(None)) -> Tensor:
-        """Representations ``[M, B, 2]`` of ``[M, B, 2]``, each by its own model, of all models or of a slice."""
+        """Representations ``[M, B, 2]`` of points ``[M, B, 2]``, each by its own model, of all models or of a slice."""
         return self._output(self.networks(inputs, models))
 
     def views(self, anchors: Tensor, unit: Tensor) -> Tensor:
@@ -157,15 +131,12 @@ class Encoders:
         return (anchors[:, None] + self._widths * unit[:, None]).flatten(0, 1)
 
     def draw(self, negatives: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next draws of every seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``.
-
-        The negatives of a step are drawn with replacement, once for all queries of a seed.
-        """
+        """The next draws of each seed: rows of the batch ``[S, B]``, unit noise ``[S, B, 2]``, bank rows ``[S, K]``."""
         count, size = self.points.shape[1], min(BATCH, self.points.shape[1])
         rows, noise, others = [], [], []
         for draws in self._draws:
             rows.append(torch.randperm(count, generator=draws)[:size])
-            noise.append(shifted(torch.zeros(size, 2), 1.0, draws, centred=self.reading.centred))
+            noise.append(torch.rand(size, 2, generator=draws))
             others.append(torch.randint(count, (negatives,), generator=draws))
         return torch.stack(rows), torch.stack(noise), torch.stack(others)
 
@@ -187,7 +158,10 @@ class Encoders:
         self._optimizer.zero_grad()
         queries.backward(gradient)
         if self.reading.clip is not None:
-            self._clip(self.reading.clip)
+            gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
+            norm = torch.stack([each.square().sum((1, 2)) for each in gradients]).sum(0).sqrt()
+            for each in gradients:
+                each.mul_((self.reading.clip / norm.clamp(min=1e-12)).clamp(max=1)[:, None, None])
         self._optimizer.step()
         with torch.no_grad():
             for model, bank in enumerate(self.bank):
@@ -195,13 +169,6 @@ class Encoders:
                 bank[index] = self._output(BANK_RATE * bank[index] + (1 - BANK_RATE) * queries[model])
         self.broken |= ~losses.isfinite()
         return losses
-
-    def _clip(self, largest: float) -> None:
-        gradients = [parameter.grad for parameter in self.networks.parameters if parameter.grad is not None]
-        norm = torch.stack([gradient.square().sum((1, 2)) for gradient in gradients]).sum(0).sqrt()
-        factor = (largest / norm.clamp(min=1e-12)).clamp(max=1)[:, None, None]
-        for gradient in gradients:
-            gradient.mul_(factor)
 
     def train(self, iterations: int, negatives: int) -> Tensor:
         """``iterations`` steps against K ``negatives``; returns ``[S·E]``, the loss over the last tenth, in nats."""

@@ -21,11 +21,7 @@ def value(column: str) -> float:
 def frame(
     plan: TablePlan, results: Sequence[Result], dataset: str, profile: str, columns: str | Iterable[str] = "all"
 ) -> pd.DataFrame:
-    """Column, method, label, seed, accuracy and bound of each run of a table and of its untrained encoder.
-
-    Accuracy is in percent; ``bound`` is that on the information after the last epoch, in nats (NaN where the objective
-    bounds none).
-    """
+    """Accuracy in percent, and bound on the information after the last epoch in nats, of each run and the untrained."""
     lines = []
     for name, column in plan.select(dataset, columns).items():
         for method in (*plan.methods, plan.floor):

@@ -34,10 +34,7 @@ SIDE = 16  # of the squares that are compared, in pixels
 
 
 def nearest_pixels(train: ItemSet, test: ItemSet, *, distance: str = "euclidean", side: int = SIDE) -> Tensor:
-    """Whether the training image with the nearest pixels has a test image's label: boolean, ``[test images]``.
-
-    ``distance``: one of :data:`DISTANCES`.
-    """
+    """Whether the training image with the nearest pixels has a test image's label: boolean, ``[test images]``."""
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
     view = augmentation("none", side)

@@ -32,16 +32,13 @@ REPEATS = 5  # times that K negatives are drawn for each pair of an estimate
 def train(
     reading: Reading, percents: Sequence[float], seeds: Sequence[int], *, epochs: int, points: int = POINTS
 ) -> list[Row]:
-    """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end.
+    """:func:`~contrastbook.studies.looseness.fit`, and what each critic is worth at the end, a row for each model.
 
-    Returns:
-        A row for each percentage and seed: ``train`` and ``held_out`` (as many fresh pairs), the estimate in nats as
-        trained, all points encoded anew; ``population``, its expectation for K → ∞ by quadrature; ``infonce`` and
-        ``infonce_population``, the same critic with all y as negatives; ``last_epoch`` and ``best_epoch``, what the
-        training loop itself reads; ``spread``, the standard deviation of f(x, y) over y, root mean square over x,
-        nats; ``status``: ``trained``, ``collapsed`` (spread below 1/20 of the optimal critic's), ``negative`` (an
-        estimate below −.1: worse than a constant) or ``diverged``. A number that is not finite is ``None``, and
-        ``reason`` says so.
+    In nats: ``train`` and ``held_out`` (as many fresh pairs), the estimate as trained, all points encoded anew;
+    ``population``, its expectation for K → ∞ by quadrature; ``infonce`` and ``infonce_population``, the same critic
+    with all y as negatives; ``last_epoch`` and ``best_epoch`` of training itself; ``spread``, the standard deviation of
+    f(x, y) over y, root mean square over x. ``status``: ``trained``, ``collapsed`` (spread below 1/20 of the optimal
+    critic's), ``negative`` (an estimate below −.1: worse than a constant) or ``diverged``, for a ``reason``.
     """
     fitted = looseness.fit(reading, percents, seeds, epochs=epochs, points=points)
     place = torch.tensor([list(seeds).index(seed) for _, seed in fitted.models])
@@ -66,7 +63,7 @@ def train(
             for name in ("train", "held_out"):
                 generator = torch.Generator().manual_seed(20_000 + seed)
                 draws = torch.rand(points, NEGATIVES * REPEATS, generator=generator, dtype=torch.float64)
-                numbers[name] = _estimate(*one[name], percent, draws.view(points, REPEATS, NEGATIVES), reading)
+                numbers[name] = _estimate(*one[name], percent, draws.view(points, REPEATS, NEGATIVES), reading.nearest)
             numbers |= {
                 "population": _expectation(*one["grid"], percent, reading.nearest),
                 "infonce": _against_others(scores),
@@ -102,7 +99,7 @@ def _against_others(scores: Tensor) -> float:
     return float((own - others).mean()) + math.log(len(scores) - 1)
 
 
-def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, reading: Reading) -> float:
+def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, nearest: looseness.Nearest) -> float:
     """Mean bound over all pairs of encodings ``[N, E]`` with draws ``[N, R, K]``, nats."""
     points, repeats, negatives = draws.shape
     total = 0.0
@@ -110,11 +107,11 @@ def _estimate(x: Tensor, y: Tensor, percent: float, draws: Tensor, reading: Read
     for own in torch.arange(points).split(500):
         contrast = looseness.contrast(
             x[own].float()[None], y.float()[None], y[own].float()[None], own[None], [percent],
-            draws[own].reshape(1, len(own), -1), reading.nearest,
+            draws[own].reshape(1, len(own), -1), nearest,
         )  # fmt: skip
         contrast = contrast.double().view(len(own), repeats, negatives)
         positive = (x[own] * y[own]).sum(1)[:, None].expand(-1, repeats)
-        total += float(looseness.bound(positive, contrast, reading.positive).sum())
+        total += float(looseness.bound(positive, contrast).sum())
     return total / (points * repeats)
 
 
@@ -186,7 +183,9 @@ PROFILES: Mapping[str, Sizes] = {
 def _configs(profile: str) -> dict[Reading, dict[str, Any]]:
     sizes = asdict(lookup(PROFILES, profile)) | {"negatives": NEGATIVES, "batch": BATCH, "covariance": COVARIANCE}
     del sizes["readings"]
-    return {reading: {"reading": asdict(reading)} | sizes for reading in PROFILES[profile].readings}
+    return {
+        reading: {"reading": asdict(reading) | {"positive": True}} | sizes for reading in PROFILES[profile].readings
+    }
 
 
 def study(
@@ -199,7 +198,7 @@ def study(
         sizes = PROFILES[profile]
         run = partial(train, reading, sizes.percents, sizes.seeds, epochs=sizes.epochs, points=sizes.points)
         measured[reading] = measure(STUDY, profile, config, run, out_dir=out_dir, read_also=read_also)
-        log(f"{profile}: {reading.name}: {measured[reading].provenance['wall_s']:.0f} s when measured")
+        log(f"{reading.name}: {measured[reading].provenance['wall_s']:.0f} s when measured")
     return measured
 
 
@@ -210,11 +209,7 @@ def stored(profile: str, roots: Sequence[Path | str]) -> dict[Reading, Study]:
 
 
 def summary(study: Study, number: str = "train") -> pd.DataFrame:
-    """Mean over seeds of one number of a reading, a column of :func:`train`.
-
-    Returns one line for each percentage: ``mean``, ``sd`` (of one more seed; NaN for a single one), ``median`` in nats
-    over the ``n`` models with a number, and how many ended ``collapsed``, ``negative`` or ``diverged``.
-    """
+    """One number of :func:`train` by percentage, over the ``n`` seeds that have it, and how many were :data:`LOST`."""
     frame = pd.DataFrame(study.rows)
     if number not in frame.columns:
         raise unknown("number", number, frame.columns)
@@ -247,7 +242,7 @@ def exact() -> pd.DataFrame:
 
 
 def described(study: Study) -> pd.Series[str]:
-    """For each percentage mean ± standard deviation over seeds, how many, and how many of them failed in which way."""
+    """:func:`summary` in words, by percentage."""
 
     def text(line: pd.Series[float]) -> str:
         spread = "" if pd.isna(line["sd"]) else f" ± {line['sd']:.2g}"
@@ -257,15 +252,11 @@ def described(study: Study) -> pd.Series[str]:
     return summary(study).apply(text, axis=1)
 
 
-def verdict(study: Study, factor: float = 1.5) -> dict[str, list[float]]:
+def verdict(study: Study) -> dict[str, list[float]]:
     """Percentages at which a reading does what, by the median over seeds.
 
-    ``factor``: up to which a number is like the table's.
-
-    Returns:
-        ``trains``: most seeds end with a critic that is not constant and an estimate above −0.1 nats; ``above the
-        truth``: the estimate on fresh pairs, at hard negatives; and for ``train``, ``infonce``,
-        ``infonce_population``: rows where that number is like the table's.
+    It ``trains`` where most seeds end neither collapsed, negative nor diverged; is ``above the truth`` on fresh pairs
+    at hard negatives; and ``train``, ``infonce`` or ``infonce_population`` is the table's up to a factor of 1.5.
     """
     lines, fresh = summary(study), summary(study, "held_out")["median"]
     failed = lines["collapsed"] + lines["negative"] + lines["diverged"]
@@ -275,7 +266,7 @@ def verdict(study: Study, factor: float = 1.5) -> dict[str, list[float]]:
     }
     for number in ("train", "infonce", "infonce_population"):
         ratio = summary(study, number)["median"] / published()["value"].loc[lines.index]
-        chosen[number] = (ratio < factor) & (ratio > 1 / factor)
+        chosen[number] = (ratio < 1.5) & (ratio > 1 / 1.5)
     return {name: lines.index[where].tolist() for name, where in chosen.items()}
 
 

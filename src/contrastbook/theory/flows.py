@@ -1,8 +1,7 @@
 """Densities of embeddings: RealNVP, and what unit vectors need to have a density at all.
 
 Pairs of unit vectors (fmicl Figures 1 and 7) lie on a product of spheres, which has volume 0 in the space around it: a
-flow fitted there gains likelihood for ever by growing thinner. :func:`stereographic` turns a sphere into a plane and
-says by how much it stretches, so that a flow over the plane is a density over the sphere.
+flow fitted there gains likelihood for ever by growing thinner. A flow over the plane of :func:`stereographic` does not.
 
 Sources: Dinh et al. 2017 (RealNVP), fmicl Assumption 3 and appendix D.3.
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -47,16 +46,11 @@ _stretch = partial(MonotonicAffineTransform, slope=math.exp(-2))  # a coupling s
 def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: int = 64, seed: int = 0) -> Flow:
     """A RealNVP for rows such as ``x`` ``[N, dim]``, which standardise the data; not trained yet.
 
-    ``layers`` affine couplings leave the masked coordinates as they are, and shift and scale the others by a network of
-    them with two hidden layers of ``width``. Masks go round four: even and odd coordinates, first and second half, so
-    that the two vectors of a pair condition each other.
-
-    ``prior``: of the last variable h. ``"gaussian"``: standard normal. ``"uniform"``: sigmoid(h) is uniform on the unit
-    box, which is h standard logistic. ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's
-    volume, ``flow().sample((count,))`` draws.
+    The affine couplings have two hidden layers of ``width``, and masks in turn: even and odd coordinates, first and
+    second half, so that the two vectors of a pair condition each other. ``prior``: ``"gaussian"``: the last variable h
+    is standard normal; ``"uniform"``: sigmoid(h) is uniform on the unit box. ``flow().log_prob(x)`` is the ``[N]`` log
+    density in nats per unit of the data's volume.
     """
-    if prior not in get_args(Prior):
-        raise reject("prior", prior, "'gaussian' or 'uniform'")
     if x.dim() != 2 or min(x.shape) < 2:
         raise reject("x", tuple(x.shape), "at least two rows of at least 2 coordinates, one to condition the other")
     dim = x.shape[1]
@@ -80,14 +74,9 @@ def fit(
     flow: Flow, x: Tensor, held_out: Tensor, *,
     epochs: int = 60, patience: int = 6, batch_size: int = 256, lr: float = 2e-3, seed: int = 0,
 ) -> Trace:  # fmt: skip
-    """Maximum likelihood by Adam; the weights of the epoch that is best on held-out rows are kept.
+    """Maximum likelihood by Adam on ``x`` ``[N, dim]``; keeps the weights of the epoch that is best on ``held_out``.
 
-    Rows of one image belong on one side: ``x`` ``[N, dim]`` trains, ``held_out`` ``[M, dim]`` decides when to stop,
-    after ``patience`` epochs without a better value; the learning rate is halved half-way. Returns mean log densities
-    in nats.
-
-    Raises:
-        NonFiniteLossError: the likelihood is not finite.
+    Rows of one image belong on one side. Returns mean log densities in nats; raises a ``NonFiniteLossError``.
     """
     optimiser = torch.optim.Adam(flow.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
@@ -135,33 +124,26 @@ def _mirrored(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates of unit vectors ``[N, d]`` seen from ``pole``, and by how much the chart shrinks the sphere.
 
-    With q the density over the coordinates, the density with respect to the uniform distribution over the sphere is
-    ``log q(z) − log_area + log_sphere_area(d)``. ``pole``: ``[d]`` unit vector that goes to infinity; take one far from
-    the data. Returns coordinates z, ``[N, d − 1]``, and ``log_area`` ``[N]``, the log of the surface per unit of the
-    coordinates' volume, ``(d − 1) log (2 / (1 + ‖z‖²))``.
+    ``pole``: ``[d]`` unit vector that goes to infinity; take one far from the data. Returns coordinates z, ``[N, d −
+    1]``, and ``log_area`` ``[N]``, the log of the surface per unit of their volume, ``(d − 1) log (2 / (1 + ‖z‖²))``.
+    With q the density over z, that with respect to the uniform one is ``log q(z) − log_area + log_sphere_area(d)``.
     """
     x = _mirrored(x, pole, torch.eye(len(pole)).to(pole)[-1])
     z = x[:, :-1] / (1 - x[:, -1:]).clamp(min=1e-6)
     return z, z.shape[1] * (math.log(2) - torch.log1p(z.square().sum(1)))
 
 
-def _von_mises_fisher(concentration: float, dim: int) -> Any:
-    if not (math.isfinite(concentration) and concentration > 0):
-        raise reject("concentration", concentration, "a positive number")
-    return vonmises_fisher(np.eye(dim)[0], concentration)
-
-
 def log_von_mises_fisher(cosine: Tensor, concentration: float, dim: int) -> Tensor:
     """Log density, against the uniform one, at ``cosine`` to the mean; concentration κ > 0, 1/σ² of fmicl Eq. 6."""
     # the density is κ cos + a constant; scipy's is with respect to the area
-    highest = float(_von_mises_fisher(concentration, dim).logpdf(np.eye(dim)[0]))
+    highest = float(vonmises_fisher(np.eye(dim)[0], concentration).logpdf(np.eye(dim)[0]))
     return concentration * (cosine - 1) + highest + log_sphere_area(dim)
 
 
 def von_mises_fisher(mean: Tensor, concentration: float, generator: torch.Generator | None = None) -> Tensor:
     """One draw around each mean, unit vectors ``[N, d]``, d ≥ 2: density ∝ exp(κ x·y), κ > 0 (fmicl Eq. 6)."""
     count, dim = mean.shape
-    law = _von_mises_fisher(concentration, dim)
+    law = vonmises_fisher(np.eye(dim)[0], concentration)
     seed = int(torch.randint(2**63 - 1, (), generator=generator))
     drawn = torch.from_numpy(law.rvs(count, random_state=np.random.default_rng(seed))).to(mean)
     return _mirrored(drawn, torch.eye(dim).to(mean)[0], mean)

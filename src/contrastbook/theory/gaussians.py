@@ -22,6 +22,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import ncx2, norm
 
+from contrastbook.checks import require
 from contrastlab.errors import reject
 
 Array = NDArray[np.float64]
@@ -37,30 +38,22 @@ PERCENTS = (100.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0)
 class Population:
     """Exact values of one row of the table, many negatives (K → ∞).
 
-    Args:
-        value: nats, VINCE_p at the critic a·f*.
-        share: of x, for which every negative has ``exp(a f*) > c(x)``, the hypothesis of the corollary; c(x) is the
-            mean of ``exp(a f*(x, y))`` over all y.
-        best: nats, the supremum of the value over a ≥ 0.
+    ``share`` is of x for which the hypothesis of the corollary holds: every negative has ``exp(a f*)`` above its mean
+    over all y.
     """
 
-    value: float
+    value: float  # nats, VINCE_p at the critic a·f*
     share: float
-    best: float
+    best: float  # nats, the supremum of the value over a ≥ 0
     best_scale: float
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The best that any critic can do.
+    """The best that any critic can do, in nats."""
 
-    Args:
-        value: nats, the supremum of VINCE_p over all critics.
-        infonce: nats, what InfoNCE (all y as negatives) makes of the critic that attains it.
-    """
-
-    value: float
-    infonce: float
+    value: float  # the supremum of VINCE_p over all critics
+    infonce: float  # what InfoNCE (all y as negatives) makes of the critic that attains it
 
 
 def information(rho: float = RHO) -> float:
@@ -74,12 +67,9 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
     ``f*(x, y) = log p(x, y) / p(x) p(y) = ½x² − ½ log(1 − ρ²) − k (y − x/ρ)²`` with ``k = ρ² / 2(1 − ρ²)``, so the
     highest-scored p % are an interval around x/ρ, and ``E exp(a f*)`` over an interval is a difference of normal
     distribution functions. What is left is one integral over x.
-
-    Source: vince Corollary 4.1.1, equation of VINCE; the set is defined by f(x, ·).
     """
     part, rho = share_of(percent), _correlation(rho)
-    if not (math.isfinite(scale) and scale >= 0):
-        raise reject("scale", scale, "a number of at least 0")
+    require("scale", scale, 0)
     x, weight = _x_grid()
     half = _half_widths(part, rho)
     mean = information(rho)
@@ -99,14 +89,10 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
     """The supremum of VINCE(``percent`` %) over all critics, exactly, and InfoNCE at the critic that attains it.
 
     Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y), and under p(y|x) it has a
-    decreasing density d with distribution D. Rearranging a critic to decrease in u keeps its p % of values and raises
-    its mean under p(y|x) (Hardy–Littlewood); raising it to its value at u = p from there on costs nothing. So the
-    positives count as if those beyond p sat at p, and a decreasing critic cannot use an atom: the best it can do is
-    Donsker–Varadhan on the least concave majorant of ``D`` on [0, p] with end (p, 1): KL(majorant ‖ uniform on [0, p]).
-    The majorant follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``.
-
-    It is above 0 for every p, since d(0) = exp(x²/2)/√(1 − ρ²) exceeds 1/p far enough out. It bounds every finite K,
-    too, as long as the positive stands in the denominator.
+    decreasing density d with distribution D. A critic loses nothing by decreasing in u (Hardy–Littlewood) and being
+    constant beyond p. So the best it can do is KL(majorant ‖ uniform on [0, p]) for the least concave majorant of D on
+    [0, p] with end (p, 1), which follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``. It bounds every
+    finite K, too, as long as the positive stands in the denominator.
     """
     part, rho = share_of(percent), _correlation(rho)
     if part == 1:
@@ -143,12 +129,9 @@ def largest(percent: float, *, rho: float = RHO) -> Largest:
 def independent_value(percent: float) -> float:
     """What the rule "nearest to the positive" can report between independent variables (MI 0), in nats.
 
-    Let ``f(x, y) = h(y) ∈ {0, H}``, a share r of all y being high, and negatives the p % nearest to h(y₁).
-    A high y₁ (probability r) meets its r/p of high negatives: ``H − log(1 + (r/p)(e^H − 1)) → log(p/r)``.
-    A low y₁ meets only low negatives as long as r ≤ 1 − p, and gains 0.
-    So the value tends to ``r log(p/r)`` as H → ∞, largest at r = p/e, or at r = 1 − p where that is smaller.
-
-    At p = 100 % there is no such share, and the value is 0. x plays no part: no bound on I(X; Y) may do this.
+    Let ``f(x, y) = h(y) ∈ {0, H}``, a share r of all y being high, and negatives the p % nearest to h(y₁). A high y₁
+    gains ``H − log(1 + (r/p)(e^H − 1)) → log(p/r)``; a low one meets only low negatives as long as r ≤ 1 − p, and gains
+    0. The value tends to ``r log(p/r)`` as H → ∞, largest at r = p/e, or at r = 1 − p where that is smaller.
     """
     part = share_of(percent)
     high = min(1 - part, part / math.e)
@@ -172,8 +155,7 @@ def independent_simulated(
 def plug_in_deviation(count: int = 2000, *, rho: float = RHO) -> float:
     """Standard deviation of ``−½ log(1 − r²)`` over samples of ``count`` pairs, r the sample correlation, nats.
 
-    By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``. The plug-in is the
-    maximum-likelihood estimate: in the long run no unbiased one varies less.
+    By the delta method: ``sd r = (1 − ρ²)/√N`` and ``dI/dr = r/(1 − r²)``, so ``sd I = |ρ|/√N``.
     """
     return abs(_correlation(rho)) / math.sqrt(count)
 
@@ -189,9 +171,8 @@ def plug_in_simulated(count: int = 2000, *, rho: float = RHO, samples: int = 200
 
 
 def share_of(percent: float) -> float:
-    """A percentage above 0 and up to 100 as a share; an ``ArgumentError`` otherwise."""
-    if isinstance(percent, bool) or not 0 < percent <= 100:
-        raise reject("percent", percent, "a number above 0 and at most 100")
+    """A percentage above 0 and up to 100 as a share."""
+    require("percent", percent, 0, 100, open_low=True)
     return percent / 100
 
 
@@ -217,9 +198,7 @@ def _inside(centre: Array, half: Array) -> Array:
 
 
 def _half_width(centre: Array, part: float) -> Array:
-    """Half the width of the interval around ``centre`` that holds ``part`` of a standard normal."""
-    if part == 1:
-        return np.full_like(centre, np.inf)
+    """Half the width of the interval around ``centre`` that holds ``part`` of a standard normal; infinite for all."""
     return np.asarray(np.sqrt(ncx2.ppf(part, 1, centre**2)))
 
 

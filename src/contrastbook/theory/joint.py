@@ -12,19 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, gammaln, hyp0f1, ive, ndtr
 
-from contrastbook.checks import require_integer
-from contrastlab.errors import reject
+from contrastbook.checks import require, require_integer
 
 Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 
 def expected_loss(m: float, v: float, c: float, tau: float) -> float:
-    """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits.
-
-    Of ``softplus(x) = max(x, 0) + log(1 + e^−|x|)`` at the normal ``x = c − a/τ``, the mean of the first is known; that
-    of the second is by quadrature on either side of its kink.
-    """
+    """The loss of infinitely many keys (Eq. 4) with ``q·k⁺ ~ N(m, v)``, to twelve digits."""
+    # softplus(x) = max(x, 0) + log(1 + e^−|x|): the mean of the first is known, the second is smooth beside its kink
     _check(v, tau)
     mean, sd = c - m / tau, math.sqrt(v) / tau
     if sd == 0:
@@ -72,7 +68,5 @@ def log_sum_on_sphere(negatives: int, dimension: int, tau: float) -> float:
 
 
 def _check(v: ArrayLike, tau: float) -> None:
-    if not np.all(np.asarray(v) >= 0):
-        raise reject("v", v, "a variance of at least 0")
-    if not tau > 0:
-        raise reject("tau", tau, "a number above 0")
+    require("v", float(np.min(v)), 0)
+    require("tau", tau, 0, open_low=True)

@@ -51,10 +51,6 @@ class Request:
         """The part behind the colon of a user's own data."""
         return self.name.partition(":")[2]
 
-    def limit(self, splits: Splits) -> Splits:
-        """A whole data set, cut to the sizes of the request."""
-        return splits.limited(self.n_train, self.n_test, self.seed)
-
 
 @dataclass(frozen=True)
 class Source:
@@ -190,7 +186,7 @@ def load(
     if source is None:
         raise errors.unknown("data set", name, (*names(), *(f"{kind}:<path>" for kind in OWN)))
     request = Request(name, data_root(root), download, n_train, n_test, seed)
-    return request.limit(_read(source, request))
+    return _read(source, request).limited(n_train, n_test, seed)
 
 
 def _read(source: Source, request: Request) -> Splits:

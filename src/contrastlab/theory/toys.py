@@ -94,7 +94,6 @@ def spirals(
     return points, labels
 
 
-def shifted(points: Tensor, eta: float, generator: torch.Generator, *, centred: bool = False) -> Tensor:
-    """``points`` with a draw from U(0, η) added to each coordinate (vince, appendix G), or from U(−η/2, η/2)."""
-    noise = torch.rand(points.shape, generator=generator, dtype=points.dtype)
-    return points + eta * (noise - 0.5 if centred else noise)
+def shifted(points: Tensor, eta: float, generator: torch.Generator) -> Tensor:
+    """``points`` with a draw from U(0, η) added to each coordinate (vince, appendix G)."""
+    return points + eta * torch.rand(points.shape, generator=generator, dtype=points.dtype)
