@@ -18,10 +18,10 @@ def test_paired_and_unpaired_are_scipys() -> None:
     differences = [a - b for a, b in zip(A, B, strict=False)]
     ours, theirs = inference.paired(differences), stats.ttest_1samp(differences, 0.0)
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, 3))
+    assert ours.p == pytest.approx(theirs.pvalue)
     ours, theirs = inference.unpaired(A, B, level=0.1), stats.ttest_ind(A, B, equal_var=False)
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
-    assert (ours.p, ours.df) == pytest.approx((theirs.pvalue, theirs.df))
+    assert ours.p == pytest.approx(theirs.pvalue)
 
 
 def test_nothing_is_decided_by_one_seed_or_before_eight() -> None:
@@ -34,20 +34,6 @@ def test_nothing_is_decided_by_one_seed_or_before_eight() -> None:
     early = decide([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
     assert (early.seeds, early.p) == (7, 1.0)
     assert verdict(early, early.p, 5.0) == ("open", None)
-
-
-def test_mcnemars_test_is_the_exact_one() -> None:
-    draw = torch.Generator().manual_seed(0)
-    base = torch.rand(400, generator=draw) < 0.6
-    right = base ^ (torch.rand(400, generator=draw) < 0.15)
-    gained, lost = int((right & ~base).sum()), int((base & ~right).sum())
-    # the exact test: all splits of the discordant items that are no likelier than this one
-    n = gained + lost
-    share = [math.comb(n, k) / 2**n for k in range(n + 1)]
-    assert inference.mcnemar(right, base) == pytest.approx(sum(q for q in share if q <= share[gained] * (1 + 1e-9)))
-    assert inference.mcnemar(base, base) == 1
-    with pytest.raises(ArgumentError, match="same items"):
-        inference.mcnemar(base, base[:7])
 
 
 def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
@@ -122,7 +108,7 @@ def test_the_interval_of_a_look_is_wider_than_of_a_single_look() -> None:
 
 def test_verdicts_of_an_interval_and_a_claim() -> None:
     def made(low: float, high: float) -> Decision:
-        return Decision(8, Difference((low + high) / 2, (high - low) / 2, 0.5, 7), 0.5)
+        return Decision(8, Difference((low + high) / 2, (high - low) / 2, 0.5), 0.5)
 
     assert verdict(made(-0.5, 0.9), 0.5, 2.7) == ("no difference larger than", pytest.approx(0.9))
     assert verdict(made(-1.1, 0.2), 0.5, -2.0) == ("no difference larger than", pytest.approx(1.1))

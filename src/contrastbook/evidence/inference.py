@@ -44,7 +44,6 @@ class Difference:
     mean: float
     half_width: float
     p: float
-    df: float
 
     @property
     def low(self) -> float:
@@ -59,10 +58,10 @@ class Difference:
 
 def _t(mean: float, se: float, df: float, level: float) -> Difference:
     if df < 1:
-        return Difference(mean, math.inf, 1.0, df)
+        return Difference(mean, math.inf, 1.0)
     half = float(special.stdtrit(df, 1 - level / 2)) * se
     p = float(2 * special.stdtr(df, -abs(mean) / se)) if se > 0 else float(mean == 0)
-    return Difference(mean, half, p, df)
+    return Difference(mean, half, p)
 
 
 def _values(name: str, values: Sequence[float]) -> np.ndarray:
@@ -85,23 +84,11 @@ def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVE
     a, b = _values("values", values), _values("base", base)
     mean = math.fsum(a) / len(a) - math.fsum(b) / len(b)
     if min(len(a), len(b)) < 2:
-        return Difference(mean, math.inf, 1.0, 0)
+        return Difference(mean, math.inf, 1.0)
     parts = [float(x.var(ddof=1)) / len(x) for x in (a, b)]
     total = sum(parts)
     welch = sum(v**2 / (len(x) - 1) for v, x in zip(parts, (a, b), strict=True))
     return _t(mean, math.sqrt(total), total**2 / welch if total else len(a) + len(b) - 2, level)
-
-
-def mcnemar(right: np.ndarray, base: np.ndarray) -> float:
-    """p-value of no difference between two networks on the same test items (McNemar 1947), by the exact test.
-
-    It judges these two networks, not the methods that made them. ``right``, ``base``: which items each has right,
-    boolean ``[N]``.
-    """
-    if right.shape != base.shape or right.ndim != 1:
-        raise reject("right", tuple(right.shape), f"booleans for the same items as base, {tuple(base.shape)}")
-    gained, lost = int((right & ~base).sum()), int((base & ~right).sum())
-    return min(1.0, 2 * float(special.bdtr(min(gained, lost), gained + lost, 0.5)))
 
 
 def item_flip_sd(right: np.ndarray) -> float:
