@@ -33,9 +33,7 @@ from contrastlab.results import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Read = Callable[[str, str], Scores | None]
-"""Name of a column and a recipe to what is stored of it in one profile."""
-
+Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 

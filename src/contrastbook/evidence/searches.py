@@ -1,11 +1,9 @@
 """The recorded validation searches: what was tried, what won.
 
-A file ``results/searches/<name>.json`` holds what was measured on held-out training images: ``{"what", "command",
-"held_out", "rows", "ranges", "free", …, "runs": […], "checksum"}``. A trial gives all rows of a search the same
-settings. The winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another.
-``free`` names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the
-winners among these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what
-that makes.
+A file ``results/searches/<name>.json`` holds what was measured on held-out training images. A trial gives all rows of
+a search the same settings; the winner has the highest accuracy, averaged over the rows. ``free`` names what the paper
+prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among these, ``tuned`` the
+winners of all, both trained :data:`LONGER` times as long.
 """
 
 from __future__ import annotations

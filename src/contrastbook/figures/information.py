@@ -30,10 +30,9 @@ def _both_forms(gaussian: JointGaussian, k: int) -> tuple[float, float]:
     return float(with_it), float(without)
 
 
-_KS = (2, 4, 8, 16, 32, 64, 128, 256)
-
-
-def ceiling(nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = _KS) -> go.Figure:
+def ceiling(
+    nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256)
+) -> go.Figure:
     """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information."""
     require("nats", nats, 0)
     require_integer("dimension", dimension, 1)
