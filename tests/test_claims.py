@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from contrastbook.evidence import claims, inference
 from contrastlab import __main__ as command
@@ -22,11 +21,8 @@ ROOT = Path(__file__).parents[1]
 STORED = results.find(ROOT / "results")
 
 
-def cells(method: str, values: list[float], profile: str = "laptop", bits: torch.Tensor | None = None):
-    made = [result(method, seed, value, profile=profile, items=200) for seed, value in enumerate(values)]
-    if bits is None:
-        return made
-    return [r.model_copy(update={"correct": {"linear": results.pack(row)}}) for r, row in zip(made, bits, strict=True)]
+def cells(method: str, values: list[float], profile: str = "laptop"):
+    return [result(method, seed, value, profile=profile, items=200) for seed, value in enumerate(values)]
 
 
 def protocol(name: str) -> str:
@@ -229,23 +225,6 @@ def test_all_claims_of_a_table_on_one_data_set_share_the_chance_of_a_wrong_sign(
     least = here["p"].idxmin()
     assert here.loc[least, "p_holm"] == pytest.approx(8 * here.loc[least, "p"])
     assert here["p_holm"].tolist() == pytest.approx(inference.holm([*here["p"], *[1.0] * 6])[:2])
-
-
-def test_bits_say_what_part_of_the_spread_is_wobble() -> None:
-    draw = torch.Generator().manual_seed(0)
-    chance = torch.rand(200, generator=draw)
-    bits = [torch.rand(3, 200, generator=draw) < chance for _ in range(2)]
-    arms = [(100 * b.double().mean(1)).tolist() for b in bits]
-    frame = claims.frame(
-        [*cells("ring/ir", arms[0], bits=bits[0]), *cells("ring/iring", arms[1], bits=bits[1])], [PLAN]
-    )
-    found = line(frame, "ring/iring", "ring/ir")
-    assert found["discordant"] == pytest.approx(100 * float((bits[0] ^ bits[1]).double().mean()))
-    wobble = math.sqrt(sum(inference.item_flip_sd(b) ** 2 for b in bits) / 2)
-    assert found["item_flip_sd"] == pytest.approx(wobble)
-    assert found["sd"] == pytest.approx(math.sqrt(sum(np.var(a, ddof=1) for a in arms) / 2))
-    tests = [inference.mcnemar(a, b).p for a, b in zip(*bits, strict=True)]
-    assert found["mcnemar"] == pytest.approx(np.mean([p <= 0.05 for p in tests]))
 
 
 @pytest.fixture(scope="module")

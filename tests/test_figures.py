@@ -153,7 +153,7 @@ def test_simplex_of_few_points() -> None:
     (lambda: figures.composition("pearsen"), "did you mean pearson"),
     (lambda: figures.simplex(points=1), r"points=1: accepted is an integer of at least 2"),
     (lambda: figures.simplex(precision=0), r"precision=0"),
-    (lambda: figures.collisions(10), r"step=10: accepted is a number of at least 0 and at most 9"),
+    (lambda: figures.collisions(10), r"step=10: accepted is an integer of at least 0 and at most 9"),
     (lambda: figures.collisions(measured=[[1.0]]), r"measured='1 steps': accepted is accuracies of each of the 10"),
     (lambda: figures.sliding(figures.joint, "strength", []), r"values=\[\]"),
     (lambda: figures.sliding(figures.joint, "strength", [1.0], start=2.0), r"start=2.0"),

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,49 @@ STORED = results.find(ROOT / "results")
 SEARCHED = [
     (p, kind) for p in ("laptop", "tuned") for kind, scope in shared_profiles()[p].kinds.items() if scope.search
 ]
+
+
+def off_profile(stored: Iterable[results.Result], folder: Path) -> list[str]:
+    """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
+
+    Looked at are those of ``laptop`` and ``tuned`` on data that a search of their row was made on.
+    """
+    out: list[str] = []
+    setups: dict[tuple[str, ...], set[str]] = {}
+    for each in stored:
+        if each.profile not in ("laptop", "tuned"):
+            continue
+        name = f"{each.method} seed {each.seed} on {each.dataset}, {each.profile}, {each.task}"
+        detector = folder / f"detector-{each.task}.json"
+        if detector.exists() and searches.read(detector)["data"] == each.dataset:
+            differ = _differing(searches.section(detector)[each.task], each.protocol)
+            out += [f"{name}: search {detector.stem} chose otherwise: {', '.join(differ)}"] if differ else []
+        paper, _, number = each.table.partition("/")
+        plan = papers.plan(paper, number.removeprefix("table"))
+        search = plan.search(each.dataset, each.method, each.profile)
+        if not search:
+            continue
+        key = (plan.name, each.dataset, each.method, each.profile)
+        if key not in setups:  # of every seed and column alike
+            columns = plan.select(each.dataset).values()
+            setups[key] = {plan.setup(column, each.method, each.profile) for column in columns}
+        path = folder / f"{search}.json"
+        if each.setup not in setups[key]:
+            out.append(f"{name}: its settings are not those of the profile today")
+        elif methods.get(each.method).keys is None:  # nothing is trained, by whatever settings
+            continue
+        elif each.dataset == searches.read(path).get("data", "cifar10"):
+            chosen = searches.section(path, printed=each.profile == "laptop")
+            inner = chosen.pop("overrides")
+            differ = [*_differing(chosen, each.settings), *_differing(inner, each.settings["overrides"])]
+            out += [f"{name}: search {search} chose otherwise: {', '.join(differ)}"] if differ else []
+    return out
+
+
+def _differing(chosen: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+    """What a result has in place of what a search chose."""
+    said = {key: f"{key} = {used.get(key)!r} instead of {value!r}" for key, value in chosen.items()}
+    return [text for key, text in said.items() if used.get(key) != chosen[key]]
 
 
 def made(folder: Path, accuracies: dict[str, tuple[float | None, ...]]) -> Path:
@@ -184,18 +228,18 @@ def test_a_search_is_credited_for_its_own_settings_and_data_only() -> None:
 
 
 def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> None:
-    assert searches.off_profile(STORED, FOLDER) == []
+    assert off_profile(STORED, FOLDER) == []
     (floor, *_) = (r for r in STORED if (r.table, r.profile, r.method) == ("cmc/table1", "laptop", "ours/random_lab"))
     other = floor.model_copy(update={"settings": {**floor.settings, "lr": 3.0}})
-    assert searches.off_profile([floor, other], FOLDER) == []
+    assert off_profile([floor, other], FOLDER) == []
     pilot = next(r for r in STORED if (r.profile, r.method, r.task) == ("pilot", "ring/iring", "linear"))
     for profile in ("laptop", "tuned"):
-        (line,) = searches.off_profile([pilot.model_copy(update={"profile": profile})], FOLDER)
+        (line,) = off_profile([pilot.model_copy(update={"profile": profile})], FOLDER)
         assert line.startswith(f"ring/iring seed {pilot.seed} on cifar10, {profile}, linear: ")
-    assert searches.off_profile([pilot], FOLDER) == []
+    assert off_profile([pilot], FOLDER) == []
     found = [r for r in STORED if (r.dataset, r.profile, r.task) == ("tinyimagenet32", "laptop", "masks")]
     other = [r.model_copy(update={"protocol": {**r.protocol, "lr": 0.005}}) for r in found]
-    lines = searches.off_profile(other, FOLDER)
+    lines = off_profile(other, FOLDER)
     assert len(lines) == len(other) >= 3  # random and supervised encoders, too
     chosen = searches.section(FOLDER / "detector-masks.json")["masks"]["lr"]
     assert all(f"search detector-masks chose otherwise: lr = 0.005 instead of {chosen}" in line for line in lines)
@@ -203,15 +247,15 @@ def test_every_stored_result_of_a_searched_profile_took_what_was_chosen() -> Non
 
 def test_a_profile_that_is_not_its_searchs_winner_is_refused(tmp_path: Path) -> None:
     ours = [result("ring/iring", seed, 50.0, profile="laptop") for seed in range(2)]
-    assert searches.off_profile(ours, FOLDER) == []
+    assert off_profile(ours, FOLDER) == []
     stored = searches.read(FOLDER / "bank.json")
     for run in stored["runs"]:
         run["accuracy"] += 50 * (run["settings"].get("lr") == 0.24)
     (tmp_path / "bank.json").write_text(json.dumps(stored))
-    for line in searches.off_profile(ours, tmp_path):
+    for line in off_profile(ours, tmp_path):
         assert "search bank chose otherwise: " in line
         assert "lr = 0.06 instead of 0.24" in line
-    assert len(searches.off_profile(ours, tmp_path)) == len(ours)
+    assert len(off_profile(ours, tmp_path)) == len(ours)
 
 
 @pytest.fixture

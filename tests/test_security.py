@@ -232,7 +232,7 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
     def refuse() -> go.Figure:
         raise ArgumentError(name)
 
-    widgets.live(refuse)
+    widgets.live(refuse).update()
     assert Tags(said[0].value).tags == [("p", "class", "role")]
     claim = notebook.ShownClaims((PLAN.model_copy(update={"claim": name}),))._repr_html_()
     plain = notebook.ShownClaims((PLAN.model_copy(update={"claim": PLAIN}),))._repr_html_()

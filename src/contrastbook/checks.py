@@ -14,10 +14,10 @@ def require(name: str, value: float, low: float, high: float = math.inf, *, open
         raise reject(name, value, f"a number {'above' if open_low else 'of at least'} {low:g}{most}")
 
 
-def require_integer(name: str, value: int, low: int) -> None:
-    """Raise an ``ArgumentError`` unless ``value`` is an integer of at least ``low``."""
-    if isinstance(value, bool) or int(value) != value or value < low:
-        raise reject(name, value, f"an integer of at least {low}")
+def require_integer(name: str, value: int, low: int, high: float = math.inf) -> None:
+    """Raise an ``ArgumentError`` unless ``value`` is an integer from ``low`` to ``high``."""
+    if isinstance(value, bool) or int(value) != value or not low <= value <= high:
+        raise reject(name, value, f"an integer of at least {low}{f' and at most {high}' * math.isfinite(high)}")
 
 
 def require_positive(**values: float) -> None:

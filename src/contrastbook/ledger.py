@@ -1,10 +1,8 @@
 """The ledger: theorems, numbered claims and comparisons of the five papers, each with a verdict and how it was reached.
 
-One TOML file per paper in ``statements/``. A statement names the tests that decide it, functions in
-``tests/statements/test_<paper>.py``; nothing else may stand there. What a paper says of its own tables is decided in
-``test_tables.py``. ``{{name:.3f}}`` in a text is a number of ``numbers.json``, which the tests write (``pytest
-tests/statements --store-numbers``) and otherwise compare with. ``searches.json`` holds what a search for
-counterexamples found; ``tests/statements/search.py`` writes it. The book's errata page is drawn from these three.
+``statements/`` has one TOML file per paper. A statement names the tests that decide it, functions in
+``tests/statements/test_<paper>.py``. ``{{name:.3f}}`` in a text is a number of ``numbers.json``, which ``pytest
+tests/statements --store-numbers`` writes; ``tests/statements/search.py`` writes ``searches.json``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ METHODS: dict[str, str] = {
     "counted": "counted from the paper's table", "quoted": "two passages compared", "open": "open",
 }  # fmt: skip
 """How it is known that a statement, or what is right instead of it, holds. What fails has a counterexample besides."""
-
 
 _REPAIR = {"conditional": "Needs:", "false": "Instead:"}
 _HERE = files("contrastbook") / "statements"
@@ -116,13 +113,9 @@ class Search(BaseModel):
     date: str
 
 
-def _json(name: str) -> Any:
-    return json.loads((_HERE / name).read_text(encoding="utf-8"))
-
-
 @cache
 def _numbers() -> dict[str, dict[str, float | int | str]]:
-    return dict(_json("numbers.json"))
+    return dict(json.loads((_HERE / "numbers.json").read_text(encoding="utf-8")))
 
 
 def numbers(name: str) -> dict[str, float | int | str]:
@@ -174,7 +167,7 @@ def statement(name: str) -> Statement:
 @cache
 def searches() -> tuple[Search, ...]:
     """The searches for counterexamples that were run, in the order of the ledger."""
-    return tuple(Search(**entry) for entry in _json("searches.json"))
+    return tuple(Search(**entry) for entry in json.loads((_HERE / "searches.json").read_text(encoding="utf-8")))
 
 
 def counts(entries: Iterable[Statement], by: Literal["verdict", "how"] = "verdict") -> dict[str, int]:

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from contrastbook.figures.base import dress, subplots_each
+from contrastbook.figures.base import MARKERS, dress, subplots_each
 from contrastlab import methods
 from contrastlab.report.numbers import signed
 from contrastlab.results import Result
@@ -62,8 +62,7 @@ def scatter(lines: pd.DataFrame) -> Figure:
     words = []
     for axes, ((dataset, profile), mine) in zip(panels, groups, strict=False):
         for k, (label, runs) in enumerate(mine.groupby("label", sort=True)):
-            marker = "osD^v<>PX*hdp8"[k % 14]
-            axes.plot(runs["bound"], runs["accuracy"], marker, color=f"C{k % 10}", alpha=0.8, label=label)
+            axes.plot(runs["bound"], runs["accuracy"], MARKERS[k % 14], color=f"C{k % 10}", alpha=0.8, label=label)
         rho, low, high = correlation(mine)
         text = "too few methods for a correlation"
         if not np.isnan(rho):

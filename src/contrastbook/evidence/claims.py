@@ -19,7 +19,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from contrastbook.evidence import inference
@@ -29,14 +28,12 @@ from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import signed
 from contrastlab.report.rows import RANDOM_LAB, Scores, rows_apart, scores
-from contrastlab.results import Result, bits
+from contrastlab.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Read = Callable[[str, str], Scores | None]
-"""Name of a column and a recipe to what is stored of it in one profile."""
-
+Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
@@ -177,10 +174,8 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
     decision = inference.decide(differences, claim.published)
     first = inference.LOOKS[0]
     eight = inference.paired(differences[:first]) if len(common) >= first else None
-    arms = [list(row.by_seed.values()) for row in (high, low)]
-    welch, at = inference.unpaired(arms[0], arms[1]), decision.difference
-    free = sum(len(arm) - 1 for arm in arms)
-    squares = sum(float(np.var(arm)) * len(arm) for arm in arms)
+    welch = inference.unpaired(list(high.by_seed.values()), list(low.by_seed.values()))
+    at = decision.difference
     return {
         "decision": decision, "seeds": len(common),
         "differences": " ".join(f"{seed}:{gain:.6g}" for seed, gain in zip(common, differences, strict=True)),
@@ -188,8 +183,7 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
         "low": _finite(at.low), "high": _finite(at.high),
         "low_8": eight and eight.low, "high_8": eight and eight.high,
         "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
-        "sd": math.sqrt(squares / free) if free else None,
-        **_item_statistics(high, low, common), "precision": high.precision, "data_fingerprint": high.data,
+        "precision": high.precision, "data_fingerprint": high.data,
         **_above_untrained(claim, high, low, read),
         "setup_method": claim.plan.setup(claim.column, claim.method, profile),
         "setup_base": claim.plan.setup(claim.column, claim.base, profile),
@@ -198,19 +192,6 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _item_statistics(high: Scores, low: Scores, common: Sequence[int]) -> dict[str, float | None]:
-    """What the test items say that each run has right; nothing where an old result does not keep them."""
-    right = [{seed: bits(text) for seed, text in arm.correct.items()} for arm in (high, low)]
-    both = [seed for seed in common if all(seed in arm for arm in right)]
-    tests = [inference.mcnemar(right[0][seed], right[1][seed]) for seed in both]
-    flips = [inference.item_flip_sd(np.stack(list(arm.values()))) ** 2 for arm in right if len(arm) > 1]
-    return {
-        "item_flip_sd": math.sqrt(sum(flips) / len(flips)) if flips else None,
-        "discordant": sum(t.discordant for t in tests) / len(tests) if tests else None,
-        "mcnemar": sum(t.p <= inference.LEVEL for t in tests) / len(tests) if tests else None,
-    }
 
 
 def _above_untrained(claim: ClaimedDifference, high: Scores, low: Scores, read: Read) -> dict[str, float | None]:

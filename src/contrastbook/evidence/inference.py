@@ -44,7 +44,6 @@ class Difference:
     mean: float
     half_width: float
     p: float
-    df: float
 
     @property
     def low(self) -> float:
@@ -59,10 +58,10 @@ class Difference:
 
 def _t(mean: float, se: float, df: float, level: float) -> Difference:
     if df < 1:
-        return Difference(mean, math.inf, 1.0, df)
+        return Difference(mean, math.inf, 1.0)
     half = float(special.stdtrit(df, 1 - level / 2)) * se
     p = float(2 * special.stdtr(df, -abs(mean) / se)) if se > 0 else float(mean == 0)
-    return Difference(mean, half, p, df)
+    return Difference(mean, half, p)
 
 
 def _values(name: str, values: Sequence[float]) -> np.ndarray:
@@ -85,36 +84,11 @@ def unpaired(values: Sequence[float], base: Sequence[float], level: float = LEVE
     a, b = _values("values", values), _values("base", base)
     mean = math.fsum(a) / len(a) - math.fsum(b) / len(b)
     if min(len(a), len(b)) < 2:
-        return Difference(mean, math.inf, 1.0, 0)
+        return Difference(mean, math.inf, 1.0)
     parts = [float(x.var(ddof=1)) / len(x) for x in (a, b)]
     total = sum(parts)
     welch = sum(v**2 / (len(x) - 1) for v, x in zip(parts, (a, b), strict=True))
     return _t(mean, math.sqrt(total), total**2 / welch if total else len(a) + len(b) - 2, level)
-
-
-@dataclass(frozen=True)
-class McNemar:
-    """Two networks on the same test items (McNemar 1947). It judges these two, not the methods that made them.
-
-    In percent of the items: the difference, its 95 % half-width, and those that exactly one of them has right.
-    """
-
-    gain: float
-    half_width: float
-    discordant: float
-    p: float
-
-
-def mcnemar(right: np.ndarray, base: np.ndarray) -> McNemar:
-    """What two networks differ in on the same items. ``right``: which items the one has right, boolean ``[N]``."""
-    if right.shape != base.shape or right.ndim != 1 or not len(right):
-        accepted = f"booleans for the same items as base, {tuple(base.shape)}, at least 1"
-        raise reject("right", tuple(right.shape), accepted)
-    n, gained, lost = len(right), int((right & ~base).sum()), int((base & ~right).sum())
-    gain, share = (gained - lost) / n, (gained + lost) / n
-    half = float(special.ndtri(1 - LEVEL / 2)) * math.sqrt(max(share - gain**2, 0.0) / n)
-    p = min(1.0, 2 * float(special.bdtr(min(gained, lost), gained + lost, 0.5)))
-    return McNemar(100 * gain, 100 * half, 100 * share, p)
 
 
 def item_flip_sd(right: np.ndarray) -> float:
@@ -196,8 +170,6 @@ class Decision:
     seeds: int
     difference: Difference
     p: float
-    looked: bool
-    ended: bool
 
 
 def decide(differences: Sequence[float], published: float) -> Decision:
@@ -208,14 +180,12 @@ def decide(differences: Sequence[float], published: float) -> Decision:
     array = _values("differences", differences)
     reached = [n for n in LOOKS if n <= len(array)]
     if not reached:
-        return Decision(len(array), paired(array.tolist()), 1.0, False, False)
+        return Decision(len(array), paired(array.tolist()), 1.0)
     for n in reached:
         at = paired(array[:n].tolist(), pocock())
-        decided = not (at.low <= 0 <= at.high and (math.isnan(published) or at.low <= published <= at.high))
-        if decided or n == reached[-1]:
+        if not (at.low <= 0 <= at.high and (math.isnan(published) or at.low <= published <= at.high)):
             break
-    p = crossing(at.p) if 0 < at.p < 1 else at.p
-    return Decision(n, at, p, True, decided or n == LOOKS[-1])
+    return Decision(n, at, crossing(at.p) if 0 < at.p < 1 else at.p)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -242,7 +212,7 @@ def verdict(
     it. ``sign``: that is claimed; by default that of ``published``. Returns the verdict, and x where it has one.
     """
     sign = published if sign is None else sign
-    if not decision.looked:
+    if decision.seeds < LOOKS[0]:
         return "open", None
     if adjusted <= LEVEL and sign:
         return ("same sign" if decision.difference.mean * sign > 0 else "opposite sign"), None

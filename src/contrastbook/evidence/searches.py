@@ -1,26 +1,22 @@
 """The recorded validation searches: what was tried, what won.
 
-A file ``results/searches/<name>.json`` holds what was measured on held-out training images: ``{"what", "command",
-"held_out", "rows", "ranges", "free", …, "runs": […], "checksum"}``. A trial gives all rows of a search the same
-settings. The winner is the trial with the highest accuracy, averaged over the rows, so that no row decides for another.
-``free`` names what the paper prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the
-winners among these, ``tuned`` the winners of all, both trained :data:`LONGER` times as long; :func:`section` says what
-that makes.
+A file ``results/searches/<name>.json`` holds what was measured on held-out training images. A trial gives all rows of
+a search the same settings; the winner has the highest accuracy, averaged over the rows. ``free`` names what the paper
+prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among these, ``tuned`` the
+winners of all, both trained :data:`LONGER` times as long.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from contrastlab import files, methods, papers
+from contrastlab import files
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
-from contrastlab.results import Result
 from contrastlab.settings import Settings
 
 LONGER = 3
@@ -117,51 +113,6 @@ def section(path: Path | str, *, printed: bool = False) -> dict[str, Any]:
     out = {"train_images": whole["train_images"], "epochs": stored.get("longer", LONGER) * whole["epochs"]}
     out |= {name: whole[name] for name in stored["ranges"] if name in whole}
     return out | {"overrides": {name: value for name, value in whole["overrides"].items() if name in drawn}}
-
-
-def off_profile(stored: Iterable[Result], folder: Path | str) -> list[str]:
-    """Results of searched profiles that were not computed with what a search chose, a line each with the reason.
-
-    Looked at are those of ``laptop`` and ``tuned`` on data that a search of their row was made on. Raises
-    ``MissingDataError`` where a search that a profile names is not stored.
-    """
-    out, folder = [], Path(folder)
-    setups: dict[tuple[str, ...], set[str]] = {}
-    for result in stored:
-        if result.profile not in ("laptop", "tuned"):
-            continue
-        name = f"{result.method} seed {result.seed} on {result.dataset}, {result.profile}, {result.task}"
-        detector = folder / f"detector-{result.task}.json"
-        if detector.exists() and read(detector)["data"] == result.dataset:
-            differ = _differing(section(detector)[result.task], result.protocol)
-            out += [f"{name}: search {detector.stem} chose otherwise: {', '.join(differ)}"] if differ else []
-        paper, _, number = result.table.partition("/")
-        plan = papers.plan(paper, number.removeprefix("table"))
-        search = plan.search(result.dataset, result.method, result.profile)
-        if not search:
-            continue
-        key = (plan.name, result.dataset, result.method, result.profile)
-        if key not in setups:  # of every seed and column alike
-            columns = plan.select(result.dataset).values()
-            setups[key] = {plan.setup(column, result.method, result.profile) for column in columns}
-        path = folder / f"{search}.json"
-        if result.setup not in setups[key]:
-            out.append(f"{name}: its settings are not those of the profile today")
-        elif methods.get(result.method).keys is None:  # nothing is trained, by whatever settings
-            continue
-        elif result.dataset == read(path).get("data", "cifar10"):
-            chosen = section(path, printed=result.profile == "laptop")
-            inner = chosen.pop("overrides")
-            differ = [*_differing(chosen, result.settings), *_differing(inner, result.settings["overrides"])]
-            out += [f"{name}: search {search} chose otherwise: {', '.join(differ)}"] if differ else []
-    return out
-
-
-def _differing(chosen: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
-    """What a result has in place of what a search chose."""
-    return [
-        f"{key} = {used.get(key)!r} instead of {value!r}" for key, value in chosen.items() if used.get(key) != value
-    ]
 
 
 def sentence(path: Path | str) -> str:

@@ -26,13 +26,10 @@ def rows(module: nn.Module, x: Tensor) -> pd.DataFrame:
     parts = (network.backbone, network.head) if isinstance(network, Encoder) else (network,)
     named = [(name, child) for part in parts for name, child in part.named_children()]
     seen: list[tuple[str, nn.Module, torch.Size]] = []
-
-    def watch(layer: nn.Module, name: str) -> None:
-        layer.register_forward_hook(lambda layer, _, out: seen.append((name, layer, out.shape)))
-
     for name, child in named:
         for k, inner in enumerate(inner for inner in child.modules() if isinstance(inner, _LAYERS)):
-            watch(inner, name.replace("conv", "pool") if k else name)
+            row = name.replace("conv", "pool") if k else name
+            inner.register_forward_hook(lambda layer, _, out, row=row: seen.append((row, layer, out.shape)))
     with torch.no_grad():
         network.eval()(x)
     side, sizes = x.shape[-1], {}

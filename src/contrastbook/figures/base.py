@@ -19,6 +19,7 @@ COLOURS: Mapping[str, str] = {
 """What a colour means, on every page."""
 
 BLUE, ORANGE, GREEN = COLOURS["truth"], COLOURS["negative"], COLOURS["positive"]
+MARKERS = "osD^v<>PX*hdp8"
 CYCLE = (BLUE, ORANGE, GREEN, COLOURS["published"], COLOURS["other"], COLOURS["query"], "#56B4E9")
 STYLES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (6, 2)), (0, (1, 2)))
 

@@ -30,10 +30,9 @@ def _both_forms(gaussian: JointGaussian, k: int) -> tuple[float, float]:
     return float(with_it), float(without)
 
 
-_KS = (2, 4, 8, 16, 32, 64, 128, 256)
-
-
-def ceiling(nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = _KS) -> go.Figure:
+def ceiling(
+    nats: float = 5.0, dimension: int = 20, *, ks: Sequence[int] = (2, 4, 8, 16, 32, 64, 128, 256)
+) -> go.Figure:
     """InfoNCE at the optimal critic against the number of terms K, for Gaussians of known mutual information."""
     require("nats", nats, 0)
     require_integer("dimension", dimension, 1)
@@ -103,8 +102,7 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
     ``step``: index into :data:`~contrastbook.figures.information.GRAPHS`; at 0 no view is shared, at the last all are.
     ``measured``: for each step the accuracies in percent, one for each seed; none are drawn where it is empty.
     """
-    require_integer("step", step, 0)
-    require("step", step, 0, len(GRAPHS) - 1)
+    require_integer("step", step, 0, len(GRAPHS) - 1)
     if measured and len(measured) != len(GRAPHS):
         raise reject("measured", f"{len(measured)} steps", f"accuracies of each of the {len(GRAPHS)} steps, or none")
     counts, nats = [], []
@@ -139,8 +137,7 @@ def collisions(step: int = 3, *, measured: Sequence[Sequence[float]] = ()) -> go
 
 def kept_bits(room: int = 3) -> go.Figure:
     """Which shared bits four views keep, with ``room`` for at most 5 each, with a core view and in the full graph."""
-    require_integer("room", room, 0)
-    require("room", room, 0, 5)
+    require_integer("room", room, 0, 5)
     held = [(bit, view, row) for row, bit in enumerate(FOUR) for view in FOUR[bit]]
     graphs: tuple[Graph, ...] = ("core", "full")
     words, squares = [], []

@@ -140,7 +140,7 @@ def _push_apart(
     others = ~torch.eye(points, dtype=torch.bool)
     nodes, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(64))
 
-    def loss(flat: Array) -> tuple[float, Array]:
+    def loss(flat: Array, unit: float = 1.0) -> tuple[float, Array]:
         # h may fall by 20 powers of ten to a constant, so this is the mean of h − h(5), an integral of slopes
         free = torch.tensor(flat.reshape(points, dimension), requires_grad=True)
         x = functional.normalize(free, dim=1)
@@ -150,11 +150,7 @@ def _push_apart(
         (slopes,) = torch.autograd.grad(f.composition(math.log(mu) - precision * at).sum(), at)
         total = -(half * (slopes[:, 1:] @ weights)).sum()
         (slope,) = torch.autograd.grad((slopes[:, 0] * t).sum(), free)
-        return total.item(), slope.numpy().ravel()
-
-    def scaled(flat: Array, unit: float) -> tuple[float, Array]:
-        value, slope = loss(flat)
-        return value / unit, slope / unit
+        return total.item() / unit, slope.numpy().ravel() / unit
 
     start = end = np.random.default_rng(0).standard_normal(points * dimension)
     options = {"maxiter": 2000, "ftol": 0, "gtol": 1e-10}
@@ -162,7 +158,7 @@ def _push_apart(
         unit = loss(end)[0]
         if not unit > 0:  # h is flat as far as numbers can tell
             break
-        end = optimize.minimize(scaled, end, unit, jac=True, method="L-BFGS-B", options=options).x
+        end = optimize.minimize(loss, end, unit, jac=True, method="L-BFGS-B", options=options).x
     both = np.stack([start, end]).reshape(2, points, dimension)
     both /= np.linalg.norm(both, axis=2, keepdims=True)
     return both[0], both[1]

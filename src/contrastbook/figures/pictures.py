@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from contrastbook.checks import require, require_integer
+from contrastbook.checks import require, require_integer, require_positive
 from contrastbook.figures.base import COLOURS, subplots
 from contrastbook.studies import Study
 from contrastlab import escape
@@ -103,8 +103,7 @@ def flow_colours(flow: Tensor, full: float) -> NDArray[np.float64]:
     """
     if flow.ndim != 3 or flow.shape[0] != 2:
         raise reject("flow.shape", tuple(flow.shape), "[2, H, W]")
-    if not full > 0:
-        raise reject("full", full, "a length > 0")
+    require_positive(full=full)
     x, y = flow.double().numpy()
     hue = (np.arctan2(y, x) / (2 * math.pi)) % 1
     saturation = np.clip(np.hypot(x, y) / full, 0, 1)
@@ -156,9 +155,10 @@ def objects(
     for picture in range(pictures):
         pixels = test[picture].permute(1, 2, 0).numpy()
         known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
-        columns = [known, *(_above(study, method, picture, threshold) for method in methods)]
+        here = [row for row in study.rows if row["picture"] == picture and float(row["score"] or 0) >= threshold]
+        seen = [[json.loads(str(row["found"])) for row in here if row["method"] == method] for method in methods]
         height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
-        for column, shown in enumerate(columns, 1):
+        for column, shown in enumerate([known, *seen], 1):
             colour, place = COLOURS["truth" if column == 1 else "other"], {"row": picture + 1, "col": column}
             figure.add_image(z=_masked(pixels, shown, colour), hoverinfo="skip", **place)
             figure.add_trace(_outlines(shown, colour), **place).add_trace(_points(shown, colour), **place)
@@ -169,11 +169,6 @@ def objects(
         margin={"l": 5, "r": 5, "t": 40, "b": 5}, title={"text": ""},
     )  # fmt: skip
     return figure
-
-
-def _above(study: Study, method: str, picture: int, threshold: float) -> list[dict[str, Any]]:
-    rows = (row for row in study.rows if row["method"] == method and row["picture"] == picture)
-    return [json.loads(str(row["found"])) for row in rows if float(row["score"] or 0) >= threshold]
 
 
 def _masked(pixels: np.ndarray[Any, Any], shown: Sequence[Mapping[str, Any]], colour: str) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, ORANGE, STYLES, dress, subplots
+from contrastbook.figures.base import BLUE, COLOURS, CYCLE, GREEN, MARKERS, ORANGE, STYLES, dress, subplots
 from contrastbook.studies import Study, sweep
 from contrastbook.studies.collapse import Spread
 from contrastbook.studies.joint_keys import Averages, ViewStatistics
@@ -41,9 +41,7 @@ def epoch_ratios(*costs: tuple[str, str, pd.DataFrame]) -> Figure:
             panel.errorbar(rings[name], [k / 8, 1 + k / 8], xerr=half, fmt=marker, color=colour, label=name)
         panel.axvline(1, color="0.4", ls="--", lw=1)
         panel.axvline(1.5, color="0.4", ls=":", lw=1)
-        ratios = rings.filter(like="ratio").to_numpy(dtype=float)
-        xlim = (min(0.8, float(np.nanmin(ratios)) - 0.05), max(1.6, float(np.nanmax(ratios)) + 0.05))
-        panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base", xlim=xlim)
+        panel.set(yticks=[0.2, 1.2], yticklabels=rings.index, xlabel="epoch / epoch of the base")
         panel.set_title(escape.mathtext(f"{dataset}, {profile}"))
         panel.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.22))
     axes[0][-1].invert_yaxis()
@@ -124,7 +122,7 @@ def loss_curves(results: Sequence[Result], plan: TablePlan, rows: Sequence[str],
     for k, method in enumerate(name for name in rows if name in curves):
         loss = np.array([epoch["loss"] for epoch in curves[method]])
         scaled = (loss - loss.min()) / max(np.ptp(loss), 1e-12)
-        look = {"color": CYCLE[k % 7], "ls": STYLES[k % 4], "marker": "osD^v"[k % 5], "label": plan.label(method)}
+        look = {"color": CYCLE[k % 7], "ls": STYLES[k % 4], "marker": MARKERS[k % 5], "label": plan.label(method)}
         axes.plot(np.arange(1, len(loss) + 1), scaled, markevery=max(len(loss) // 8, 1), **look)
     axes.set(xlabel="epoch", ylabel="loss, 1 = first epoch, 0 = lowest", title=title)
     if axes.lines:
@@ -245,9 +243,6 @@ def families(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-_MARKERS = "osD^vP"
-
-
 def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = False) -> Figure:
     """Accuracy against the number at the end of a column's name, a line a method; bars from least to greatest seed."""
     figure, axes = subplots(size=(6.5, 3.8))
@@ -255,7 +250,7 @@ def by_value(lines: pd.DataFrame, knob: str, where: str, *, logarithmic: bool = 
     for k, (label, mine) in enumerate(lines.groupby("label", sort=False)):
         seeds = mine.assign(value=mine["column"].map(sweep.value)).groupby("value")["accuracy"]
         mean, low, high = seeds.mean(), seeds.min(), seeds.max()
-        look = {"color": CYCLE[k % 7], "marker": _MARKERS[k % 6], "ls": STYLES[k % 7], "label": escape.mathtext(label)}
+        look = {"color": CYCLE[k % 7], "marker": MARKERS[k % 6], "ls": STYLES[k % 7], "label": escape.mathtext(label)}
         axes.errorbar(mean.index, mean, [mean - low, high - mean], capsize=3, **look)
         words.append(f"{label} is highest at {mean.idxmax():g}")
     if logarithmic:
@@ -278,7 +273,7 @@ def against_bound(lines: pd.DataFrame, where: str) -> Figure:
         if mine["bound"].isna().all():
             axes.axhline(mine["accuracy"].mean(), color="0.4", ls="--", lw=1, label=name)
             continue
-        axes.plot(mine["bound"], mine["accuracy"], _MARKERS[k % 6], color=CYCLE[k % 7], label=name, markersize=7)
+        axes.plot(mine["bound"], mine["accuracy"], MARKERS[k % 6], color=CYCLE[k % 7], label=name, markersize=7)
         for column, bound, accuracy in mine.dropna().droplevel("label").itertuples():
             axes.annotate(column, (bound, accuracy), xytext=(5, 4), textcoords="offset points", fontsize="small")
     axes.margins(x=0.15, y=0.12)

@@ -62,7 +62,6 @@ class Scores:
     split: bool  # two streams, read against two random encoders
     half_width: float | None  # 95 %, of the sampling error, as the task stored it
     precision: str
-    correct: dict[int, str]  # which test items were right, see contrastlab.results.pack; old results lack it
     curves: dict[int, list[dict[str, float]]]  # what training said of itself, a row an epoch
 
     @property
@@ -121,7 +120,6 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     return Scores(
         metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, join(*notes),
         made.data_note, split, half_width, newest.precision,
-        {r.seed: r.correct[metric.name] for r in same if metric.name in r.correct},
         {r.seed: r.curve for r in same if r.curve},
     )  # fmt: skip
 
