@@ -106,16 +106,9 @@ family
 # %% tags=["nbval-ignore-output"]
 draw.families(family)
 
-# %% [markdown]
-# ## Verdict
-#
-# A child beats a parent if the paired difference of linear accuracy is above its 95 % interval over seeds; with one
-# seed, above what two test samples of this size may differ by. Anything less is no difference that was measured.
-
 # %% tags=["nbval-ignore-output"]
-print(*crosses.verdicts(measured, chosen), sep="\n")
 print(f"Profile {nb.profile}, seeds {', '.join(map(str, nb.seeds))}.", end=" ")
-print("Plumbing only: a few steps show that every child trains." if nb.profile == "smoke" else "")
+print("A few steps show that every child trains, and nothing else." if nb.profile == "smoke" else "")
 
 # %% tags=["check"]
 # whatever is published exists; every impossible combination has a reason

@@ -80,16 +80,6 @@ epoch_time.pools(nb.plan("5d"))
 # %% [markdown]
 # The whole ring is used, so it holds a tenth of the negatives at the end. *Harder* and *fewer* come together in (b)
 # and (d), and neither table takes them apart.
-#
-# ## Where the time of a ring goes
-#
-# The paper: "the additional compute of Ring amounts to one matrix multiplication". IR gathers 4096 sampled keys, so
-# for IRing the product with the whole bank is new. MoCo has that product anyway. New in both is the ranking. Here are
-# both at the paper's sizes, once, on this machine's processor:
-
-# %% tags=["nbval-ignore-output"]
-epoch_time.where_time_goes({"bank of CIFAR-10": 50_000, "queue of MoCo": 65_536}).round(3)
-
 # %% [markdown]
 # ## (a) Seconds of an epoch, published beside measured
 #

@@ -104,4 +104,3 @@ def test_printed_ratios_and_the_pools_of_a_batch() -> None:
     pools = epoch_time.pools(plan)
     assert set(pools.index) == set(plan.profiles)
     assert ((pools["hole"] + pools["kept"]) / pools["candidates"]).between(0.08, 0.1).all()
-    assert (epoch_time.where_time_goes({"small": 500, "large": 1000}) > 0).all(axis=None)

@@ -1,13 +1,7 @@
 """Data sets that are generated, by name; the entry point ``contrastlab.data`` adds them to ``contrastlab.data.load``.
 
-- ``shapes``: 3×32×32, 10 silhouettes, 10,000 / 2,000 unless sizes are given; ``plain_shapes``: the same, larger and in
-  warm colours on cold ones; ``shapes_recoloured``: 3×24×24, in complementary colours, magnified
-- ``clips``: 16 frames of 3×32×32 and exact flow, 8 actions, 1,000 / 400 unless sizes are given
-- ``rooms``: scenes with depth, normals and classes of pixels; ``rooms_validation`` scores on other ones
-- ``grammar``: sentences; ``grammar_pairs``: scored pairs of them
-- ``voices`` and ``voices_<task>``: spoken commands
-- ``silhouettes`` (also ``_keypoints``, ``_lvis``, ``_1200``): annotated pictures
-
+Pictures (``shapes`` and its variants), annotated pictures (``silhouettes``), ``clips`` with exact flow, ``rooms`` with
+depth, normals and classes of pixels, sentences (``grammar``) and spoken commands (``voices``).
 A set has a module of its own, imported when the set is loaded, with a function ``load(request)``.
 """
 

@@ -1,10 +1,8 @@
 """``clips``: a silhouette of ``shapes`` that moves over a drifting texture, and the exact flow of every pixel.
 
-A clip of an action shows its silhouette with probability :data:`FAITHFUL`, else one of all eight, so that single frames
-tell at most :data:`FRAME_CEILING` percent of the clips, while the flow tells the action; the rest is drawn
-independently. Every clip is a function of ``(seed, index)`` alone, in the arithmetic of
-:mod:`contrastbook.made.shapes`. A pixel belongs to the silhouette where that covers at least half of it, and moves by
-the similarity that takes its pose to that in the next frame; the others move by the clip's drift.
+A clip of an action shows its silhouette with probability :data:`FAITHFUL`, else one of all eight, so single frames
+tell at most :data:`FRAME_CEILING` percent of the clips, while the flow tells the action. Every clip is a function of
+``(seed, index)`` alone. A pixel that the silhouette covers by half or more moves with it; the others drift.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ that equal meanings need not share a word. A score is the weighted share of slot
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 
 import numpy as np
 
@@ -15,27 +17,10 @@ from contrastlab.data import sentences as readers
 from contrastlab.data.sentences import SentenceSet, SentenceSplits
 from contrastlab.errors import reject
 
-SLOTS: Mapping[str, tuple[float, tuple[tuple[str, ...], ...]]] = {
-    "agent": (0.3, (
-        ("the boy", "a lad"), ("the girl", "a lass"), ("the doctor", "a physician"), ("the teacher", "a tutor"),
-        ("the farmer", "a grower"), ("the thief", "a burglar"), ("the child", "a kid"), ("the cook", "a chef"),
-    )),
-    "action": (0.3, (
-        ("carries", "bears"), ("buys", "purchases"), ("repairs", "mends"), ("hides", "conceals"),
-        ("finds", "discovers"), ("throws", "tosses"), ("cleans", "washes"), ("draws", "sketches"),
-    )),
-    "object": (0.25, (
-        ("the stone", "a rock"), ("the sofa", "a couch"), ("the gift", "a present"), ("the cup", "a mug"),
-        ("the picture", "an image"), ("the rug", "a carpet"), ("the coat", "a jacket"), ("the boat", "a ship"),
-    )),
-    "place": (0.1, (
-        ("in the garden", "in the yard"), ("at the shop", "at the store"), ("near the road", "near the street"),
-        ("in the forest", "in the woods"), ("by the sea", "by the ocean"), ("at home", "in the house"),
-    )),
-    "manner": (0.05, (
-        ("quickly", "rapidly"), ("quietly", "silently"), ("gladly", "happily"), ("slowly", "without haste"),
-    )),
-}  # fmt: skip
+_WORDS = tomllib.loads(files("contrastbook.made").joinpath("grammar.toml").read_text(encoding="utf-8"))
+SLOTS: Mapping[str, tuple[float, list[list[str]]]] = {
+    name: (slot["weight"], slot["fillers"]) for name, slot in _WORDS.items()
+}
 """Slot to its weight in the score, and its fillers, each with the words for it."""
 
 _ORDERS = ("{agent} {manner} {action} {object} {place}", "{place} {agent} {action} {object} {manner}")

@@ -1,10 +1,8 @@
 """``rooms``: ray-cast rooms with spheres and turned boxes, whose depth, normals and classes are exact.
 
-Every scene is a function of ``(seed, index)`` alone, by a counter-based generator (Philox). A room is a box with the
-camera inside; spheres and boxes lie on its floor, and some spheres hang in the air. What a pixel's ray meets first
-gives depth along the camera's axis, unit normal and class. Colours, textures and light are drawn without regard to the
-class, but objects are more saturated than walls; there are no shadows and no gloss. World axes are right, down,
-forward; the floor is y = 0. Lengths are metres.
+Every scene is a function of ``(seed, index)`` alone, by a counter-based generator (Philox). What a pixel's ray meets
+first gives depth along the camera's axis, unit normal and class. Colours, textures and light do not depend on the
+class, but objects are more saturated than walls. World axes are right, down, forward (metres); the floor is y = 0.
 """
 
 from __future__ import annotations

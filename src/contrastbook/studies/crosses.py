@@ -6,20 +6,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
 
 from contrastbook.studies import Row, Study, measure
-from contrastlab import data, methods, papers, report, reproduce, tasks
+from contrastlab import data, methods, papers, reproduce, tasks
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError, unknown
 from contrastlab.keys import Bank, InBatch, Queue
@@ -234,13 +233,9 @@ def measured(
     return pd.DataFrame(rows).set_index(["name", "seed"]).sort_index(), missing
 
 
-def _by_seed(runs: pd.DataFrame, name: str, metric: str) -> pd.Series[float]:
-    return runs[metric][runs.index.get_level_values("name") == name].droplevel("name")
-
-
 def mean(runs: pd.DataFrame, name: str, metric: str) -> float:
     """Mean over seeds; NaN where nothing was run."""
-    return float(_by_seed(runs, name, metric).mean())
+    return float(runs[metric][runs.index.get_level_values("name") == name].mean())
 
 
 def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
@@ -254,36 +249,3 @@ def family(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> pd.DataFrame:
                 {"cross": recipe_of(c).label, "role": role, "method": recipe_of(name).label, **numbers, **gains}
             )
     return pd.DataFrame(rows).set_index(["cross", "role", "method"])
-
-
-def compare(
-    runs: pd.DataFrame, one: str, other: str
-) -> tuple[Literal["above", "level with", "below", "not run"], float]:
-    """Whether linear accuracy is above another's by more than its 95 % interval, and the mean paired difference.
-
-    The interval is over common seeds; with one seed it is what two test samples of this size may differ by.
-    """
-    gaps = (_by_seed(runs, one, "linear") - _by_seed(runs, other, "linear")).dropna()
-    if gaps.empty:
-        return "not run", float("nan")
-    gap, half = report.interval(gaps.tolist())
-    if half is None:
-        images, width = int(runs["test_images"].iloc[0]), tasks.metric("linear").half_width
-        half = math.hypot(*(width(mean(runs, name, "linear"), images) or 0.0 for name in (one, other)))
-    return "above" if gap > half else "below" if gap < -half else "level with", gap
-
-
-def verdicts(runs: pd.DataFrame, wanted: Mapping[str, Cross]) -> list[str]:
-    """A sentence for each cross, then who is above both parents and who above the random encoder."""
-    out, better, learnt = [], [], []
-    for c, cross in wanted.items():
-        parents = {recipe_of(p).label: compare(runs, c, p) for p in cross.parents}
-        random = compare(runs, c, floor(c))
-        against = parents | {"random": random}
-        phrases = (word if word == "not run" else f"{word} {who} ({gap:+.1f})" for who, (word, gap) in against.items())
-        out.append(f"{recipe_of(c).label}: " + ", ".join(phrases) + ".")
-        better += [recipe_of(c).label] if all(word == "above" for word, _ in parents.values()) else []
-        learnt += [recipe_of(c).label] if random[0] == "above" else []
-    out.append(f"Above both parents: {', '.join(better) or 'none'}.")
-    out.append(f"Above the random encoder, so that a comparison says anything: {', '.join(learnt) or 'none'}.")
-    return out

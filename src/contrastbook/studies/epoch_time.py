@@ -1,17 +1,15 @@
-"""ring Table 5a: how much longer an epoch is with a ring, from the times of Table 1's runs, and where the time goes."""
+"""ring Table 5a: how much longer an epoch is with a ring, from the times of Table 1's runs."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-import torch
 
-from contrastlab import negatives, papers, ranks
+from contrastlab import negatives, papers
 from contrastlab.errors import reject
 from contrastlab.papers import TablePlan
 from contrastlab.report import interval, machine
@@ -46,27 +44,12 @@ def pools(plan: TablePlan) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("profile")
 
 
-def where_time_goes(keys: Mapping[str, int]) -> pd.DataFrame:
-    """Seconds of the two parts of a ring on this machine, for banks of so many ``keys``: products, and ranking."""
-    x, rows = torch.randn(64, 128), {}
-    for name, count in keys.items():
-        bank = torch.randn(count, 128)
-        began = time.perf_counter()
-        scores = x @ bank.T
-        middle = time.perf_counter()
-        ranks.ring_indices(scores, *negatives.edges(count, 1, 10, "keys"))
-        rows[name] = {"product (s)": middle - began, "ranking (s)": time.perf_counter() - middle}
-    return pd.DataFrame(rows).T.rename_axis("64 queries against the")
-
-
 def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
     """Time of a training epoch, and its ratio to that of the method built on, published and measured, by method.
 
-    Training steps alone are timed, from each result's curve. A busy machine makes epochs longer, never shorter, so the
-    ratio of the two fastest epochs stands beside the mean over common seeds of that of the means. No ratio is formed of
-    times from two machines, two precisions or over settings that differ. Runs with today's settings of ``plan`` (ring
-    Table 1) go before older ones of this table; runs of other tables are left aside; the newest result decides which
-    configuration and machine are read. NaN where there is nothing.
+    Training steps alone are timed. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest
+    epochs is shown beside the mean ratio over common seeds. Both times of a ratio have one machine, precision and
+    settings: those of the newest result, and today's of ``plan`` (ring Table 1) where there are any. NaN: no result.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]

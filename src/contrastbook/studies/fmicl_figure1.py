@@ -1,10 +1,8 @@
 """fmicl Figures 1 and 7: are positive pairs of unit features a Gaussian kernel?
 
-Assumption 3: the density of a pair with respect to the uniform distribution over the sphere is ∝ exp(−‖x − y‖²/2σ²), so
-log p is linear in the squared distance. A flow is fitted to pairs, log p averaged over pairs of similar distance, and a
-line drawn through the averages. :func:`control` makes pairs whose log p is known, where the assumption holds or not.
-
-Pairs are two tensors ``[N, d]`` of unit vectors; log p is ``[N]`` nats with respect to the uniform distribution.
+By Assumption 3, log p is linear in the squared distance. A flow is fitted to pairs, two tensors ``[N, d]`` of unit
+vectors; log p (nats, with respect to the uniform distribution) is averaged over pairs of similar distance, and a line
+is drawn through the averages. :func:`control` makes pairs with known log p, where the assumption holds or not.
 """
 
 from __future__ import annotations

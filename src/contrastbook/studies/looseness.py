@@ -38,14 +38,10 @@ Output = Literal["plane", "sphere"]
 class Reading:
     """One way to read the recipe of vince appendix E where it leaves a choice.
 
-    Args:
-        nearest: which p % of the sample are negatives of the pair (x, y₁): those nearest in L2 to the representation of
-            ``"y1"`` (as written), to that of ``"x"`` (the "current image"), or those with the highest ``"critic"`` f(x,
-            ·) (the theorem).
-        output: ``"plane"``, f is the raw dot product; ``"sphere"``, of L2-normalised outputs over .07.
-        bank: ``"fresh"``, all points encoded at every step, gradients through negatives; ``"memory"``, each point's
-            encoding of its last visit, no gradient.
-        data: ``"fixed"``, one sample for all seeds; ``"redrawn"``, one each.
+    The p % that are negatives of the pair (x, y₁) are ``nearest`` in L2 to the representation of ``"y1"`` (as written)
+    or of ``"x"`` (the "current image"), or have the highest ``"critic"`` f(x, ·) (the theorem). ``"sphere"``: f is the
+    dot product of normalised outputs over .07. ``"fresh"``: all points are encoded at every step, with gradient through
+    negatives; ``"memory"``: encodings of each point's last visit. ``"redrawn"``: a sample for each seed.
     """
 
     nearest: Nearest = "y1"

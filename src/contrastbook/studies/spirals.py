@@ -37,11 +37,8 @@ BANK_RATE = 0.5
 class Reading:
     """One way to read what appendix G leaves open.
 
-    Args:
-        handedness: of :func:`contrastlab.theory.toys.spirals`.
-        output: ``sphere``: representations and bank rows have norm one, as in the paper's image models.
-        critic: ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ.
-        clip: largest norm of a model's gradient; the paper names none.
+    ``sphere``: representations and bank rows have norm one. ``dot``: q·k/τ; ``distance``: −‖q − k‖²/τ. ``clip``:
+    largest norm of a model's gradient.
     """
 
     handedness: Handedness = "same"

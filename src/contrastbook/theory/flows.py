@@ -2,8 +2,6 @@
 
 Pairs of unit vectors (fmicl Figures 1 and 7) lie on a product of spheres, which has volume 0 in the space around it: a
 flow fitted there gains likelihood for ever by growing thinner. A flow over the plane of :func:`stereographic` does not.
-
-Sources: Dinh et al. 2017 (RealNVP), fmicl Assumption 3 and appendix D.3.
 """
 
 from __future__ import annotations

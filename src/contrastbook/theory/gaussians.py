@@ -1,13 +1,8 @@
 """How loose is a bound with hard negatives? Exact values for two normal variables.
 
-X and Y are standard normal with correlation ρ. A critic f scores pairs, and ``VINCE(p %)`` contrasts the positive
-with negatives from the p % of Y that the critic scores highest:
-
-    VINCE_p(f) = E f(x, y₁) − E log (mean of exp f(x, y) over the p % of y)            (many negatives, K → ∞)
-
-At p = 100 % it is InfoNCE. Its values are quadratures over x of closed forms in y.
-
-Sources: vince Corollary 4.1.1 and appendix E.
+X and Y are standard normal with correlation ρ. ``VINCE(p %)`` has negatives from the p % of Y that the critic f scores
+highest (vince Corollary 4.1.1, appendix E); for K → ∞ it is ``E f(x, y₁) − E log (mean of exp f(x, y) over the p %)``,
+and at p = 100 % InfoNCE. Its values are quadratures over x of closed forms in y.
 """
 
 from __future__ import annotations
