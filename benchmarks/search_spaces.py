@@ -260,7 +260,7 @@ def _scales(row: str, **ranges: tuple[float, ...]) -> Search:
 
 SCALES = (
     *(
-        _scales(f"fmicl/{f}", temperature=(0.5, 0.2, 0.1), objective__weight=(40.0, 10.0, 20.0, 4.0))
+        _scales(f"fmicl/{f}", temperature=(0.5, 0.2, 0.1, 0.05), objective__weight=(40.0, 10.0, 20.0, 4.0, 100.0))
         for f in ("kl", "js", "pearson", "vincze_le_cam")
     ),
     _scales("fmicl/simclr", temperature=(0.5, 0.2, 0.1, 1.0, 0.05, 0.07)),
