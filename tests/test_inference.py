@@ -8,32 +8,29 @@ import torch
 from scipy import stats
 
 from contrastbook.evidence import inference
-from contrastbook.evidence.inference import LOOKS, Decision, Difference, decide, verdict
+from contrastbook.evidence.inference import LOOKS, NOT_RUN, Difference, Look, decide, look, verdict
 from contrastlab.errors import ArgumentError
 
-A, B = [52.1, 53.4, 51.7, 52.9, 53.0], [50.2, 52.0, 51.9, 51.1]
+CLEAR = [2.0, 2.1, 1.9, 2.0, 2.1, 1.9, 2.0, 2.1]
 
 
-def test_paired_and_unpaired_are_scipys() -> None:
-    differences = [a - b for a, b in zip(A, B, strict=False)]
+def test_paired_is_scipys() -> None:
+    differences = [1.9, 1.4, -0.2, 1.8]
     ours, theirs = inference.paired(differences), stats.ttest_1samp(differences, 0.0)
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert ours.p == pytest.approx(theirs.pvalue)
-    ours, theirs = inference.unpaired(A, B, level=0.1), stats.ttest_ind(A, B, equal_var=False)
-    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
     assert ours.p == pytest.approx(theirs.pvalue)
 
 
 def test_nothing_is_decided_by_one_seed_or_before_eight() -> None:
-    for one in (inference.paired([3.0]), inference.unpaired([3.0], [1.0, 2.0])):
-        assert math.isinf(one.half_width)
-        assert one.p == 1
+    one = inference.paired([3.0])
+    assert math.isinf(one.half_width)
+    assert one.p == 1
     for bad in ([], [math.nan]):
         with pytest.raises(ArgumentError, match="differences"):
             inference.paired(bad)
-    early = decide([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
-    assert (early.seeds, early.p) == (7, 1.0)
-    assert verdict(early, early.p, 5.0) == ("open", None)
+    (early,) = look([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
+    assert (early.seeds, early.p, early.p_large) == (7, 1.0, 1.0)
+    assert [end.verdict for end in decide([([early], 1), ([NOT_RUN], 1)])] == ["open", "open"]
 
 
 def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
@@ -65,8 +62,8 @@ def test_the_chance_to_cross_is_that_of_simulated_looks(level: float) -> None:
 
 def test_of_skewed_differences_the_looks_miss_more_often() -> None:
     draws = np.random.default_rng(1).exponential(1, (600, LOOKS[-1])) - 1
-    ends = [decide(row.tolist(), math.nan) for row in draws]
-    assert np.mean([not e.difference.low <= 0 <= e.difference.high for e in ends]) > 0.1
+    ends = [decide([(look(row.tolist(), math.nan, 1), 1)])[0].at.difference for row in draws]
+    assert np.mean([not end.low <= 0 <= end.high for end in ends]) > 0.1
 
 
 def test_holm_is_the_step_down_rule() -> None:
@@ -81,25 +78,36 @@ def test_holm_is_the_step_down_rule() -> None:
     assert inference.holm([]) == []
 
 
-def test_seeds_beyond_the_look_that_decided_are_left_out() -> None:
-    clear = [2.0, 2.1, 1.9, 2.0, 2.1, 1.9, 2.0, 2.1]
-    at = decide([*clear, -50.0, -50.0], 3.0)
-    assert at.seeds == 8
-    assert at.difference.mean == pytest.approx(np.mean(clear))
-    assert verdict(at, at.p, 3.0) == ("same sign", None)
-    assert verdict(at, at.p, -3.0) == ("opposite sign", None)
-    assert verdict(at, 0.051, 3.0)[0] == "no difference larger than"
-    assert verdict(at, 0.05, math.nan, -1) == ("opposite sign", None)
-    assert verdict(at, 0.051, math.nan, -1) == ("open", None)
+def test_the_chance_of_a_large_difference_is_that_of_two_one_sided_tests() -> None:
+    differences = [0.5, -0.4, 0.3, 0.1, -0.2, 0.6, 0.0, 0.2]
+    (at,) = look(differences, -1.0)
+    sides = [stats.ttest_1samp(differences, end, alternative=way).pvalue for end, way in ((1, "less"), (-1, "greater"))]
+    assert at.p_large == pytest.approx(inference.crossing(2 * max(sides)))
+    assert look(differences, 0.2, 0)[0].p_large == at.p_large  # none is claimed: the margin
+    assert look(differences, math.nan, 1)[0].p_large == 1
+    assert (look([1.0] * 8, 2.0)[0].p_large, look([1.0] * 8, 0.5)[0].p_large) == (0, 1)
+
+
+def test_a_claim_with_a_verdict_keeps_its_look_and_an_open_one_is_looked_at_again() -> None:
+    (end,) = decide([(look([*CLEAR, -50.0, -50.0, -50.0, -50.0], 3.0), 1)])
+    assert (end.at.seeds, end.verdict) == (8, "same sign")
+    assert end.at.difference.mean == pytest.approx(np.mean(CLEAR))
+    assert decide([(look(CLEAR, -3.0), -1)])[0].verdict == "opposite sign"
     # between looks nothing is looked at
-    unclear = [3.0, -3.0] * 4
-    assert decide([*unclear, 9.0, 9.0, 9.0], 1.0).seeds == 8
-    assert decide([3.0, -3.0] * 9, 1.0).seeds == 16
+    assert decide([(look([3.0, -3.0] * 4 + [9.0] * 3, 1.0), 1)])[0].at.seeds == 8
+    # its interval excludes 0 after eight seeds, but not for all twelve claims together: it goes on
+    looks = look([1.6, 0.1, 1.3, 0.2, 1.5, 0.3, 1.4, 0.8] * 2, 1.0)
+    assert looks[0].difference.low > 0
+    (alone,) = decide([(looks, 1)])
+    together = decide([(looks, 1), *[([NOT_RUN], 1)] * 11])[0]
+    assert (alone.at.seeds, alone.verdict) == (8, "same sign")
+    assert together.at.seeds > 8
+    assert together.p_holm == pytest.approx(12 * together.at.p)
 
 
 def test_the_interval_of_a_look_is_wider_than_of_a_single_look() -> None:
     differences = [0.5, -0.4, 0.3, 0.1, -0.2, 0.6, 0.0, 0.2]
-    at, plain = decide(differences, 1.0), inference.paired(differences)
+    (at,), plain = look(differences, 1.0), inference.paired(differences)
     half = stats.t.ppf(1 - inference.pocock() / 2, 7) * np.std(differences, ddof=1) / math.sqrt(8)
     assert at.difference.half_width == pytest.approx(half)
     assert at.difference.half_width > 1.1 * plain.half_width
@@ -107,33 +115,34 @@ def test_the_interval_of_a_look_is_wider_than_of_a_single_look() -> None:
 
 
 def test_verdicts_of_an_interval_and_a_claim() -> None:
-    def made(low: float, high: float) -> Decision:
-        return Decision(8, Difference((low + high) / 2, (high - low) / 2, 0.5), 0.5)
+    def said(low: float, high: float, p: float, p_large: float, sign: float) -> tuple[str, float | None]:
+        return verdict(Look(8, Difference((low + high) / 2, (high - low) / 2, p), p, p_large), p, p_large, sign)
 
-    assert verdict(made(-0.5, 0.9), 0.5, 2.7) == ("no difference larger than", pytest.approx(0.9))
-    assert verdict(made(-1.1, 0.2), 0.5, -2.0) == ("no difference larger than", pytest.approx(1.1))
-    assert verdict(made(-0.5, 2.8), 0.5, 2.7) == ("open", None)
-    assert verdict(made(-2.8, 0.1), 0.5, 2.7) == ("open", None)
-    assert verdict(made(-0.5, 0.9), 0.001, 0.0) == ("no difference larger than", pytest.approx(0.9))
-    assert verdict(made(-0.5, 1.1), 0.5, 0.0) == ("open", None)
-    assert verdict(made(2.5, 3.5), 0.01, 0.0) == ("difference where none is claimed", None)
-    assert verdict(made(2.5, 3.5), 0.01, -0.2, 0) == ("difference where none is claimed", None)
-    assert verdict(made(2.5, 3.5), 0.06, -0.2, 0) == ("open", None)
-    assert verdict(made(0.3, 0.9), 0.01, -0.2, 0) == ("no difference larger than", pytest.approx(0.9))
+    assert said(-0.5, 0.9, 0.5, 0.01, 1) == ("no difference larger than", pytest.approx(0.9))
+    assert said(-1.1, 0.2, 0.5, 0.05, -1) == ("no difference larger than", pytest.approx(1.1))
+    assert said(-0.5, 0.9, 0.5, 0.051, 1) == ("open", None)
+    assert said(0.1, 0.9, 0.05, 0.001, 1) == ("same sign", None)
+    assert said(0.1, 0.9, 0.05, 1.0, -1) == ("opposite sign", None)
+    assert said(0.1, 0.9, 0.001, 0.01, 0) == ("no difference larger than", pytest.approx(0.9))
+    assert said(2.5, 3.5, 0.01, 1.0, 0) == ("difference where none is claimed", None)
+    assert said(2.5, 3.5, 0.06, 1.0, 0) == ("open", None)
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
 def test_looking_three_times_keeps_its_promise(truth: float) -> None:
     count, published = 800, 2.7
     draws = np.random.default_rng(round(truth * 10)).normal(truth, 1.3, (count, LOOKS[-1]))
-    ends = [decide(row.tolist(), published) for row in draws]
+    ends = [decide([(look(row.tolist(), published), 1)])[0] for row in draws]
     error = math.sqrt(0.05 * 0.95 / count)
-    missed = np.mean([not e.difference.low <= truth <= e.difference.high for e in ends])
+    missed = np.mean([not e.at.difference.low <= truth <= e.at.difference.high for e in ends])
     assert missed < 0.05 + 3 * error
     if truth == 0:
-        wrong = np.mean([e.p <= 0.05 for e in ends])
+        wrong = np.mean([e.p_holm <= 0.05 for e in ends])
         assert wrong < 0.05 + 3 * error
         # a plain interval at each look would be wrong more often: the price is needed
         plain = [any(inference.paired(row[:n].tolist()).p <= 0.05 for n in LOOKS) for row in draws]
         assert np.mean(plain) > 0.07
-    assert {e.seeds for e in ends} <= set(LOOKS)
+    if truth == published:
+        small = [e.verdict == "no difference larger than" for e in ends]
+        assert np.mean(small) < 0.05 + 3 * error
+    assert {e.at.seeds for e in ends} <= set(LOOKS)

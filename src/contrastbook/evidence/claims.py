@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from contrastbook.evidence import inference
-from contrastlab import escape, papers, tasks
+from contrastbook.evidence import inference, searches
+from contrastlab import escape, papers, shipped, tasks
 from contrastlab.errors import NotApplicableError, UnknownNameError, reject
 from contrastlab.files import make_folder, write_whole
 from contrastlab.papers import Column, TablePlan
@@ -37,8 +37,11 @@ Read = Callable[[str, str], Scores | None]  # column and recipe to what is store
 PROFILES = ("paper", "laptop", "tuned", "pilot")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
-COLUMNS = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))
+_TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))
+COLUMNS: Mapping[str, str] = _TOML["columns"]
 """Data dictionary: name of a column of :func:`frame` to what it means."""
+STAND_INS: Mapping[str, str] = _TOML["stand_ins"]
+"""Data that may stand in for a paper's, and why."""
 
 
 def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
@@ -87,9 +90,21 @@ class ClaimedDifference:
         }  # fmt: skip
 
     def search(self, profile: str) -> str:
-        """The search that chose the settings of both rows; of two searches, both names."""
-        names = [self.plan.search(self.column.data, row, profile) for row in (self.method, self.base)]
-        return " and ".join(dict.fromkeys(names)) if all(names) else ""
+        """The search that both rows were in and that chose their settings; of two searches, both names."""
+        rows = [row for row in (self.method, self.base) if row not in (self.plan.floor, RANDOM_LAB)]
+        names = {row: self.plan.search(self.column.data, row, profile) for row in rows}
+        took_part = all(name and row in _rows_of(name) for row, name in names.items())
+        return " and ".join(dict.fromkeys(names.values())) if took_part else ""
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether its data are the paper's, or may stand in for them."""
+        return not self.column.stands_for or {self.column.data, self.column.on or self.column.data} <= STAND_INS.keys()
+
+
+@cache
+def _rows_of(search: str) -> tuple[str, ...]:
+    return tuple(searches.read(shipped.folder("results") / f"searches/{search}.json").get("rows", ()))
 
 
 def _claimed(plan: TablePlan, results: Sequence[Result]) -> Iterator[ClaimedDifference]:
@@ -149,21 +164,24 @@ def _in_profile(
         return scores(plan, columns[column], results, row, profile)
 
     measured = [_measured(claim, read, profile) for claim in claims]
-    adjusted = inference.holm([m["p"] if m else 1.0 for m in measured])
+    looks = [m.pop("looks") if m else [inference.NOT_RUN] for m in measured]
+    decisions = inference.decide([(each, claim.sign) for each, claim in zip(looks, claims, strict=True)])
     lines: list[dict[str, Any] | None] = []
-    for claim, m, p in zip(claims, measured, adjusted, strict=True):
+    for claim, m, end in zip(claims, measured, decisions, strict=True):
         if m is not None:
-            verdict, bound = inference.verdict(m.pop("decision"), p, claim.published, claim.sign)
-            search = claim.search(profile)
-            if (not search and profile != "paper") or m["above_untrained"] is False:
-                verdict, bound = "open", None
-            m |= {"profile": profile, "search": search, "p_holm": p, "verdict": verdict, "bound": bound}
+            search, at = claim.search(profile), end.at
+            counts = (search or profile == "paper") and m["above_untrained"] is not False and claim.stands_in
+            m |= {
+                "profile": profile, "search": search, "p_holm": end.p_holm, "used": at.seeds, "p": at.p,
+                "gain": at.difference.mean, "low": _finite(at.difference.low), "high": _finite(at.difference.high),
+                "verdict": end.verdict if counts else "open", "bound": end.bound if counts else None,
+            }  # fmt: skip
         lines.append(m and claim.line() | m)
     return lines
 
 
 def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, Any] | None:
-    """The values of :data:`COLUMNS` that runs decide, and the ``decision``; ``None`` without a common seed and data."""
+    """Values of :data:`COLUMNS` that runs decide, and the ``looks``; ``None`` without a common seed and data."""
     high, low = (read(claim.name, row) for row in (claim.method, claim.base))
     if high is None or low is None or high.data != low.data:
         return None
@@ -171,18 +189,9 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
     if not common:
         return None
     differences = [high.by_seed[seed] - low.by_seed[seed] for seed in common]
-    decision = inference.decide(differences, claim.published)
-    first = inference.LOOKS[0]
-    eight = inference.paired(differences[:first]) if len(common) >= first else None
-    welch = inference.unpaired(list(high.by_seed.values()), list(low.by_seed.values()))
-    at = decision.difference
     return {
-        "decision": decision, "seeds": len(common),
+        "looks": inference.look(differences, claim.published, claim.sign), "seeds": len(common),
         "differences": " ".join(f"{seed}:{gain:.6g}" for seed, gain in zip(common, differences, strict=True)),
-        "used": decision.seeds, "gain": at.mean, "p": decision.p,
-        "low": _finite(at.low), "high": _finite(at.high),
-        "low_8": eight and eight.low, "high_8": eight and eight.high,
-        "low_unpaired": _finite(welch.low), "high_unpaired": _finite(welch.high),
         "precision": high.precision, "data_fingerprint": high.data,
         **_above_untrained(claim, high, low, read),
         "setup_method": claim.plan.setup(claim.column, claim.method, profile),
@@ -195,14 +204,20 @@ def _finite(value: float) -> float | None:
 
 
 def _above_untrained(claim: ClaimedDifference, high: Scores, low: Scores, read: Read) -> dict[str, float | None]:
-    """The untrained encoder that both rows are read against, and whether one of them is better."""
+    """The untrained encoder that both rows are read against, and whether both are better by more than the intervals."""
     two_streams = RANDOM_LAB in claim.plan.references and high.split and low.split
     name = RANDOM_LAB if two_streams else claim.plan.floor
     floor = None if name in (claim.method, claim.base) else read(claim.name, name)
     if floor is None or high.data != floor.data:
         return {"untrained": None, "above_untrained": None}
-    mean, sign = floor.estimate.mean, 1 if floor.metric.higher_is_better else -1
-    return {"untrained": mean, "above_untrained": max(sign * (row.estimate.mean - mean) for row in (high, low)) > 0}
+    level, sign = floor.estimate, 1 if floor.metric.higher_is_better else -1
+    above = [sign * (row.estimate.mean - level.mean) > math.hypot(_half(row), _half(floor)) for row in (high, low)]
+    return {"untrained": level.mean, "above_untrained": all(above)}
+
+
+def _half(row: Scores) -> float:
+    """95 % half-width over seeds; of one seed, that of the test items."""
+    return row.sampling or 0.0 if row.estimate.half_width is None else row.estimate.half_width
 
 
 def column_of(line: Mapping[Any, Any]) -> str:
@@ -220,16 +235,19 @@ def table_of(line: Mapping[Any, Any]) -> str:
 
 
 def sentence(line: Mapping[Any, Any]) -> str:
-    """The verdict of one line in words, such as ``open (2 of 8 seeds)``."""
+    """The verdict of one line in words, such as ``open (2 of 8 seeds)`` or ``same sign, on rooms``."""
     verdict = str(line["verdict"])
+    on = f", on {line['on'] or line['dataset']}" if line["stands_for"] else ""
     if verdict == "no difference larger than":
-        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {line['unit']}"
+        return f"{verdict} {math.ceil(10 * line['bound']) / 10:.1f} {line['unit']}{on}"
     if verdict != "open":
-        return verdict
+        return verdict + on
+    data = {line["dataset"], line["on"] or line["dataset"]} - STAND_INS.keys() if line["stands_for"] else ()
     reasons = {
         "settings picked on test accuracy": line["profile"] == "pilot",
-        "settings not searched": line["profile"] != "paper" and not line["search"],
-        "neither row above an untrained encoder": line["above_untrained"] is False,
+        f"{' and '.join(sorted(data))} cannot stand in": bool(data),
+        "settings not searched for both rows": line["profile"] != "paper" and not line["search"],
+        "a row is not above an untrained encoder": line["above_untrained"] is False,
         f"{line['seeds']} of {inference.LOOKS[0]} seeds": line["seeds"] < inference.LOOKS[0],
     }
     return next((f"open ({reason})" for reason, holds in reasons.items() if holds), verdict)
@@ -269,12 +287,13 @@ def forest(lines: pd.DataFrame) -> Figure:
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
     key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]"
+    key += "\nOnly the sign may be compared with the published one, except in profile paper."
     figure.suptitle(key, x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    words = [f"{label}: {signed(line['gain'], sign=True)}" for label, line in zip(labels, shown, strict=True)]
-    figure.set_label(f"Forest plot of measured beside published differences. {'; '.join(words) or 'Nothing run'}.")
+    counts = "; ".join(f"{verdict}: {count}" for verdict, count in lines["verdict"].value_counts().items())
+    figure.set_label(f"Forest plot of measured beside published differences. Verdicts: {counts}.")
     return figure
 
 
@@ -287,8 +306,6 @@ def html(lines: pd.DataFrame) -> str:
             "published": published(line),
             "measured": signed(line["gain"], sign=True),
             "95 % interval": _ends(line["low"], line["high"]),
-            "after eight seeds": _ends(line["low_8"], line["high_8"]),
-            "unpaired": _ends(line["low_unpaired"], line["high_unpaired"]),
             "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
             "profile": line["profile"],
             "verdict": sentence(line),

@@ -63,20 +63,18 @@ class Scope(FrozenModel):
 
     def layers(self, recipe: Facts, dataset: str, modality: str) -> Iterator[dict[str, Any]]:
         """Changes for a recipe on a data set, later ones winning."""
-        here = self.modality.get(modality, _NOTHING)
+        inner = self.modality.get(modality, _NOTHING), self.dataset.get(dataset, _NOTHING)
         yield self.settings
         yield from (scope.settings for kind, scope in self.kinds.items() if recipe.is_a(*kind))
-        yield here.settings
-        yield self.dataset.get(dataset, _NOTHING).settings
-        yield self.method.get(recipe.name, _NOTHING).settings
-        yield here.method.get(recipe.name, _NOTHING).settings
+        yield from (scope.settings for scope in inner)
+        yield from (scope.method.get(recipe.name, _NOTHING).settings for scope in (self, *inner))
 
     @property
     def methods(self) -> Iterator[str]:
         """Methods that have scopes of their own."""
         yield from self.method
-        for here in self.modality.values():
-            yield from here.method
+        for inner in (*self.modality.values(), *self.dataset.values()):
+            yield from inner.method
 
 
 _NOTHING = Scope()

@@ -55,8 +55,8 @@ class TablePlan(FrozenModel):
     """How one published table is made: its rows, columns and protocol.
 
     The settings of a cell are merged in this order, later ones winning field by field: ``settings`` < kinds of parts <
-    ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < the profile shared by all tables (``profiles.toml``)
-    < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
+    ``modality`` < ``dataset`` < ``method`` < ``modality.method`` < ``dataset.method`` < the profile shared by all
+    tables (``profiles.toml``) < ``profile``, each with the same order inside. Profile ``paper`` is the protocol itself.
     """
 
     paper: str
@@ -238,7 +238,8 @@ class TablePlan(FrozenModel):
     def search(self, dataset: str, method: str, profile: str) -> str:
         """The recorded search that chose a row's settings, if any: the data set's, the table's or the profile's."""
         chosen = self.profile.get(profile, _NOTHING)
-        own = chosen.dataset.get(dataset, _NOTHING).search or chosen.search
+        here = chosen.dataset.get(dataset, _NOTHING)
+        own = here.method.get(self.resolve(method), _NOTHING).search or here.search or chosen.search
         if own or profile not in shared_profiles() or recipes.modality(dataset) != "image":
             return "" if own == UNSEARCHED else own
         return shared_profiles()[profile].chosen_by(recipes.facts(self.resolve(method)))
@@ -330,7 +331,8 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
     rows = {*raw.get("rows", {}), *REFERENCES}
     shared: dict[str, Any] = {name: source[name] for name in ("settings", *_SCOPES, "profile") if name in source}
     scopes = [shared, *shared.get("profile", {}).values()]
-    for holder in (*scopes, *(kind for scope in scopes for kind in scope.get("modality", {}).values())):
+    inner = (part for scope in scopes for name in ("modality", "dataset") for part in scope.get(name, {}).values())
+    for holder in (*scopes, *inner):
         holder["method"] = {name: changes for name, changes in holder.get("method", {}).items() if name in rows}
     return _merged(shared, raw)
 
