@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import math
 from typing import Any
 
 from contrastlab import terminal
@@ -12,7 +12,7 @@ from contrastlab import terminal
 def add(commands: Any) -> None:
     """Add the command to argparse's subcommands."""
     claims = commands.add_parser("claims", help="every claimed difference beside what the stored runs say of it")
-    claims.add_argument("--out", type=Path, help="also write the lines to this file (csv, parquet), and what they mean")
+    claims.add_argument("--prices", action="store_true", help="those without a verdict, and core-hours to decide each")
     terminal.add_forms(claims, results=True)
     claims.set_defaults(action=_claims)
 
@@ -21,21 +21,21 @@ def _claims(args: argparse.Namespace) -> None:
     from contrastbook.evidence import claims
     from contrastlab import results
 
-    if args.out is not None:
-        claims.check_path(args.out)
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
     every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
-    measured = [line for line in every if line["gain"] is not None]
-    shown = []
-    for line in measured:
+    asked = [line for line in every if line["core_hours" if args.prices else "gain"] is not None]
+    shown: list[dict[str, object]] = []
+    for line in asked:
+        name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
+        shown.append({"claim": name, "published": claims.published(line)})
+        if args.prices:
+            hours = line["core_hours"]
+            cost = f"{hours:.1f} core-hours" if hours < math.inf else "out of reach on two cores"
+            shown[-1] |= {"price": cost, "why": claims.sentence(line)}
+            continue
         ends = "" if line["low"] is None else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
-        shown.append({
-            "claim": f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}",
-            "published": claims.published(line), "measured": f"{line['gain']:+.2f}{ends}",
-            "seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line),
-        })  # fmt: skip
+        seeds = {"seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line)}
+        shown[-1] |= {"measured": f"{line['gain']:+.2f}{ends}", **seeds}
     terminal.show(args, every, shown)
-    if not args.form:
-        print(f"{len(every) - len(measured)} claims have no run.")
-    if args.out is not None:
-        print("Written:", *claims.write(lines, args.out))
+    if not args.form and not args.prices:
+        print(f"{len(every) - len(asked)} claims have no run; claims --prices shows what it would take to decide them.")

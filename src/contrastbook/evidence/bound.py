@@ -1,7 +1,6 @@
 """Whether the bound of a run tells its accuracy (vince Figure 4): what each stored run says of both.
 
-Bounds of different recipes have different ceilings (the logarithm of the number of terms) and differ in how loose they
-are, so a correlation is taken among runs of one data set and profile and says what it says of them.
+Bounds of different recipes have different ceilings and looseness; a correlation is of one data set and profile.
 """
 
 from __future__ import annotations
@@ -45,12 +44,10 @@ def correlation(lines: pd.DataFrame, draws: int = 2000) -> tuple[float, float, f
     means = lines.groupby("method")[["bound", "accuracy"]].mean().to_numpy()
     if len(means) < 4:
         return (np.nan, np.nan, np.nan)
-    generator = np.random.default_rng(0)
-    picks = means[generator.integers(len(means), size=(draws, len(means)))]
+    picks = means[np.random.default_rng(0).integers(len(means), size=(draws, len(means)))]
     ranks = stats.rankdata(picks, axis=1)
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        each = (centred[..., 0] * centred[..., 1]).sum(1) / np.sqrt((centred**2).sum(1).prod(1))
+        each = [np.corrcoef(one.T)[0, 1] for one in ranks]
     low, high = np.nanquantile(each, [0.025, 0.975])
     return float(stats.spearmanr(means[:, 0], means[:, 1]).statistic), float(low), float(high)
 

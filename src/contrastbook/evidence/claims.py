@@ -2,29 +2,27 @@
 
 A claim is a row of a table, the row it is set against, and a column: *IRing − IR on CIFAR-10*. The rule by which
 verdicts are reached is that of :mod:`contrastbook.evidence.inference`. The lines are a frame, for a page, a figure
-(:func:`forest`), a CSV or a parquet file; :data:`COLUMNS` is its data dictionary.
+(:func:`forest`) or a CSV; :data:`COLUMNS` is its data dictionary.
 """
 
 from __future__ import annotations
 
 import base64
 import math
+import statistics
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from contrastbook.evidence import inference, searches
 from contrastlab import escape, papers, shipped, tasks
-from contrastlab.errors import NotApplicableError, UnknownNameError, reject
-from contrastlab.files import make_folder, write_whole
+from contrastlab.errors import NotApplicableError, UnknownNameError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import signed
 from contrastlab.report.rows import RANDOM_LAB, Scores, rows_apart, scores
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Read = Callable[[str, str], Scores | None]  # column and recipe to what is stored of it in one profile
-PROFILES = ("paper", "laptop", "tuned", "pilot")
+PROFILES = ("paper", "laptop", "tuned")
 """Profiles whose runs may speak of a claim. Beside ``paper``, those decide whose settings a search chose."""
 
 _TOML = tomllib.loads(resources.files("contrastbook.evidence").joinpath("claims.toml").read_text("utf-8"))
@@ -45,12 +43,10 @@ STAND_INS: Mapping[str, str] = _TOML["stand_ins"]
 
 
 def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -> pd.DataFrame:
-    """The claims of all tables and figures that print a number for both rows, or the difference, or say its sign.
+    """The claims of all tables, or of ``plans``, for which a number or a sign is published; columns: :data:`COLUMNS`.
 
-    Of all tables, or those of ``plans``; ``results`` are stored ones of any table. A line for each claim and profile
-    with results, and for a claim without any one that says so. Other data than the paper's have lines where there are
-    results; they stand for a column of it. What two tables of a paper print of the same runs is one line. Columns:
-    :data:`COLUMNS`.
+    A line for each claim and profile with results, and for a claim without any one that says so. Other data than the
+    paper's have lines where there are results. What two tables of a paper publish of the same runs is one line.
     """
     lines = []
     for plan in [papers.plan(*name) for name in papers.plans()] if plans is None else plans:
@@ -62,7 +58,31 @@ def frame(results: Sequence[Result], plans: Iterable[TablePlan] | None = None) -
     every = pd.DataFrame(lines, columns=list(COLUMNS))
     same = ["paper", "dataset", "on", "metric", "method", "base", "published", "profile", "setup_method", "setup_base"]
     first = every.groupby(same, dropna=False)["table"].transform("first")
-    return every[every["table"] == first].reset_index(drop=True)
+    return _priced(every[every["table"] == first].reset_index(drop=True))
+
+
+def _priced(lines: pd.DataFrame) -> pd.DataFrame:
+    """With seeds and core-hours that would decide what is open, if the difference has the published size.
+
+    The spread is the line's from four seeds on, else the median of its table, as is the cost; ``inf``: no look suffices
+    (:func:`inference.detectable`), or nothing was run on its data or in its table.
+    """
+    spread = lines["sd"].where(lines["seeds"] >= 4)
+    table = [lines["paper"], lines["table"]]
+    sd, cost = (column.fillna(column.groupby(table).transform("median")) for column in (spread, lines["core_hours"]))
+    at_hand = lines["dataset"].isin(lines.loc[lines["gain"].notna(), "dataset"]) & sd.notna() & cost.notna()
+    at_hand &= lines["dataset"].isin(STAND_INS) | (lines["stands_for"] == "")
+    limit = lines["published"].abs().where(lines["claimed_sign"] != 0).fillna(inference.MARGIN)
+    needed = [
+        next((float(n) for n in inference.LOOKS if has and inference.detectable(one, n) <= least), math.inf)
+        for has, one, least in zip(at_hand, sd, limit, strict=True)
+    ]
+    have = lines["seeds"].where(lines["search"] != "", 0)  # where the settings were not searched, all seeds anew
+    left = (pd.Series(needed) - have).clip(lower=4).mask(have >= inference.LOOKS[-1], math.inf)
+    undecided = lines["verdict"].isin(("open", "not run"))
+    return lines.assign(
+        seeds_needed=(have + left).where(undecided), core_hours=(left * cost.fillna(1)).where(undecided)
+    )
 
 
 @dataclass(frozen=True)
@@ -192,6 +212,8 @@ def _measured(claim: ClaimedDifference, read: Read, profile: str) -> dict[str, A
     return {
         "looks": inference.look(differences, claim.published, claim.sign), "seeds": len(common),
         "differences": " ".join(f"{seed}:{gain:.6g}" for seed, gain in zip(common, differences, strict=True)),
+        "sd": statistics.stdev(differences) if len(common) > 1 else None,
+        "core_hours": (high.core_seconds + low.core_seconds) / 3600,
         "precision": high.precision, "data_fingerprint": high.data,
         **_above_untrained(claim, high, low, read),
         "setup_method": claim.plan.setup(claim.column, claim.method, profile),
@@ -244,7 +266,6 @@ def sentence(line: Mapping[Any, Any]) -> str:
         return verdict + on
     data = {line["dataset"], line["on"] or line["dataset"]} - STAND_INS.keys() if line["stands_for"] else ()
     reasons = {
-        "settings picked on test accuracy": line["profile"] == "pilot",
         f"{' and '.join(sorted(data))} cannot stand in": bool(data),
         "settings not searched for both rows": line["profile"] != "paper" and not line["search"],
         "a row is not above an untrained encoder": line["above_untrained"] is False,
@@ -261,11 +282,7 @@ def published(line: Mapping[Any, Any]) -> str:
 
 
 def forest(lines: pd.DataFrame) -> Figure:
-    """Every measured claim of :func:`frame`: gain, interval, a tick for each seed, and the published gain as a diamond.
-
-    Filled dots have a verdict, open dots have none yet; a dot without a bar has one seed. A triangle at 0 points where
-    the paper says that the difference lies, without a number.
-    """
+    """Every measured claim of :func:`frame`: gain, interval, seeds and published gain, explained by a key."""
     from contrastbook.figures.base import BLUE, ORANGE, subplots
 
     shown = lines[lines["gain"].notna()].to_dict("records")
@@ -286,9 +303,8 @@ def forest(lines: pd.DataFrame) -> Figure:
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     units = ", ".join(sorted({line["unit"] for line in shown}))
     axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
-    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]"
-    key += "\nOnly the sign may be compared with the published one, except in profile paper."
-    figure.suptitle(key, x=0.01, ha="left", fontsize="small")
+    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]\n"
+    figure.suptitle(f"{key}Outside profile paper, only signs may be compared.", x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -302,64 +318,33 @@ def html(lines: pd.DataFrame) -> str:
     shown = lines[lines["gain"].notna()].to_dict("records")
     texts = pd.DataFrame(
         {
+            "verdict": sentence(line),
             "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
             "published": published(line),
             "measured": signed(line["gain"], sign=True),
-            "95 % interval": _ends(line["low"], line["high"]),
+            "95 % interval": " to ".join(
+                signed(line[end], sign=True) for end in ("low", "high") if pd.notna(line[end])
+            ),
             "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
             "profile": line["profile"],
-            "verdict": sentence(line),
         }
         for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
-    left = Counter(table_of(line) for line in lines[lines["verdict"] == "not run"].to_dict("records"))
-    missing = "; ".join(f"{name}: {count}" for name, count in left.items())
     return (
         f'<figure class="published-measured {escape.LITERAL}">'
-        f"<figcaption>Claims with a run: {len(shown)} lines.</figcaption>"
+        f"<figcaption>Claims with a run: {len(shown)} of {len(lines)} lines.</figcaption>"
         f'<div tabindex="0" role="region" aria-label="Claims with a run">{body}</div></figure>'
-        + (f"<p>Not run, by table: {escape.html(missing)}.</p>" if missing else "")
     )
-
-
-def _ends(low: float | None, high: float | None) -> str:
-    return "–" if low is None or pd.isna(low) else f"{signed(low, sign=True)} to {signed(float(high or 0), sign=True)}"
 
 
 def links(lines: pd.DataFrame) -> str:
-    """The lines as files inside the page, for others to load: CSV, parquet, and what the columns mean."""
-    files = {
-        "claims.csv": ("text/csv", lines.to_csv(index=False).encode()),
-        "claims.parquet": ("application/vnd.apache.parquet", lines.to_parquet(index=False)),
-        "claims-columns.csv": ("text/csv", dictionary().to_csv(index=False).encode()),
-    }
-    return " · ".join(
-        f'<a download="{name}" href="data:{kind};base64,{base64.b64encode(content).decode()}">{name}</a>'
-        for name, (kind, content) in files.items()
-    )
+    """The lines as files inside the page, and what the columns mean."""
+    files = {"claims.csv": lines, "claims-columns.csv": dictionary()}
+    texts = {name: base64.b64encode(each.to_csv(index=False).encode()).decode() for name, each in files.items()}
+    return " · ".join(f'<a download="{n}" href="data:text/csv;base64,{text}">{n}</a>' for n, text in texts.items())
 
 
 def dictionary() -> pd.DataFrame:
     """:data:`COLUMNS` as a frame."""
     return pd.DataFrame({"column": list(COLUMNS), "meaning": list(COLUMNS.values())})
-
-
-def check_path(path: Path | str) -> Path:
-    """Where lines can be stored: its folder is made, before they are computed."""
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise reject("path", str(path), "a file that ends in .csv or .parquet")
-    make_folder(path.parent)
-    return path
-
-
-def write(lines: pd.DataFrame, path: Path | str) -> tuple[Path, Path]:
-    """Store lines of :func:`frame` for others to load, and the data dictionary beside them.
-
-    ``path``: ends in ``.csv`` or ``.parquet``. Returns the file, and ``<name>-columns.csv``.
-    """
-    path = check_path(path)
-    text = lines.to_csv(index=False)
-    write_whole(path, text if path.suffix == ".csv" else lines.to_parquet(index=False))
-    return path, write_whole(path.with_name(f"{path.stem}-columns.csv"), dictionary().to_csv(index=False))

@@ -1,8 +1,7 @@
 """Learning curves of a table: what its runs say of themselves after every epoch, mean and range over the seeds.
 
-Accuracy of the nearest neighbour is drawn where both rows of a pair have it, else the loss. Losses of two rows may only
-be compared in their course: harder negatives make a higher loss, and no worse encoder. Those of two kinds of objective,
-an error of prediction and a cross-entropy, may not be compared at all.
+Accuracy of the nearest neighbour is drawn where both rows of a pair have it, else the loss, whose level says nothing of
+the encoder: harder negatives raise it. Losses of two kinds of objective are not drawn together.
 """
 
 from __future__ import annotations

@@ -182,6 +182,11 @@ def look(differences: Sequence[float], published: float, sign: float | None = No
     return out or [Look(len(array), paired(array.tolist()), 1.0, 1.0)]
 
 
+def detectable(sd: float, n: int) -> float:
+    """The mean difference that a look at ``n`` seeds finds with 80 %: sd · (t of the look's level + t of 80 %) / √n."""
+    return float(sd * (special.stdtrit(n - 1, 1 - pocock() / 2) + special.stdtrit(n - 1, 0.8)) / math.sqrt(n))
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """p-values adjusted for all of them together (Holm 1979): reject those at most 0.05."""
     order = np.argsort(p, kind="stable")

@@ -1,9 +1,8 @@
 """The recorded validation searches: what was tried, what won.
 
-A file ``results/searches/<name>.json`` holds what was measured on held-out training images. A trial gives all rows of
-a search the same settings; the winner has the highest accuracy, averaged over the rows. ``free`` names what the paper
-prints: a trial that leaves these alone is *as printed*. Profile ``laptop`` has the winners among these, ``tuned`` the
-winners of all, both trained :data:`LONGER` times as long.
+A file ``results/searches/<name>.json`` holds runs on held-out training images. A trial gives all rows the same
+settings; the winner has the highest mean accuracy. A trial that leaves alone what the paper gives (``free``) is *as
+printed*: profile ``laptop`` has the winners among these, ``tuned`` those of all, both :data:`LONGER` times as long.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ def _accuracies(stored: dict[str, Any]) -> pd.DataFrame:
 
 
 def table(path: Path | str) -> pd.DataFrame:
-    """By trial: what differs between trials, the validation score of each row, and the standard error of an accuracy.
-
-    Of an override that a trial leaves alone, ``"as printed"`` stands in place of a value.
-    """
+    """By trial: what differs between them (or ``"as printed"``), each row's score, and an accuracy's standard error."""
     stored = read(path)
     wide = _accuracies(stored).round(1)
     wide.columns = [name.partition("/")[2] for name in wide.columns]

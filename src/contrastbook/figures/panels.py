@@ -87,8 +87,8 @@ def _frame(panel: Axes, etas: Sequence[float]) -> None:
 def by_noise(curves: Mapping[str, Sequence[Study]]) -> Figure:
     """Accuracy of each reading of vince Figure 6 against the noise of its views, a panel each; profile to curves.
 
-    A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw
-    coordinates and an encoder that was never trained. The grey bar is where the published curve has its peak.
+    A marker is a seed, a line their mean, a cross at 50 % a model that collapsed or diverged. Dashed: the raw points
+    and an untrained encoder. Grey: where the published curve has its peak.
     """
     readings = list(dict.fromkeys(str(study.rows[0]["reading"]) for each in curves.values() for study in each))
     frames = {name: {str(f.rows[0]["reading"]): f for f in each} for name, each in curves.items()}

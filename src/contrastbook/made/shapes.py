@@ -1,10 +1,9 @@
 """``shapes``: ten filled silhouettes under independent nuisance factors, generated from a seed and an index.
 
-Every image is a function of ``(seed, index)`` alone, by a counter-based hash. The arithmetic is ``+ - * /``, ``sqrt``,
-``abs``, ``min``, ``max`` and ``floor`` in float64, which IEEE 754 rounds the same way everywhere; sines and cosines,
-which it does not, are snapped to a grid of 2⁻³⁰. The shape alone tells the class: silhouettes have the same area and
-centroid; the rest is drawn independently. The background texture is weak on purpose: instance discrimination takes the
-easiest cue that survives augmentation, and a strong texture teaches nothing of the shape.
+Every image is a function of ``(seed, index)`` alone, by a counter-based hash in arithmetic that IEEE 754 rounds the
+same way everywhere; sines and cosines, which it does not, are snapped to a grid of 2⁻³⁰. The shape alone gives the
+class: silhouettes have the same area and centroid. The texture is weak on purpose: instance discrimination takes the
+easiest cue that survives augmentation.
 """
 
 from __future__ import annotations

@@ -47,9 +47,8 @@ def pools(plan: TablePlan) -> pd.DataFrame:
 def epoch_cost(plan: TablePlan, results: Iterable[Result], dataset: str, profile: str) -> pd.DataFrame:
     """Time of a training epoch, and its ratio to that of the method built on, published and measured, by method.
 
-    Training steps alone are timed. A busy machine makes epochs longer, never shorter, so the ratio of the two fastest
-    epochs is shown beside the mean ratio over common seeds. Both times of a ratio have one machine, precision and
-    settings: those of the newest result, and today's of ``plan`` (ring Table 1) where there are any. NaN: no result.
+    Training steps alone are timed. A busy machine only slows epochs, so the ratio of the two fastest is beside the mean
+    ratio over common seeds, of one machine, precision and settings. NaN: no result.
     """
     plan.settings(dataset, next(iter(papers.REFERENCES)), profile)  # checks both names
     chosen = [r for r in results if r.dataset == dataset and r.profile == profile and r.curve]

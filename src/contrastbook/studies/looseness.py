@@ -38,10 +38,9 @@ Output = Literal["plane", "sphere"]
 class Reading:
     """One way to read the recipe of vince appendix E where it leaves a choice.
 
-    The p % that are negatives of the pair (x, y₁) are ``nearest`` in L2 to the representation of ``"y1"`` (as written)
-    or of ``"x"`` (the "current image"), or have the highest ``"critic"`` f(x, ·) (the theorem). ``"sphere"``: f is the
-    dot product of normalised outputs over .07. ``"fresh"``: all points are encoded at every step, with gradient through
-    negatives; ``"memory"``: encodings of each point's last visit. ``"redrawn"``: a sample for each seed.
+    The p % that are negatives of (x, y₁) are ``nearest`` in L2 to the representation of ``"y1"`` (as written) or of
+    ``"x"`` (the "current image"), or have the highest ``"critic"`` f(x, ·) (the theorem). ``"sphere"``: f is a cosine
+    over .07. ``"fresh"``: all points are encoded at every step; ``"memory"``: at each point's last visit.
     """
 
     nearest: Nearest = "y1"

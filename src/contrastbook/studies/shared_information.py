@@ -1,9 +1,8 @@
 """cmc Figure 5: how much information do the two views of a picture share?
 
 The paper estimates it with MINE and describes neither network nor training. Here the critic is g(x)·h(y), two networks
-of three layers on small views: trained on one part of the pictures, stopped on a second, and scored on a third with a
-bootstrap over pictures. From N pictures no such lower bound can vouch for much more than log N nats (McAllester and
-Stratos); :func:`control` shows what it is worth on textures whose information is known.
+of three layers: trained on one part of the pictures, stopped on a second, scored on a third with a bootstrap. No such
+bound can vouch for much more than log N nats from N pictures. :func:`control`: textures whose information is known.
 """
 
 from __future__ import annotations

@@ -218,11 +218,10 @@ SEPARATED = 75.0  # percent from which "a (mostly) linear separation" is granted
 
 
 def peak(rows: Sequence[Row], *, accuracy: Literal["accuracy", "accuracy_views"] = "accuracy") -> Peak:
-    """Judge the rows of one reading, of :func:`accuracy_curve`, by the words of appendix G, without diverged models.
+    """Judge the rows of one reading, of :func:`accuracy_curve`, without diverged models, by appendix G.
 
-    The published curve (1) is highest at an η in :data:`PEAK_ETAS`; there (2) it separates the labels to at least
-    :data:`SEPARATED` percent, (3) its worst seed is above the best seed of both ends and of the raw coordinates; and
-    (4) at the smallest and the largest η its mean is below :data:`NEAR_CHANCE`.
+    The curve (1) is highest at an η in :data:`PEAK_ETAS`, (2) where it reaches :data:`SEPARATED` percent and (3) its
+    worst seed is above the best of both ends and of the raw points; (4) its ends are below :data:`NEAR_CHANCE`.
     """
     names = {str(row["reading"]) for row in rows}
     if len(names) != 1:

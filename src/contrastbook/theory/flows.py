@@ -44,10 +44,9 @@ _stretch = partial(MonotonicAffineTransform, slope=math.exp(-2))  # a coupling s
 def real_nvp(x: Tensor, *, prior: Prior = "gaussian", layers: int = 8, width: int = 64, seed: int = 0) -> Flow:
     """A RealNVP for rows such as ``x`` ``[N, dim]``, which standardise the data; not trained yet.
 
-    The affine couplings have two hidden layers of ``width``, and masks in turn: even and odd coordinates, first and
-    second half, so that the two vectors of a pair condition each other. ``prior``: ``"gaussian"``: the last variable h
-    is standard normal; ``"uniform"``: sigmoid(h) is uniform on the unit box. ``flow().log_prob(x)`` is the ``[N]`` log
-    density in nats per unit of the data's volume.
+    Affine couplings with two hidden layers of ``width``; masks alternate between even and odd coordinates, first and
+    second half. ``prior``: ``"gaussian"``: the last variable h is standard normal; ``"uniform"``: sigmoid(h) is uniform
+    on the unit box. ``flow().log_prob(x)`` is the ``[N]`` log density in nats per unit of the data's volume.
     """
     if x.dim() != 2 or min(x.shape) < 2:
         raise reject("x", tuple(x.shape), "at least two rows of at least 2 coordinates, one to condition the other")
@@ -122,9 +121,9 @@ def _mirrored(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def stereographic(x: Tensor, pole: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates of unit vectors ``[N, d]`` seen from ``pole``, and by how much the chart shrinks the sphere.
 
-    ``pole``: ``[d]`` unit vector that goes to infinity; take one far from the data. Returns coordinates z, ``[N, d −
-    1]``, and ``log_area`` ``[N]``, the log of the surface per unit of their volume, ``(d − 1) log (2 / (1 + ‖z‖²))``.
-    With q the density over z, that with respect to the uniform one is ``log q(z) − log_area + log_sphere_area(d)``.
+    ``pole``: ``[d]``, goes to infinity; take one far from the data. Returns z ``[N, d − 1]`` and ``log_area`` ``[N]`` =
+    ``(d − 1) log (2 / (1 + ‖z‖²))``. Of a density q over z, ``log q(z) − log_area + log_sphere_area(d)`` is the log
+    density with respect to the uniform one.
     """
     x = _mirrored(x, pole, torch.eye(len(pole)).to(pole)[-1])
     z = x[:, :-1] / (1 - x[:, -1:]).clamp(min=1e-6)

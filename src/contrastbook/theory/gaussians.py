@@ -83,11 +83,10 @@ def population(percent: float, *, scale: float = 1.0, rho: float = RHO) -> Popul
 def largest(percent: float, *, rho: float = RHO) -> Largest:
     """The supremum of VINCE(``percent`` %) over all critics, exactly, and InfoNCE at the critic that attains it.
 
-    Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y), and under p(y|x) it has a
-    decreasing density d with distribution D. A critic loses nothing by decreasing in u (Hardy–Littlewood) and being
-    constant beyond p. So the best it can do is KL(majorant ‖ uniform on [0, p]) for the least concave majorant of D on
-    [0, p] with end (p, 1), which follows D up to u₀, then the tangent: ``d(u₀) (p − u₀) = 1 − D(u₀)``. It bounds every
-    finite K, too, as long as the positive stands in the denominator.
+    Fix x and write u ∈ [0, 1] for the rank of y by f*, best first: u is uniform under p(y) and has a falling density d
+    with distribution D under p(y|x). The best critic decreases in u and is constant beyond p, so its value is
+    KL(majorant ‖ uniform on [0, p]) for the least concave majorant of D on [0, p] with end (p, 1): D up to u₀, then the
+    tangent, ``d(u₀) (p − u₀) = 1 − D(u₀)``. It bounds every finite K, too, if the positive is in the denominator.
     """
     part, rho = share_of(percent), _correlation(rho)
     if part == 1:

@@ -63,6 +63,7 @@ class Scores:
     half_width: float | None  # 95 %, of the sampling error, as the task stored it
     precision: str
     curves: dict[int, list[dict[str, float]]]  # what training said of itself, a row an epoch
+    core_seconds: float  # of one seed, in the mean: training or the task, whichever took longer
 
     @property
     def estimate(self) -> Estimate:
@@ -121,6 +122,7 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
         metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, join(*notes),
         made.data_note, split, half_width, newest.precision,
         {r.seed: r.curve for r in same if r.curve},
+        math.fsum(max(r.provenance.cpu_s or 0.0, r.curve[-1]["seconds"] if r.curve else 0.0) for r in same) / len(same),
     )  # fmt: skip
 
 
