@@ -1,5 +1,6 @@
 """Bad input gets one line that names it, or a stated meaning: every row of ``bad_input.toml``."""
 
+import io
 import json
 import os
 import sys
@@ -179,6 +180,7 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(monkeypatch, capsys)
     (PermissionError(13, "Permission denied", "/srv/a"), "Permission denied: '/srv/a'"),
     (MemoryError("9 GB"), "not enough memory (9 GB)"),
     (torch.OutOfMemoryError("CUDA 9 GB"), "not enough memory (CUDA 9 GB)"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 GB"), "fewer --jobs and a smaller profile"),
 ])  # fmt: skip
 def test_what_the_machine_refuses_is_no_fault(error, words, monkeypatch, capsys) -> None:
     fail(monkeypatch, "methods", error)
@@ -195,6 +197,22 @@ def test_what_the_machine_refuses_is_no_fault(error, words, monkeypatch, capsys)
 def test_ctrl_c_is_told_once_and_is_continued_by_run_alone(arguments, words, line, monkeypatch, capsys) -> None:
     fail(monkeypatch, arguments[0], KeyboardInterrupt(*words))
     assert command(arguments, capsys, status=130) == f"contrastlab: {line}"
+
+
+def test_a_reader_who_leaves_ends_a_list_and_stops_a_run(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
+    for name in ("methods", "run"):
+        fail(monkeypatch, name, BrokenPipeError())
+    assert __main__.main(["methods"]) == 0
+    assert "run again to continue" in command(["run", "ring/table1"], capsys)
+
+
+def test_a_terminal_without_greek_shows_a_number(monkeypatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True))
+    assert __main__.main(["methods"]) == 0
+    assert rb"\u03bb" in shown.getvalue()
 
 
 def test_a_worker_that_was_stopped_begins_no_further_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Help and a mistyped argument need no PyTorch, which takes seconds to import: eac
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -109,6 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no λ shows its number
+            stream.reconfigure(errors="backslashreplace")
     # a job that is asked to end stops after the step in hand, as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -120,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of a list has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if args.command == "run":
+            print("contrastlab: nobody reads the output any more; run again to continue", file=sys.stderr)
+            return 2
     except Exception as error:
         if args.debug:
             raise
@@ -137,8 +144,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     line = escape.line(error)
     if isinstance(error, ContrastLabError | OSError):  # as of a file that may not be read
         return 2, line
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's, on a device
-        fewer = "fewer --jobs need less; a job that is alone needs a device with more"
+    # PyTorch's, on a device or not
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in line:
+        fewer = "fewer --jobs and a smaller profile need less"
         return 2, f"there is not enough memory ({line}); {fewer}"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     return FAULT, (
@@ -217,7 +225,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from contrastlab import papers, reproduce
+    from contrastlab import files, papers, reproduce
 
     paper, number = reproduce.parse_target(args.table)
     plan = papers.plan(paper, number)  # what cannot be is refused before PyTorch is imported
@@ -232,8 +240,10 @@ def _run(args: argparse.Namespace) -> None:
                    "cpus_per_task": args.cpus}  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}
         cluster = reproduce.Cluster(args.cluster, options, wait=not args.no_wait)
-    if args.picture is not None and args.picture.suffix not in (".png", ".svg", ".pdf"):
-        raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+    if args.picture is not None:
+        if args.picture.suffix not in (".png", ".svg", ".pdf"):
+            raise reject("picture", str(args.picture), "a file that ends in .png, .svg or .pdf")
+        files.make_folder(args.picture.parent)
     from contrastlab.pretrain import Speed
 
     done = reproduce.table(
@@ -246,8 +256,9 @@ def _run(args: argparse.Namespace) -> None:
     if reproduce.first_process():
         print(repr(done))
         if args.picture is not None:
-            done.figure().savefig(args.picture, dpi=150)
-            print(f"Picture: {args.picture}")
+            content = io.BytesIO()
+            done.figure().savefig(content, format=args.picture.suffix[1:], dpi=150)
+            print(f"Picture: {files.write_whole(args.picture, content.getvalue())}")
     if not args.no_wait:
         reasons = [row.status for row in done.rows if row.status.startswith("n/a: ")]
         if reasons and not any(row.measured for row in done.rows):  # what was asked for cannot be

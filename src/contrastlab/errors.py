@@ -83,11 +83,12 @@ def unreadable(where: str, error: PermissionError) -> StorageError:
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """An :class:`UnknownNameError` with near matches first and all names after."""
+    """An :class:`UnknownNameError` with near matches first and a dozen names after."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names[:12])}{more}")
 
 
 def import_extra(name: str, extra: str) -> Any:
