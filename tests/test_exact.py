@@ -36,11 +36,9 @@ def twin(joint: exact.Joint, f: np.ndarray, draws: int, q: np.ndarray, with_posi
 def test_enumeration_equals_the_sum_over_ordered_draws(with_positive, shape, draws):
     joint, rng = table(0), np.random.default_rng(1)
     f = rng.standard_normal((3, 4)) * 2
-    q = {
-        "marginal": None,
-        "given x": rng.dirichlet(np.ones(4), 3),
-        "given x and y": rng.dirichlet(np.ones(4), (3, 4)),
-    }[shape]
+    q = {"marginal": None, "given x": rng.dirichlet(np.ones(4), 3), "given x and y": rng.dirichlet(np.ones(4), (3, 4))}[
+        shape
+    ]
     full = np.broadcast_to(joint.y, (3, 4, 4)) if q is None else q if q.ndim == 3 else q[:, None].repeat(4, 1)
     value, variance = twin(joint, f, draws, full, with_positive)
     measured = exact.contrastive(joint, f, draws, q, positive_in_denominator=with_positive)

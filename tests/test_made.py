@@ -26,7 +26,7 @@ def test_generated_sets_are_registered_and_another_package_adds_its_own(monkeypa
         assert "shapes" not in data.names()
         assert (data.modality_of("zeros"), data.modality_of("digits")) == ("clip", "image")
         assert len(data.load("zeros").test) == 1
-        with pytest.raises(UnknownNameError, match="zeros"):
+        with pytest.raises(UnknownNameError, match="unknown data set 'shapes'"):
             data.load("shapes")
     finally:
         data._sources.cache_clear()

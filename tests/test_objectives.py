@@ -21,6 +21,7 @@ from contrastlab.objectives import (
     LocalAggregation,
     Scores,
     Spectral,
+    from_views,
 )
 from contrastlab.objectives.losses import (
     binary_nce,
@@ -535,3 +536,18 @@ def test_a_query_without_negatives_is_pulled_and_not_pushed(objective, gone, tem
     assert bool(own.grad.isfinite().all())
     assert bool((negatives.grad != 0).equal(~absent))
     assert bool(negatives.grad.isfinite().all())
+
+
+def test_two_views_give_the_loss_of_simclr_and_of_any_objective() -> None:
+    z1, z2 = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(3)).double()
+    z = [row / row.norm() for row in (*z1, *z2)]
+    own = torch.stack([z[k] @ z[(k + 5) % 10] for k in range(10)]) / 0.5
+    others = torch.stack([torch.stack([z[k] @ z[j] for j in range(10) if (j - k) % 5]) for k in range(10)]) / 0.5
+    softmax = math.fsum(log_sum_exp([a, *row]) - a for a, row in zip(own.tolist(), others.tolist(), strict=True)) / 10
+    assert from_views(z1, z2, temperature=0.5).item() == pytest.approx(softmax, rel=1e-5)
+    for objective in (AlignUniform(), FMICL(), Spectral()):
+        twin = twin_of_pairs(objective, Scores(own, others, highest=2.0))
+        assert from_views(z1, z2, objective, temperature=0.5).item() == pytest.approx(twin, rel=1e-5)
+    for bad in ((z1[:1], z2[:1]), (z1, z2[:4]), (z1[0], z2[0])):
+        with pytest.raises(ArgumentError, match="z1 and z2"):
+            from_views(*bad)

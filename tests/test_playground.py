@@ -661,7 +661,7 @@ def test_the_widget_holds_a_checked_state_and_its_recipe() -> None:
         shown.state = {**shown.state, "tau": -1}
     with pytest.raises(errors.NotApplicableError, match="must be a Queue"):
         playground.widget("circles", positives="joint")
-    with pytest.raises(errors.UnknownNameError, match="tau"):
+    with pytest.raises(errors.UnknownNameError, match="temperature"):
         playground.widget("circles", temperature=1)
 
 

@@ -46,10 +46,7 @@ def test_values_stay_within_their_bounds(schedule: schedules.Percent) -> None:
     assert (min(values), max(values)) == (low, high)
 
 
-@pytest.mark.parametrize(
-    "percent",
-    [-1, 100.5, math.nan, math.inf, True, "10", None, Linear(120, 10), Linear(100, -1)],
-)
+@pytest.mark.parametrize("percent", [-1, 100.5, math.nan, math.inf, True, "10", None, Linear(120, 10), Linear(100, -1)])
 def test_percentages_outside_0_to_100_are_rejected_by_name(percent: object) -> None:
     with pytest.raises(ArgumentError, match="outer="):
         schedules.check_percent("outer", percent)

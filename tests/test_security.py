@@ -187,7 +187,7 @@ def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, mon
     nasty, plain = claims(name), claims(PLAIN)
     same_page(evidence.claims.html(nasty), evidence.claims.html(plain), name)
     forest = evidence.claims.forest(nasty)
-    same_page(report.image(forest), report.image(evidence.claims.forest(plain)), name)
+    assert Tags(report.image(forest)).tags == Tags(report.image(evidence.claims.forest(plain))).tags
     assert not any(is_math_text(tick.get_text()) for tick in forest.axes[0].get_yticklabels())
 
     first = next(iter(report.matrix.__globals__["papers"].catalogue()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 from contrastlab import terminal
@@ -29,8 +28,7 @@ def _claims(args: argparse.Namespace) -> None:
         name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
         shown.append({"claim": name, "published": claims.published(line)})
         if args.prices:
-            hours = line["core_hours"]
-            cost = f"{hours:.1f} core-hours" if hours < math.inf else "out of reach on two cores"
+            cost = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
             shown[-1] |= {"price": cost, "why": claims.sentence(line)}
             continue
         ends = "" if line["low"] is None else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
@@ -38,4 +36,5 @@ def _claims(args: argparse.Namespace) -> None:
         shown[-1] |= {"measured": f"{line['gain']:+.2f}{ends}", **seeds}
     terminal.show(args, every, shown)
     if not args.form and not args.prices:
-        print(f"{len(every) - len(asked)} claims have no run; claims --prices shows what it would take to decide them.")
+        left = len(every) - len(asked)
+        print(terminal.fold(f"{left} claims have no run; --prices says what would decide them.", terminal.width()))

@@ -22,12 +22,7 @@ def test_a_protocol_has_what_is_printed_or_a_reason(cell) -> None:
 
 
 # fmicl §4.1 says that its ViT-S has 6 blocks
-ENCODERS = {
-    "ResNet-18": "resnet18",
-    "ResNet-50": "resnet50",
-    "ViT-S": "vit_small_6",
-    "BERT-base": "bert-base-uncased",
-}
+ENCODERS = {"ResNet-18": "resnet18", "ResNet-50": "resnet50", "ViT-S": "vit_small_6", "BERT-base": "bert-base-uncased"}
 
 
 def test_protocols_have_the_printed_encoders() -> None:

@@ -17,9 +17,10 @@ from contrastlab.objectives.parts import (
     Likelihood,
     LocalAggregation,
     Spectral,
+    from_views,
 )
 
 __all__ = [
     "ABSENT", "FMICL", "KAPPA", "AlignUniform", "BinaryNCE", "InfoNCE", "Likelihood", "LocalAggregation", "Objective",
-    "Scores", "Spectral", "binary_nce", "f_micl", "info_nce", "local_aggregation", "multi_key_info_nce",
+    "Scores", "Spectral", "binary_nce", "f_micl", "from_views", "info_nce", "local_aggregation", "multi_key_info_nce",
 ]  # fmt: skip

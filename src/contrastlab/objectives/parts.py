@@ -312,3 +312,26 @@ class Likelihood(Objective):
         return -scores.own
 
     latex = r"-s^+"
+
+
+def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, temperature: float = 0.1) -> Tensor:
+    """The loss of two views of the same items, as in SimCLR: a scalar, in nats with the default, :class:`InfoNCE`.
+
+    Both views ask. The positive of an embedding is the other view of its item, its negatives are both views of all
+    other items. Embeddings are ``[B, D]``, one process's, and are divided by their length.
+
+    >>> round(from_views(torch.eye(4), torch.eye(4), temperature=1.0).item(), 6) == round(math.log1p(6 / math.e), 6)
+    True
+    """
+    shapes = [tuple(z.shape) if isinstance(z, Tensor) else z for z in (z1, z2)]
+    if not isinstance(z1, Tensor) or z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2:
+        raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1")
+    _check_positive(temperature=temperature)
+    chosen = InfoNCE() if objective is None else objective
+    chosen.check(temperature)
+    z = torch.nn.functional.normalize(torch.cat([z1, z2]).float(), dim=1)
+    logits, row = z @ z.T / temperature, torch.arange(len(z), device=z.device)
+    other = row.roll(len(z1))
+    negative = (row != row[:, None]) & (row != other[:, None])
+    scores = Scores(logits[row, other], logits[negative].view(len(z), -1), highest=1 / temperature)
+    return chosen.reduce(chosen(scores, chosen.offset(scores) if chosen.estimates_offset else None))

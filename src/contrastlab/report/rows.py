@@ -118,11 +118,11 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
     made, views = newest.provenance, newest.recipe.get("views") or {}
     split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
+    cost = [max(r.provenance.cpu_s or 0.0, *(row.get("seconds", 0.0) for row in r.curve[-1:]), 0.0) for r in same]
     return Scores(
         metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, join(*notes),
         made.data_note, split, half_width, newest.precision,
-        {r.seed: r.curve for r in same if r.curve},
-        math.fsum(max(r.provenance.cpu_s or 0.0, r.curve[-1]["seconds"] if r.curve else 0.0) for r in same) / len(same),
+        {r.seed: r.curve for r in same if r.curve}, math.fsum(cost) / len(cost),
     )  # fmt: skip
 
 
