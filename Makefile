@@ -75,8 +75,9 @@ notebooks: setup ## run every notebook at smoke size and compare with its stored
 	@CONTRASTLAB_PROFILE=smoke CONTRASTLAB_JOBS=1 $(ONE_THREAD) $(RUN) python benchmarks/notebooks.py serve \
 	  $(NBVAL) --nbval nbs
 
-kept: setup ## show in the notebooks what results/ keeps, without running them
+kept: setup ## show in the notebooks and in README what results/ keeps, without running a table
 	@CONTRASTLAB_PROFILE=smoke $(ONE_THREAD) $(RUN) python book/kept.py
+	@$(ONE_THREAD) $(RUN) python benchmarks/readme.py
 
 chapters: setup ## run every page of the book as a notebook; PROFILE=laptop runs the longer experiments
 	@:$(KNOWN_PROFILE)

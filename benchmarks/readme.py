@@ -1,0 +1,53 @@
+"""What README shows and nobody types: its picture, and the decided claims between two marks (``make kept``)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from contrastbook.evidence import claims
+from contrastlab import results
+from contrastlab.report.numbers import signed
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "book/_static/samplers.png"
+MARKED = re.compile(r"(?<=<!-- decided: make kept -->\n).*?(?=<!-- end -->)", re.S)
+
+
+def decided(folder: Path = ROOT / "results") -> str:
+    """A Markdown table of the claims with a verdict; of several metrics on the same data, the first."""
+    lines = claims.frame(results.find([folder]))
+    lines = lines[~lines["verdict"].isin(("open", "not run"))].drop_duplicates(["paper", "table", "claim", "dataset"])
+    rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]
+    for line in lines.to_dict("records"):
+        gain, low, high = (signed(line[name], sign=True) for name in ("gain", "low", "high"))
+        where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}"
+        seeds = f"{line['used']}, `{line['profile']}`"
+        cells = (where, claims.published(line), f"{gain} ({low} to {high})", seeds, claims.sentence(line))
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def draw() -> None:
+    """The picture: the first figure of the chapter on rings."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    page = (ROOT / "book/ring.md").read_text("utf-8")
+    cell = re.search(r"```\{code-cell\} ipython3\n:tags: .*?\n(.*?)```", page, re.S)
+    assert cell, "the chapter on rings opens without a figure"
+    exec(compile(cell[1], "book/ring.md", "exec"), {})  # noqa: S102, our own page
+    plt.gcf().savefig(PICTURE, dpi=110, metadata={"Software": None})
+
+
+def main() -> None:
+    """Write both."""
+    page = ROOT / "README.md"
+    page.write_text(MARKED.sub(lambda _: decided(), page.read_text("utf-8")), "utf-8")
+    draw()
+
+
+if __name__ == "__main__":
+    main()
