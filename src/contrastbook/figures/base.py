@@ -104,7 +104,7 @@ def sliding(
     at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
     steps = []
     for value in values:
-        text = f"{value:g}" if isinstance(value, int | float) else str(value)
+        text = f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
         steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
     slider = {
         "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
