@@ -474,7 +474,7 @@ export function python(state, data) {
   return `methods.Recipe(\n    ${data.recipe},\n${lines.join("")})`;
 }
 
-/** Whether log(K + 1) − loss bounds the information from below, for no more terms than items. */
+/** Whether log K − loss, K the keys in the denominator, bounds the information from below, for no more terms than items. */
 export function bounded(state, data) {
   const region = state.negatives === "ring" && state.inner === 0 ? "ball" : state.negatives;
   return state.keys !== "both" && data.bounds.includes(`${region} ${state.positives} ${state.objective}`);
@@ -613,7 +613,7 @@ const MEASURES = {
   alignment: ["alignment", (v) => v.toFixed(3)],
   uniformity: ["uniformity", (v) => v.toFixed(3)],
   right: ["nearest right", (v) => `${v.toFixed(0)} %`],
-  bound: ["log(K+1)−loss", (v) => v.toFixed(3)],
+  bound: ["log K−loss", (v) => v.toFixed(3)],
 };
 const SPREAD = log(Math.sinh(4) / 4) - 4; // uniformity of points evenly over the sphere
 

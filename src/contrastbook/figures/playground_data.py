@@ -266,7 +266,7 @@ def _reason(make: Callable[[], object]) -> str | None:
 
 
 def bounded() -> list[str]:
-    """``"negatives positives objective"`` for which log(K + 1) − loss is a lower bound on the information.
+    """``"negatives positives objective"`` for which log K − loss is a lower bound on the information.
 
     A ring is one that skips the closest keys; a ring that skips none is a ball.
     """
