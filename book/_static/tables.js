@@ -84,7 +84,7 @@ window.addEventListener("DOMContentLoaded", () => {
     const filter = filtering(rows, "statements", emptied);
     const bar = document.createElement("div");
     bar.className = "ledger-filter";
-    const boxes = ["paper", "section", "verdict", "decided"].map((name) => {
+    const boxes = ["paper", "section", "verdict", "severity", "decided"].map((name) => {
       const label = document.createElement("label");
       const box = filter.choice(name, (row) => facts.get(row)[name]);
       label.append(`${name} `, box);

@@ -15,25 +15,25 @@ from collections.abc import Iterable
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contrastlab import errors
 
 Verdict = Literal["holds", "conditional", "false", "unchecked"]
-VERDICTS: dict[str, str] = {
-    "holds": "holds", "conditional": "holds with an added condition", "false": "false as printed",
-    "unchecked": "not checkable",
-}  # fmt: skip
+VERDICTS: dict[str, str] = {"holds": "holds", "conditional": "holds with an added condition",
+                            "false": "false as printed", "unchecked": "not checkable"}  # fmt: skip
 """Verdict to its words. *Conditional*: true once a hypothesis is added; *false*: something printed must change."""
 
 Method = Literal["proved", "exact", "searched", "counted", "quoted", "open"]
-METHODS: dict[str, str] = {
-    "proved": "proved", "exact": "exact for a family", "searched": "searched",
-    "counted": "counted from the paper's table", "quoted": "two passages compared", "open": "open",
-}  # fmt: skip
+METHODS: dict[str, str] = {"proved": "proved", "exact": "exact for a family", "searched": "searched", "open": "open",
+                           "counted": "counted from the paper's table", "quoted": "two passages compared"}  # fmt: skip
 """How it is known that a statement, or what is right instead of it, holds. What fails has a counterexample besides."""
+
+Severity = Literal["theorem", "proof step", "formula", "listing", "text against table"]
+"""What kind of statement is false, or lacks a condition."""
+_WORDS = {"verdict": VERDICTS, "how": METHODS, "severity": {name: name for name in get_args(Severity)}}
 
 _REPAIR = {"conditional": "Needs:", "false": "Instead:"}
 _HERE = files("contrastbook") / "statements"
@@ -53,6 +53,7 @@ class Statement(BaseModel):
     claim: str = Field(description="the statement in one line")
     assumes: str = Field("", description="its hypotheses, as printed")
     verdict: Verdict
+    severity: Severity | None = Field(None, description="conditional or false: what kind of statement that is")
     how: Method = Field(description="how the claim, or its repair, is known to hold")
     repair: str = Field("", description="conditional: the added condition; false: what holds instead")
     because: str = Field("", description="the argument, or why it cannot be checked")
@@ -87,10 +88,10 @@ class Statement(BaseModel):
             (fails and not self.repair, f"is {verdict}: it needs what holds instead, as repair"),
             (verdict == "conditional" and not shown, "is conditional: it needs tests under the added condition"),
             (verdict == "unchecked" and not self.because, "is not checkable: it needs the reason, as because"),
+            (fails != bool(self.severity), f"is {verdict}: conditional and false entries have a severity, no others"),
         )
-        for broken, words in wrong:
-            if broken:
-                raise ValueError(f"{self.name} {words}")
+        if broken := [words for bad, words in wrong if bad]:
+            raise ValueError(f"{self.name} {broken[0]}")
         return self
 
 
@@ -170,20 +171,19 @@ def searches() -> tuple[Search, ...]:
     return tuple(Search(**entry) for entry in json.loads((_HERE / "searches.json").read_text(encoding="utf-8")))
 
 
-def counts(entries: Iterable[Statement], by: Literal["verdict", "how"] = "verdict") -> dict[str, int]:
-    """How many of ``entries`` have each verdict, or were decided each way."""
+def counts(entries: Iterable[Statement], by: Literal["verdict", "how", "severity"] = "verdict") -> dict[str, int]:
+    """How many of ``entries`` have each verdict, were decided each way, or are wrong in each kind of statement."""
     tally = Counter(getattr(entry, by) for entry in entries)
-    return {key: tally[key] for key in (VERDICTS if by == "verdict" else METHODS)}
+    return {key: tally[key] for key in _WORDS[by]}
 
 
-def summary(by: Literal["verdict", "how"] = "verdict") -> str:
-    """A table for the book: per paper, how many statements have each verdict, or were decided each way."""
+def summary(by: Literal["verdict", "how", "severity"] = "verdict") -> str:
+    """A table for the book: :func:`counts` per paper and of all."""
     entries = statements()
-    words = VERDICTS if by == "verdict" else METHODS
-    papers = sorted({entry.paper for entry in entries})
-    groups = {f"`{paper}`": statements(paper) for paper in papers} | {"all": entries}
-    rows = [(name, *map(str, counts(own, by).values()), str(len(own))) for name, own in groups.items()]
-    return "\n".join(_table(("paper", *words.values(), "all"), ("---", *["---:"] * (len(words) + 1)), rows))
+    groups = {f"`{paper}`": statements(paper) for paper in sorted({s.paper for s in entries})} | {"all": entries}
+    tallies = {name: list(counts(own, by).values()) for name, own in groups.items()}
+    rows = [(name, *map(str, tally), str(sum(tally))) for name, tally in tallies.items()]
+    return "\n".join(_table(("paper", *_WORDS[by].values(), "all"), ("---", *["---:"] * (len(_WORDS[by]) + 1)), rows))
 
 
 def _table(head: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -199,9 +199,9 @@ def markdown(entries: Iterable[Statement]) -> str:
     rows = []
     for s in entries:
         facets = {"paper": s.paper, "section": s.section, "verdict": VERDICTS[s.verdict], "decided": METHODS[s.how]}
+        facets["severity"] = s.severity or "none"
         data = " ".join(f'data-{key}="{escape(value)}"' for key, value in facets.items())
-        link = f'<a class="place" href="#{s.anchor}" title="link to this entry">#</a>'
-        place = f'<span id="{s.anchor}" {data}></span>{link}'
+        place = f'<span id="{s.anchor}" {data}></span><a class="place" href="#{s.anchor}" title="this entry">#</a>'
         holds = [
             f"*{_REPAIR[s.verdict]}* {s.repair}" if s.repair else "",
             s.because,
@@ -210,7 +210,8 @@ def markdown(entries: Iterable[Statement]) -> str:
             f"Tried on {s.cases:,} random cases." if s.cases else "",
             " ".join(f"`{name}`" for name in (*s.tests, *s.refuted_by)),
         ]
-        where = f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** <br>{METHODS[s.how]}"
+        kind = f"<br>{s.severity} " if s.severity else ""
+        where = f"{place} {s.where} <br>**{VERDICTS[s.verdict]}** {kind}<br>{METHODS[s.how]}"
         claimed = s.claim + (f" *Assumes* {s.assumes}" if s.assumes else "")
         rows.append((where, claimed, "<br>".join(filter(None, holds))))
     table = _table(("where", "what is said", "what holds, and why"), ["---"] * 3, rows)

@@ -63,10 +63,12 @@ def test_counts_are_of_all_statements_and_proofs_are_told():
         assert sum(ledger.counts(entries, by).values()) == len(entries)
     assert {entry.paper for entry in entries} == set(papers.PAPERS)
     assert len({entry.anchor for entry in entries}) == len(entries)
-    for entry in ledger.statements():
-        if entry.how == "proved":
-            assert len(entry.because) > 12, entry.name
-        assert (entry.how == "open") == (entry.verdict == "unchecked"), entry.name
+    kinds = {"theorem": r"(Theorem|Lemma|Corollary) [\w.]+", "listing": "Algorithm.*"}
+    for entry in entries:
+        assert entry.how != "proved" or len(entry.because) > 12, entry.name
+        assert not entry.severity or (entry.how == "counted") <= (entry.severity == "text against table"), entry.name
+        for kind, place in kinds.items():
+            assert not (entry.severity and re.fullmatch(place, entry.where)) or entry.severity == kind, entry.name
 
 
 def test_a_repeated_mistake_is_that_of_another_entry():
@@ -89,6 +91,8 @@ def test_a_repeated_mistake_is_that_of_another_entry():
     ("open is what cannot be checked", {"verdict": "unchecked", "because": "no data"}),
     ("needs the argument", {"verdict": "holds", "how": "proved", "tests": ("test_a",)}),
     ("its decision stands in", {"verdict": "holds", "how": "counted", "tests": ("test_a",)}),
+    ("is holds: conditional and false", {"verdict": "holds", "tests": ("test_a",), "severity": "formula"}),
+    ("is false: conditional and false", {"verdict": "false", "how": "counted", "counterexample": "0", "repair": "1"}),
 ])  # fmt: skip
 def test_an_entry_must_be_decided(words, fields):
     common = {"paper": "vince", "id": "x", "section": "1", "where": "Lemma 0", "claim": "1 = 1", "how": "exact"}
@@ -107,11 +111,12 @@ def test_the_table_has_a_line_per_statement_and_keeps_its_columns():
         assert facets["section"] == entry.section
         assert facets["verdict"] == ledger.VERDICTS[entry.verdict]
         assert unescape(facets["decided"]) == ledger.METHODS[entry.how]
+        assert facets["severity"] == (entry.severity or "none")
         assert f'id="{entry.anchor}"' in line
         assert f'href="#{entry.anchor}"' in line
 
 
-@pytest.mark.parametrize("by", ["verdict", "how"])
+@pytest.mark.parametrize("by", ["verdict", "how", "severity"])
 def test_the_summary_adds_up(by):
     last = ledger.summary(by=by).splitlines()[-1]
     numbers = [int(cell) for cell in last.strip("| ").split("|")[1:]]
