@@ -97,12 +97,9 @@ def sliding(
     if len({len(figure.data) for figure in drawn.values()}) != 1:
         raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
     figure = go.Figure(drawn[start])
-    figure.frames = [
-        go.Frame(
-            data=state.data, name=str(value), layout={k: state.layout[k] for k in ("title", "shapes", "annotations")}
-        )
-        for value, state in drawn.items()
-    ]
+    moved = ("title", "shapes", "annotations")
+    figure.frames = [go.Frame(data=state.data, name=str(value), layout={k: state.layout[k] for k in moved})
+                     for value, state in drawn.items()]  # fmt: skip
     at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
     steps, named = [], set(values) <= set(divergences.names())
     for value in values:
