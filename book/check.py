@@ -191,6 +191,8 @@ def playground(page: Page) -> list[str]:
     """What is wrong with the playground of a page: of a compact one its knob and its preset, of another all."""
     found = []
     compact = page.locator(COMPACT).count() > 0
+    if page.evaluate(f"() => {PLAYGROUND}.world.step_"):
+        found.append("the playground moves before Play is pressed")
     closed = page.locator("#playground-live > div > details:not([open]) > summary")
     while closed.count():
         closed.first.click()
@@ -213,6 +215,8 @@ def playground(page: Page) -> list[str]:
 def moving(page: Page, title: str) -> list[str]:
     """What is wrong with the sphere in view: it moves, says what it shows, and no point of it is NaN."""
     page.locator(".clp-sphere").scroll_into_view_if_needed()
+    if not page.evaluate(f"() => {PLAYGROUND}.playing"):
+        page.locator(".clp-play").click()
     page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
     before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
     page.wait_for_function(

@@ -45,7 +45,7 @@ def _data() -> str:
     made = {
         "recipe": f"{json.dumps(known.NAME)}, {json.dumps(known.LABEL)}",
         "defaults": asdict(State()),
-        **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "needs")},
+        **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "hints", "needs")},
         "pieces": known.pieces(),
         "functions": {name: divergences.get(name).latex for name in CHOICES["divergence"]},
         **known.refusals(),
