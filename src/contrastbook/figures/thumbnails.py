@@ -45,8 +45,7 @@ def thumbnail(figure: go.Figure, title: str) -> str:
             axes.scatter(trace.x, trace.y, 64, trace.marker.color or colour)
     for side in "xy":
         axis = figure.layout[f"{side}axis{(getattr((maps or shown)[0], side + 'axis') or side)[1:]}"]
-        if axis.type == "log":
-            axes.set(**{f"{side}scale": "log"})
+        axes.set(**{f"{side}scale": "log" if axis.type == "log" else "linear"})
         if axis.range:
             axes.set(**{f"{side}lim": [10.0**end if axis.type == "log" else end for end in axis.range]})
         words = re.split(r" \(|, ", axis.title.text or "")[0]  # without unit and remark
