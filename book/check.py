@@ -1,9 +1,11 @@
 """Opens every built page in Chromium, without a network, and looks for what a reader would stumble over.
 
 Fails if a page asks another host for anything, raises a JavaScript error, shows TeX or markup that was not set, an
-image that is not there or has no words for those who do not see it, a link that leads nowhere, or is wider than the
-window; or if a slider is moved, by mouse or by key, and its figure stays as it was. A page with a playground is
-opened in light and in dark, and each of its knobs is turned. Run after ``make book``: ``make check-book``, or
+image that is not there or has no words for those who do not see it, a link that leads nowhere or is longer than
+40 characters, or is wider than the window; if a chapter, the results, the tasks or a paper's tables show no figure on
+the first screen; if a page weighs more than 2 MB, has a scroll bar inside at 1300 px, or keeps a figure on white paper
+in the dark; or if a slider is moved, by mouse or by key, and its figure stays as it was. Every page is opened in light
+and in dark; each knob of a playground is turned in both. Run after ``make book``: ``make check-book``, or
 ``python book/check.py _build/html`` and the names of pages, if not all. CHROMIUM names the browser; else it is looked
 for.
 """
@@ -14,12 +16,15 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import cache
 from html import unescape
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -36,8 +41,21 @@ WORDLESS = "() => [...document.images].filter(i => !i.alt.trim()).map(i => i.src
 LINKS = "() => [...document.querySelectorAll('article a[href]')].map(a => a.href)"
 BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 SLIDERS = "() => [...document.querySelectorAll('.js-plotly-plot')].map(e => (e.layout.sliders || []).length)"
+FIRST_SCREEN = 1200
+HEAVIEST = 2_000_000
+LONGEST_LINK = 40
+# pictures that a reader can see, with the place of the upper edge on the page; stamps and icons are too small to count
+FIGURES = """() => [...document.querySelectorAll('article :is(img, canvas, .js-plotly-plot, svg)')].map(
+  e => e.getBoundingClientRect()).filter(b => b.width > 200 && b.height > 100).map(b => b.top + scrollY)"""
+LONG_LINKS = """longest => [...document.querySelectorAll('article a[href]:not(.chapter-card, .headerlink)')].map(
+  a => a.textContent.trim().replace(/\\s+/g, ' ')).filter(text => text.length > longest)"""
+SCROLLED = """() => [...document.querySelectorAll('article, article *')].filter(e => {
+  const { overflowX, overflowY } = getComputedStyle(e), bars = /auto|scroll/;
+  return (bars.test(overflowX) && e.scrollWidth > e.clientWidth + 1)
+    || (bars.test(overflowY) && e.scrollHeight > e.clientHeight + 1); }).map(e => [e.tagName.toLowerCase(),
+  ...e.classList].join('.') + ' ' + e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 40))"""
+PAPER = "article :is(img:not(.photo), .js-plotly-plot):visible"
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
-
 
 PLAYGROUND = "document.getElementById('playground-live').playground"
 COMPACT = "#playground-live .clp-small"
@@ -80,6 +98,43 @@ def dead(link: str) -> bool:
     if not target.is_file():
         return True
     return bool(url.fragment) and target.suffix == ".html" and unquote(url.fragment) not in places(target)
+
+
+def opens_with_a_figure(path: Path) -> bool:
+    """Whether a page is of those that must: chapters, results, tasks, and the tables of a paper."""
+    chapter = any(name.startswith("ch-") for name in places(path))
+    return path.parent.name == "book" and (chapter or path.stem in ("results", "tasks") or "tables_" in path.stem)
+
+
+def weight(path: Path) -> int:
+    """Bytes of a page and of the pictures it shows; scripts and styles are of the whole book."""
+    text = path.read_text(encoding="utf-8")
+    pictures = {path.parent / unquote(name) for name in re.findall(r'<img[^>]* src="([^":]+)"', text)}
+    return path.stat().st_size + sum(picture.stat().st_size for picture in pictures if picture.is_file())
+
+
+def measures(page: Page, path: Path) -> Iterator[str]:
+    """What is wrong with the first screen, the weight, the scroll bars and the links of a page on a desk."""
+    if opens_with_a_figure(path) and not any(top < FIRST_SCREEN for top in page.evaluate(FIGURES)):
+        yield f"no figure in the first {FIRST_SCREEN} px"
+    if (size := weight(path)) > HEAVIEST:
+        yield f"{size / 1e6:.1f} MB: accepted is {HEAVIEST / 1e6:g} MB"
+    yield from (f"scroll bar inside the page: {place}" for place in page.evaluate(SCROLLED))
+    yield from (f"link text of {len(text)} characters: {text}" for text in page.evaluate(LONG_LINKS, LONGEST_LINK))
+
+
+def white_papers(page: Page) -> Iterator[str]:
+    """Figures of a dark page whose corner is light."""
+    for number, figure in enumerate(page.locator(PAPER).all()):
+        figure.scroll_into_view_if_needed()
+        box = figure.bounding_box()
+        if box is None or min(box["width"], box["height"]) < 60:
+            continue
+        corner = {"x": box["x"] + 3, "y": box["y"] + 3, "width": 4, "height": 4}
+        pixels = Image.open(BytesIO(page.screenshot(clip=corner))).convert("L").tobytes()
+        if sum(pixels) > 128 * len(pixels):
+            name = figure.get_attribute("alt") or figure.get_attribute("aria-label")
+            yield f"figure {number} has white paper: {name}"
 
 
 def keys(page: Page, number: int) -> bool:
@@ -136,6 +191,8 @@ def playground(page: Page) -> list[str]:
     """What is wrong with the playground of a page: of a compact one its knob and its preset, of another all."""
     found = []
     compact = page.locator(COMPACT).count() > 0
+    if page.evaluate(f"() => {PLAYGROUND}.world.step_"):
+        found.append("the playground moves before Play is pressed")
     closed = page.locator("#playground-live > div > details:not([open]) > summary")
     while closed.count():
         closed.first.click()
@@ -158,6 +215,8 @@ def playground(page: Page) -> list[str]:
 def moving(page: Page, title: str) -> list[str]:
     """What is wrong with the sphere in view: it moves, says what it shows, and no point of it is NaN."""
     page.locator(".clp-sphere").scroll_into_view_if_needed()
+    if not page.evaluate(f"() => {PLAYGROUND}.playing"):
+        page.locator(".clp-play").click()
     page.wait_for_function(f"() => {PLAYGROUND}.world.step_ > 3")
     before, drawn = page.evaluate(f"() => {PLAYGROUND}.world.step_"), page.evaluate(DRAWN)
     page.wait_for_function(
@@ -172,8 +231,8 @@ def moving(page: Page, title: str) -> list[str]:
     return found
 
 
-def problems(page: Page, path: Path, width: int) -> list[str]:
-    """What is wrong with one page at one width."""
+def problems(page: Page, path: Path, width: int, scheme: str = "light") -> list[str]:
+    """What is wrong with one page at one width, by day or in the dark."""
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(f"JavaScript: {error}"))
     page.on("request", lambda request: found.append(f"asks {request.url}") if foreign(request.url) else None)
@@ -190,6 +249,10 @@ def problems(page: Page, path: Path, width: int) -> list[str]:
     found += [f"leads nowhere: {link}" for link in sorted(set(page.evaluate(LINKS))) if dead(link)]
     if not page.title().strip():
         found.append("no title")
+    if width == 1300:
+        found += measures(page, path) if scheme == "light" else white_papers(page)
+    if scheme == "dark" and not page.query_selector("#playground-live"):
+        return found
     for number, sliders in enumerate(page.evaluate(SLIDERS)):
         if sliders:
             figure = page.query_selector_all(".js-plotly-plot")[number]
@@ -234,11 +297,13 @@ def main(root: Path, *names: str) -> int:
         browser = play.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         for path in pages:
             found = []
-            schemes = ("light", "dark") if 'id="playground-live"' in path.read_text(encoding="utf-8") else ("light",)
-            for width, scheme in product((1300, 390), schemes):
+            played = 'id="playground-live"' in path.read_text(encoding="utf-8")
+            for width, scheme in product((1300, 390), ("light", "dark")):
+                if (width, scheme) == (390, "dark") and not played:
+                    continue
                 context = browser.new_context(offline=True, color_scheme=scheme)
                 page = context.new_page()
-                found += [f"{width} px, {scheme}: {text}" for text in problems(page, path, width)]
+                found += [f"{width} px, {scheme}: {text}" for text in problems(page, path, width, scheme)]
                 context.close()
             bad += bool(found)
             print(

@@ -422,6 +422,7 @@ def test_there_are_eleven_presets_with_a_knob_each() -> None:
         p.state.check()
         assert p.knob in STOPS or p.knob in CHOICES
         assert p.sentence.count(".") == 1
+    assert set(playground.data()["hints"]) == set(playground.data()["labels"]) == set(asdict(State()))
     joint = joint_of(preset("one-point"))
     assert abs(np.linalg.eigvalsh(joint.table / np.sqrt(joint.product))[-2] - 0.5) < 1e-12
 
@@ -448,8 +449,10 @@ def test_presets_show_what_they_say(still: Any) -> None:
     assert max(uneven["narrowest"]) < 70
     assert max(uneven["centre"]) < 0.02
     assert max(uneven["alignment"]) < 0.01
-    octahedron = runs(still, preset("uneven", divergence="kl", weight=1))
+    octahedron, loose = runs(still, preset("uneven", divergence="js")), runs(still, preset("uneven", divergence="kl"))
     assert min(octahedron["narrowest"]) > 80
+    assert max(octahedron["alignment"]) < 0.005 < min(loose["alignment"])
+    assert min(runs(still, preset("uneven", divergence="neyman"))["uniformity"]) > -1
     point, opened = runs(still, preset("one-point")), runs(still, preset("one-point", weight=0.6))
     assert min(point["uniformity"]) > -0.01
     assert max(opened["uniformity"]) < -0.08
@@ -495,7 +498,7 @@ def test_views_stay_on_the_sphere_at_the_ends_of_every_knob(still: Any) -> None:
 
 def test_the_page_is_small_and_whole() -> None:
     script = playground.html().split('<script type="module">')[1]
-    assert len(script.encode()) <= 60_000
+    assert len(script.encode()) <= 64_000
     assert script.lower().count("</script") == 1
     assert "import" not in playground.module().split("export")[0]
     compact = playground.html("jcl", compact=True)
@@ -537,6 +540,9 @@ def test_an_address_opens_what_it_names(open_page: Callable[..., Any]) -> None:
 @pytest.mark.slow
 def test_it_moves_until_the_run_ends_or_it_is_out_of_sight(open_page: Callable[..., Any]) -> None:
     page = open_page("#play-private")
+    page.wait_for_timeout(400)
+    assert page.evaluate(f"() => {HANDLE}.world.step_") == 0
+    page.locator(".clp-play").click()
     page.wait_for_function(f"() => {HANDLE}.world.step_ > 5")
     page.evaluate("() => window.scrollTo(0, 2500)")
     page.wait_for_timeout(400)
@@ -552,6 +558,7 @@ def test_it_moves_until_the_run_ends_or_it_is_out_of_sight(open_page: Callable[.
 
 def test_reduced_motion_shows_the_end_of_a_run_at_once_and_its_numbers(open_page: Callable[..., Any]) -> None:
     page = open_page("#play-circles", motion="reduce")
+    page.locator(".clp-play").click()
     page.wait_for_function(f"() => {HANDLE}.world.step_ === 300 && !{HANDLE}.playing")
     page.wait_for_timeout(100)
     label = page.locator(".clp-sphere").get_attribute("aria-label")
@@ -560,9 +567,12 @@ def test_reduced_motion_shows_the_end_of_a_run_at_once_and_its_numbers(open_page
     for name in ("loss", "alignment", "uniformity"):
         assert f"{name} {now[name]:.3f}" in label
     assert f"nearest right {now['right']:.0f} %" in label
-    page = open_page("#play-private", motion="reduce")
-    page.wait_for_function(f"() => {HANDLE}.world.step_ === 300 && !{HANDLE}.playing")
-    assert page.evaluate(f"() => {HANDLE}.frames") <= 6
+    assert page.evaluate(f"() => {HANDLE}.frames") <= 8
+    page.locator("[data-knob=near] input").first.press("ArrowLeft")
+    page.wait_for_timeout(300)
+    label = page.locator(".clp-sphere").get_attribute("aria-label")
+    assert label.startswith("Your choice, shared with either neighbour 1: ")
+    assert label[:80] in page.locator("[role=status]").text_content()
 
 
 @pytest.mark.parametrize("width", [1300, 390])
@@ -641,9 +651,8 @@ def test_the_widget_follows_python_and_tells_it(browser: Any, tmp_path: Path) ->
     page.wait_for_function("() => model.saved > 0 && model.values.state.tau === 0.5")
     assert "#" not in page.evaluate("() => location.href")
     page.evaluate("() => window.stop()")
-    assert page.evaluate(
-        "() => [document.getElementById('cell').childElementCount, Object.keys(model.heard).length]"
-    ) == [0, 0]
+    left = "() => [document.getElementById('cell').childElementCount, Object.keys(model.heard).length]"
+    assert page.evaluate(left) == [0, 0]
     page.close()
 
 

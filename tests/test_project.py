@@ -95,7 +95,8 @@ def test_readme_opens_with_the_two_commands_and_the_toc_lists_what_exists() -> N
     assert PROJECT["project"]["license"] == "MIT"
     toc = read_yaml("_toc.yml")
     assert toc["format"] == "jb-book"
-    listed = {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    listed = {toc["root"], *(page["file"] for each in chapters for page in (each, *each.get("sections", ())))}
     for page in listed:
         assert [path for path in ROOT.glob(f"{page}.*") if path.suffix in {".md", ".ipynb"}], page
     assert {f"nbs/{path.stem}" for path in NOTEBOOKS} <= listed

@@ -21,6 +21,7 @@ from typing import Any
 import plotly.io
 from docutils import nodes
 from myst_nb.core import render
+from PIL import Image
 from plotly.offline import get_plotlyjs
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -79,16 +80,43 @@ def vendor(app: Sphinx, config: Any) -> None:
         logger.info(f"{MATHJAX} could not be fetched ({error}): formulas will need a connection")
 
 
+MOST_COLOURS = 8_000
+"""Of a chart; a picture with photographs in it has more."""
+
+
 def describe(app: Sphinx, doctree: nodes.document) -> None:
-    """Alternative text for figures that a cell drew: its titles and axes, as the cell names them."""
+    """Alternative text for figures that a cell drew, and the class ``photo`` for those that hold photographs.
+
+    The text is the caption below the figure, or the first sentence of what follows, and the titles and axes that the
+    cell names.
+    """
     for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node.get("classes", [])):
         source = "\n".join(block.astext() for block in cell.findall(nodes.literal_block))
-        words = re.findall(r"""(?:title|xlabel|ylabel)\w*[=(]\s*f?"([^"{}]{3,})\"""", source)
+        titles, axes = (
+            list(dict.fromkeys(word.replace("\\n", " ") for word in re.findall(pattern, source)))
+            for pattern in (r"""title\w*[=(]\s*f?"([^"{}]{3,})\"""", r"""[xy]label\w*[=(]\s*f?"([^"{}]{3,})\"""")
+        )
         for image in cell.findall(nodes.image):
             if not image.get("alt") or "/" in image["alt"]:
+                named = [_caption(cell), "; ".join(titles), f"Axes: {'; '.join(axes)}" if axes else ""]
                 section = next((s for s in _sections(image)), "this page")
-                named = "; ".join(dict.fromkeys(word.replace("\\n", " ") for word in words))
-                image["alt"] = f"Figure in '{section}'" + (f": {named}" if named else "")
+                image["alt"] = " ".join(f"{part.rstrip('.')}." for part in named if part) or f"Figure in '{section}'"
+            path = Path(app.srcdir) / image["uri"]
+            with Image.open(
+                path if path.is_file() else Path(app.outdir).parent / "jupyter_execute" / path.name
+            ) as drawn:
+                if drawn.convert("RGB").getcolors(MOST_COLOURS) is None:
+                    image["classes"].append("photo")
+
+
+def _caption(cell: nodes.Element) -> str:
+    """The paragraph below a cell if all of it is a caption, in italics; else its first sentence."""
+    follows = cell.next_node(descend=False, siblings=True)
+    if not isinstance(follows, nodes.paragraph):
+        return ""
+    text = " ".join(follows.astext().split())
+    caption = len(follows.children) == 1 and isinstance(follows[0], nodes.emphasis)
+    return text if caption else re.split(r"(?<=[.:?!]) (?=[A-Z])", text)[0].replace(":", ".")
 
 
 def _sections(node: nodes.Node) -> Iterator[str]:

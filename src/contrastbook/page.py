@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-def build_size(*, smoke: T, laptop: T) -> T:
+def build_size(*, smoke: Any, laptop: Any) -> Any:
     """The sizes for the profile that the book is built with: ``make book`` or ``make book PROFILE=laptop``."""
     return laptop if os.environ.get("CONTRASTLAB_PROFILE") == "laptop" else smoke

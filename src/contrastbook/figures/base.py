@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import plotly.graph_objects as go
 from matplotlib.figure import Figure
 
+from contrastlab import divergences
 from contrastlab.errors import reject
 
 COLOURS: Mapping[str, str] = {
@@ -54,10 +55,11 @@ def dress(axes: Any, x: str, y: str, title: str = "", **legend: Any) -> None:
 
 def chart(title: str, x: str, y: str, *traces: Any, **layout: Any) -> go.Figure:
     """A figure of traces in the common style; ``x`` and ``y`` are the titles of its axes."""
-    lines = "<br>".join(textwrap.wrap(title, 46))  # plotly breaks none, and a phone shows some 46 characters
+    lines = textwrap.wrap(title, 46)  # plotly breaks none, and a phone shows some 46 characters
     return go.Figure(list(traces)).update_layout(
-        template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 70, "b": 50}, xaxis_title=x, yaxis_title=y,
-        title={"text": lines, "font": {"size": 14}, "x": 0.02, "y": 0.96, "yanchor": "top"},
+        template="plotly_white", height=400, margin={"l": 60, "r": 20, "t": 16 + 20 * len(lines), "b": 50},
+        xaxis_title=x, yaxis_title=y,
+        title={"text": "<br>".join(lines), "font": {"size": 14}, "x": 0.02, "y": 0.98, "yanchor": "top"},
         legend={"orientation": "h", "y": -0.22}, hovermode="closest", **layout,
     )  # fmt: skip
 
@@ -95,21 +97,21 @@ def sliding(
     if len({len(figure.data) for figure in drawn.values()}) != 1:
         raise reject("draw", getattr(draw, "__name__", draw), "a function whose figures all have the same traces")
     figure = go.Figure(drawn[start])
-    figure.frames = [
-        go.Frame(
-            data=state.data, name=str(value), layout={k: state.layout[k] for k in ("title", "shapes", "annotations")}
-        )
-        for value, state in drawn.items()
-    ]
+    moved = ("title", "shapes", "annotations")
+    figure.frames = [go.Frame(data=state.data, name=str(value), layout={k: state.layout[k] for k in moved})
+                     for value, state in drawn.items()]  # fmt: skip
     at_once = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}
-    steps = []
+    steps, named = [], set(values) <= set(divergences.names())
     for value in values:
         text = f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
+        if named:  # in short lines, so that none of the labels has to be left out
+            text = "<br>".join(textwrap.wrap(divergences.get(value).title.replace("–", "– "), 9))
         steps.append({"method": "animate", "label": text, "args": [[str(value)], at_once]})
     slider = {
-        "active": list(values).index(start), "steps": steps, "pad": {"t": 40}, "x": 0.02, "len": 0.96,
-        "currentvalue": {"prefix": f"{label or knob} = "},
+        "active": list(values).index(start), "steps": steps, "pad": {"t": 55 if named else 40}, "x": 0.02, "len": 0.96,
+        "currentvalue": {"prefix": f"{label or knob} = ", "visible": not named}, "font": {"size": 10 if named else 12},
     }  # fmt: skip
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
-    figure.update_layout(sliders=[slider], height=530, legend=legend, margin_t=140, margin_b=90)
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
+    figure.update_layout(sliders=[slider], height=500, legend=legend, margin_b=90,
+                         margin_t=max(state.layout.margin.t for state in drawn.values()))  # fmt: skip
     return figure

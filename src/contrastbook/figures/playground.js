@@ -609,11 +609,11 @@ export function equationHtml(rows) {
 
 const RESTARTS = ["circle", "views", "near", "common", "seed", "origin"];
 const MEASURES = {
-  loss: ["loss", (v) => v.toFixed(3)],
-  alignment: ["alignment", (v) => v.toFixed(3)],
-  uniformity: ["uniformity", (v) => v.toFixed(3)],
-  right: ["nearest right", (v) => `${v.toFixed(0)} %`],
-  bound: ["log K−loss", (v) => v.toFixed(3)],
+  right: ["nearest right", (v) => `${v.toFixed(0)} %`, "Share of items whose nearest other item is of their own class"],
+  alignment: ["alignment", (v) => v.toFixed(3), "Mean squared distance of two views of an item; 0: they are at one place"],
+  uniformity: ["uniformity", (v) => v.toFixed(3), "Log of the mean Gaussian kernel between any two views; the lower, the more evenly they are spread"],
+  loss: ["loss", (v) => v.toFixed(3), "What the points move to lower"],
+  bound: ["log K−loss", (v) => v.toFixed(3), "A lower bound on the information that two views of an item share; K counts the positive and the negatives"],
 };
 const SPREAD = log(Math.sinh(4) / 4) - 4; // uniformity of points evenly over the sphere
 
@@ -674,7 +674,7 @@ export function mount(root, data, options = {}) {
   const linked = options.compact || options.onState ? null : fromAddress(location.hash, data);
   if (linked) ({ preset, state } = linked);
   let world = new World(state);
-  let playing = false, rush = false, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
+  let playing = false, started = false, rush = false, goal = state.steps, query = 0, frame = 0, seen = false, dirty = true;
   let turn = [1, 0, 0, 0, 1, 0, 0, 0, 1];
   let history = {}, stride = 1, palette = null, last = 0;
 
@@ -683,7 +683,7 @@ export function mount(root, data, options = {}) {
   const choose = build("select", { "aria-label": "preset" });
   data.presets.forEach((p, i) => choose.append(new Option(`${i + 1}. ${p.title}`, p.slug)));
   choose.append(new Option("your own choice", ""));
-  const head = build("div", { class: "clp-head clp-full" }, choose);
+  const head = build("div", { class: "clp-head" }, choose);
   const sphere = build("canvas", { class: "clp-sphere", tabIndex: 0, role: "img" });
   const map = build("canvas", { class: "clp-map", role: "img" });
   const bars = build("canvas", { class: "clp-bars", role: "img" });
@@ -692,20 +692,21 @@ export function mount(root, data, options = {}) {
   const one = build("div", { class: "clp-one" });
   const why = build("p", { class: "clp-why", role: "alert" });
   const live = build("p", { class: "clp-hide", role: "status" });
-  const play = build("button", { type: "button" });
+  const play = build("button", { type: "button", class: "clp-play" });
   const step = build("button", { type: "button" }, "Step");
   const again = build("button", { type: "button" }, "Restart");
   const seed = build("input", { type: "number", min: "0", max: "9", step: "1", "aria-label": "seed" });
   const clock = build("span", { class: "clp-clock" });
   const buttons = build("div", { class: "clp-buttons" }, play, step, again, build("span", { "data-knob": "seed" }, "seed ", seed), clock);
-  const control = build("div", { class: "clp-control" }, say, one, why, buttons, live);
-  const sparks = build("div", { class: "clp-sparks clp-full" });
+  const sparks = build("div", { class: "clp-sparks" }), others = build("div", { class: "clp-sparks" });
   const spark = {};
-  for (const [name, [label]] of Object.entries(MEASURES)) {
+  for (const [name, [label, , hint]] of Object.entries(MEASURES)) {
     const value = build("b"), canvas = build("canvas", { "aria-hidden": "true" }), note = build("small");
     spark[name] = { value, canvas, note };
-    sparks.append(build("div", {}, build("div", { class: "clp-cap" }, build("span", {}, label), value), canvas, note));
+    const place = Object.keys(spark).length > 3 ? others : sparks;
+    place.append(build("div", { title: hint }, build("div", { class: "clp-cap" }, build("span", {}, label), value), canvas, note));
   }
+  const control = build("div", { class: "clp-control" }, ...(options.compact ? [] : [head]), say, buttons, one, why, live);
   const formula = build("div", { class: "clp-equation" });
   const code = build("pre", { tabIndex: 0, "aria-label": "Python that makes this recipe" });
   const copy = build("button", { type: "button" }, "Copy the Python");
@@ -714,10 +715,10 @@ export function mount(root, data, options = {}) {
   const fold = (title, ...inside) => build("details", { class: "clp-full", open: wide }, build("summary", {}, title), ...inside);
   const side = build("div", { class: "clp-side" },
     build("div", {}, map, build("div", { class: "clp-cap" }, "The sphere unrolled: longitude across, height upwards; areas are true.")),
-    build("div", {}, bars, barsSay));
-  grid.append(head, sphere);
-  if (options.compact) grid.replaceChildren(sphere, control);
-  else grid.append(control, side, sparks, fold("The loss of this choice", formula, code, copy), fold("All knobs", knobs));
+    build("div", { title: "τ log c: the mean of exp(cosine / τ) over the keys, as a cosine" }, bars, barsSay), others);
+  if (!options.compact) control.append(sparks);
+  grid.append(sphere, control);
+  if (!options.compact) grid.append(fold("All knobs", knobs), fold("The same points on a map, and what one item sees", side), fold("The loss of this choice", formula, code, copy));
   root.classList.add("clp");
   root.replaceChildren(grid);
 
@@ -744,13 +745,13 @@ export function mount(root, data, options = {}) {
         reasons.firstChild.textContent = `${refused.size} not possible here`;
         reasons.lastChild.replaceChildren(...[...refused].map(([label, reason]) => build("li", {}, `${label}: ${reason}`)));
       });
-      return build("div", { "data-knob": name }, build("label", {}, build("span", {}, text), box), reasons);
+      return build("div", { "data-knob": name, title: data.hints[name] }, build("label", {}, build("span", {}, text), box), reasons);
     }
     if (name === "anneal") {
       const box = build("input", { type: "checkbox" });
       on(box, "change", () => change({ anneal: Number(box.checked) }) || (box.checked = !box.checked));
       inputs.push(() => (box.checked = Boolean(state.anneal)));
-      return build("div", { "data-knob": name }, build("label", {}, box, ` ${text}`));
+      return build("div", { "data-knob": name, title: data.hints[name] }, build("label", {}, box, ` ${text}`));
     }
     const stops = [...new Set([...data.stops[name], state[name]])].sort((a, b) => a - b);
     const slider = build("input", { type: "range", min: "0", step: "1" });
@@ -765,7 +766,7 @@ export function mount(root, data, options = {}) {
       value.textContent = format(name, state[name]);
       slider.setAttribute("aria-valuetext", `${text} ${format(name, state[name])}`);
     });
-    return build("div", { "data-knob": name }, build("label", {}, build("span", {}, text, value), slider));
+    return build("div", { "data-knob": name, title: data.hints[name] }, build("label", {}, build("span", {}, text, value), slider));
   }
   function need(name) {
     return Object.entries(data.needs[name] || {}).every(([other, accepted]) => accepted.includes(state[other]));
@@ -792,7 +793,7 @@ export function mount(root, data, options = {}) {
     const base = { ...data.defaults, ...preset.state };
     const same = Object.keys(base).every((name) => base[name] === state[name] || name === "seed" || name === preset.knob);
     choose.value = same ? preset.slug : "";
-    say.textContent = same ? preset.sentence : `Your own choice, begun from “${preset.title}”.`;
+    say.textContent = same ? `What to look for: ${preset.sentence}` : `Your own choice, begun from “${preset.title}”.`;
     formula.innerHTML = equationHtml(equationRows(state, data));
     formula.setAttribute("data-tex", equation(state, data));
     code.textContent = `from contrastlab import ${data.modules}\n\n${python(state, data)}`;
@@ -808,7 +809,7 @@ export function mount(root, data, options = {}) {
     state = next;
     if (anew) restart();
     else goal = Math.max(goal, world.step_ + state.steps);
-    if (!quiet) run(true);
+    if (!quiet) run(started);
     arrange();
     publish();
     return true;
@@ -836,13 +837,15 @@ export function mount(root, data, options = {}) {
     goal = state.steps;
     history = Object.fromEntries(Object.keys(MEASURES).map((name) => [name, []]));
     stride = 1;
-    run(true);
+    run(started);
   }
   function run(go) {
+    started ||= go;
     if (go && world.step_ >= goal) goal = world.step_ + state.steps;
     playing = go;
     rush = go && still;
-    play.textContent = go ? "Pause" : "Play";
+    play.textContent = go ? "Pause" : "▶ Play";
+    if (!go && world.step_) live.textContent = sentence();
     play.setAttribute("aria-pressed", String(go));
     dirty = true;
     wake();
@@ -859,10 +862,7 @@ export function mount(root, data, options = {}) {
         for (const name in history) history[name] = history[name].filter((_, i) => i % 2);
       }
     }
-    if (world.step_ >= goal) {
-      run(false);
-      live.textContent = sentence();
-    }
+    if (world.step_ >= goal) run(false);
   }
   function tick(now) {
     frame = 0;
@@ -1122,7 +1122,10 @@ export function mount(root, data, options = {}) {
     const told = Object.entries(MEASURES).filter(([name]) => Number.isFinite(now[name]))
       .map(([name, [label, form]]) => `${label} ${form(now[name])}`);
     const heap = heaps.length ? `, ${heaps.map(([, n]) => n).join(" and ")} items in one place` : "";
-    return `${preset.title}: ${world.views} views of ${world.table.length} items on a sphere after ${world.step_} steps: ${told.join(", ")}${heap}.`;
+    const changed = Object.keys(state).filter((name) => name in data.labels && state[name] !== (preset.state[name] ?? data.defaults[name]));
+    const chosen = changed.map((name) => `${data.labels[name]} ${(data.choices[name] || {})[state[name]] || format(name, state[name])}`);
+    const title = changed.length ? `Your choice, ${chosen.join(", ")}` : preset.title;
+    return `${title}: ${world.views} views of ${world.table.length} items on a sphere after ${world.step_} steps: ${told.join(", ")}${heap}.`;
   }
   // Where most items lie on one side, the sphere turns that side to the front, unless a reader has turned it.
   function follow(part) {

@@ -45,7 +45,7 @@ def _data() -> str:
     made = {
         "recipe": f"{json.dumps(known.NAME)}, {json.dumps(known.LABEL)}",
         "defaults": asdict(State()),
-        **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "needs")},
+        **{name: OFFER[name] for name in ("choices", "stops", "groups", "labels", "hints", "needs")},
         "pieces": known.pieces(),
         "functions": {name: divergences.get(name).latex for name in CHOICES["divergence"]},
         **known.refusals(),
@@ -62,8 +62,7 @@ def _data() -> str:
 
 def data() -> dict[str, Any]:
     """All that the module needs to know of the library, as plain values."""
-    made: dict[str, Any] = json.loads(_data())
-    return made
+    return dict(json.loads(_data()))
 
 
 def preset(slug: str) -> Preset:
@@ -88,9 +87,7 @@ def _tight(line: str) -> str:
     # blanks around signs, outside quoted text; lines with a slash may hold a regular expression
     if "/" in line or "'" in line or line.count("`") > 2:
         return line
-    parts = re.split(r'("[^"]*"|`[^`]*`)', line)
-    parts[::2] = [re.sub(r" ?([=*<>?:,;{}()\[\]&|!]) ?", r"\1", part) for part in parts[::2]]
-    return "".join(parts)
+    return re.sub(r'("[^"]*"|`[^`]*`)| ?([=*<>?:,;{}()\[\]&|!]) ?', lambda found: found[1] or found[2], line)
 
 
 def html(slug: str = "circles", *, compact: bool = False) -> str:
@@ -102,8 +99,8 @@ def html(slug: str = "circles", *, compact: bool = False) -> str:
     options = json.dumps({"preset": preset(slug).slug, "compact": compact})
     values = _data().replace("</", "<\\/")
     mount = f'mount(document.getElementById("playground-live"), {values}, {options});'
-    script = f'<script type="module">\n{module()}\n{mount}\n</script>'
-    return f'<style>\n{_file("css")}</style>\n<div id="playground-live"></div>\n{script}\n'
+    page = f'<style>\n{_file("css")}</style>\n<div id="playground-live"></div>\n<script type="module">\n{module()}'
+    return f"{page}\n{mount}\n</script>\n"
 
 
 @cache

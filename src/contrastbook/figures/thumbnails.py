@@ -1,7 +1,9 @@
-"""A figure of a chapter as a stamp: its curves, bars or map without axes, words or numbers."""
+"""A figure of a chapter as a stamp: its curves, bars or map, and a word on each axis."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,13 +27,14 @@ def thumbnail(figure: go.Figure, title: str) -> str:
     if not shown:
         raise reject("figure", [trace.type for trace in figure.data], "one with a scatter, a bar or a heatmap")
     stamp, axes = subplots(size=(4.8, 2.64))
-    axes.set_axis_off()
+    axes.tick_params(which="both", length=0, labelbottom=False, labelleft=False)
+    axes.spines[:].set_visible(False)
+    axes.spines[["left", "bottom"]].set(visible=True, color="0.7")
     stamp.set_label(title)
     if maps := [trace for trace in shown if trace.type == "heatmap"]:
         ramp = colors.sample_colorscale([list(stop) for stop in maps[0].colorscale], np.linspace(0, 1, 256).tolist())
         axes.imshow(maps[0].z, cmap=ListedColormap([np.array(colors.unlabel_rgb(c)) / 255 for c in ramp]))
-        return report.image(stamp)
-    for trace in shown:
+    for trace in [] if maps else shown:
         if trace.type == "bar":
             axes.bar(trace.x, trace.y, trace.width or 0.8, color=trace.marker.color or "#BBBBBB")
             continue
@@ -40,11 +43,13 @@ def thumbnail(figure: go.Figure, title: str) -> str:
             axes.plot(trace.x, trace.y, color=colour, linestyle=_DASHES.get(trace.line.dash, "-"), linewidth=3.5)
         if "markers" in mode and trace.marker.symbol != "line-ew":
             axes.scatter(trace.x, trace.y, 64, trace.marker.color or colour)
-    for side, axis in (("x", figure.layout.xaxis), ("y", figure.layout.yaxis)):
-        if axis.type == "log":
-            axes.set(**{f"{side}scale": "log"})
+    for side in "xy":
+        axis = figure.layout[f"{side}axis{(getattr((maps or shown)[0], side + 'axis') or side)[1:]}"]
+        axes.set(**{f"{side}scale": "log" if axis.type == "log" else "linear"})
         if axis.range:
             axes.set(**{f"{side}lim": [10.0**end if axis.type == "log" else end for end in axis.range]})
+        words = re.split(r" \(|, ", axis.title.text or "")[0]  # without unit and remark
+        getattr(axes, f"set_{side}label")(textwrap.fill(words, 30 if side == "x" else 18), fontsize=16)
     return report.image(stamp)
 
 

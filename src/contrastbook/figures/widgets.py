@@ -1,7 +1,5 @@
 """Live controls for JupyterLab: every figure of :mod:`contrastbook.figures` with a slider for each of its knobs.
 
->>> widgets.ring()  # doctest: +SKIP
-
 A value that a figure refuses shows its message in place of the figure.
 """
 
