@@ -123,11 +123,12 @@ class Annotations:
         return replace(self, categories=tuple(kept), objects=tuple(objects))
 
     def plain(self, *, renumbered: bool = False) -> dict[str, Any]:
-        """COCO's JSON; ``renumbered`` for evaluators, which ask for ids of objects from 1 that occur once."""
+        """COCO's JSON; ``renumbered`` for evaluators: ids of objects from 1 that occur once, and LVIS's frequencies."""
+        further = {"frequency": "f"} if renumbered else {}  # read for means over rare classes, which are not shown
         return {
             "images": [dict(image) for image in self.images.values()],
             "annotations": [{**each, "id": k} if renumbered else dict(each) for k, each in enumerate(self.objects, 1)],
-            "categories": [dict(category) for category in self.categories],
+            "categories": [{**further, **category} for category in self.categories],
         }
 
     @cached_property
@@ -220,8 +221,6 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             elif strict:
                 raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
-        if rule == "lvis" and not all(category.get("frequency") in ("r", "c", "f") for category in categories):
-            raise reject(f"{name}: frequency of the categories", None, "'r', 'c' or 'f' for each, as LVIS has it")
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
     return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
