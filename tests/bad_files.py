@@ -95,15 +95,15 @@ def parquet(
 
 def wav(
     frames: int = 1600, rate: int = 16_000, channels: int = 1, bits: int = 16, values: list[int] | None = None,
-    declared: int | None = None,
+    declared: int | None = None, form: int = 1,
 ) -> bytes:  # fmt: skip
-    """PCM; every frame has ``values``, one for each channel, which is silence by default."""
+    """PCM, or with ``form`` 3 floats by their bits; every frame has ``values``, one for each channel, which is silence by default."""
     silence = 128 if bits == 8 else 0
     own = values or [silence] * channels
     frame = b"".join(v.to_bytes(bits // 8, "little", signed=bits > 8) for v in own)
     content = frame * frames
     align = channels * bits // 8
-    layout = struct.pack("<HHIIHH", 1, channels, rate, (rate * align) % 2**32, align, bits)
+    layout = struct.pack("<HHIIHH", form, channels, rate, (rate * align) % 2**32, align, bits)
     size = len(content) if declared is None else declared
     body = b"WAVEfmt " + struct.pack("<I", len(layout)) + layout + b"data" + struct.pack("<I", size) + content
     return b"RIFF" + struct.pack("<I", len(body)) + body

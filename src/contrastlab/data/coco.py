@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -123,11 +123,12 @@ class Annotations:
         return replace(self, categories=tuple(kept), objects=tuple(objects))
 
     def plain(self, *, renumbered: bool = False) -> dict[str, Any]:
-        """COCO's JSON; ``renumbered`` for evaluators, which ask for ids of objects from 1 that occur once."""
+        """COCO's JSON; ``renumbered`` for evaluators: ids of objects from 1 that occur once, and LVIS's frequencies."""
+        further = {"frequency": "f"} if renumbered else {}  # read for means over rare classes, which are not shown
         return {
             "images": [dict(image) for image in self.images.values()],
             "annotations": [{**each, "id": k} if renumbered else dict(each) for k, each in enumerate(self.objects, 1)],
-            "categories": [dict(category) for category in self.categories],
+            "categories": [{**further, **category} for category in self.categories],
         }
 
     @cached_property
@@ -139,6 +140,8 @@ class Annotations:
 
 @contextmanager
 def _reading(where: object, form: str) -> Iterator[None]:
+    if isinstance(where, Path):
+        limits.check_regular(where)
     try:
         yield
     except (ContrastLabError, OSError):
@@ -185,11 +188,16 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     """
     with _reading(name, _COCO):
         images, categories, marked = _lists(raw)
+        _check_ids(images, f"{name}: an image's id")
+        _check_ids((category["id"] for category in categories), f"{name}: a category's id")
+        _check_ids((each["id"] for each in marked), f"{name}: an annotation's id")
         for image in images.values():
             width, height = image["width"], image["height"]
             if not (is_integer(width) and is_integer(height)):
                 raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
             limits.check_pixels(width, height, f"{name}, image {image['id']}")
+            for field in ("neg_category_ids", "not_exhaustive_category_ids"):
+                _check_ids(image.get(field, []), f"{name}, image {image['id']}: {field}")
         ids = {category["id"] for category in categories}
         kind = _keypoint_kind(categories)
         objects = []
@@ -198,10 +206,15 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             for field, known in (("image_id", images), ("category_id", ids)):
                 if each[field] not in known:
                     raise reject(f"{where}: {field}", each[field], "an id that the file lists")
+            for field, accepted, fits in _VALUES:
+                if field in each and not fits(each[field]):
+                    raise reject(f"{where}: {field}", each[field], accepted)
             box = [float(value) for value in each["bbox"] if is_number(value)]
             if len(box) != 4 or min(box[2:]) < 0:
                 raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
             if min(box[2:]) > 0:
+                if strict:
+                    _check_box(box, images[each["image_id"]], where)
                 _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
                 area = {"iscrowd": 0, "area": box[2] * box[3]}
                 objects.append({**area, **each, **_visible(each, kind, where), "bbox": box})
@@ -211,6 +224,27 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
         has_points = any("keypoints" in each for each in objects)
     left_out = len(marked) - len(objects)
     return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
+
+
+_VALUES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("iscrowd", "0 or 1", lambda value: value in (0, 1)),
+    ("area", "a finite number of at least 0", lambda value: is_number(value) and value >= 0),
+    ("keypoints", "finite numbers", lambda value: all(map(is_number, value))),
+)
+
+
+def _check_ids(ids: Iterable[Any], where: str) -> None:
+    for each in ids:
+        if not is_integer(each, -(2**62)):
+            raise reject(where, each, "an integer")
+
+
+def _check_box(box: Sequence[float], image: Mapping[str, Any], where: str) -> None:
+    # float32 has no smaller share of a pixel at the far end of a picture, and a detector no larger box
+    for low, length, side in zip(box[:2], box[2:], (image["width"], image["height"]), strict=True):
+        if min(low + length, side) - max(low, 0) < 0.01 or length > 16 * side:
+            accepted = f"a box with area inside its {image['width']}x{image['height']} picture"
+            raise reject(f"{where}: bbox", list(box), accepted)
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
@@ -227,6 +261,8 @@ def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -
     width, height = image["width"], image["height"]
     if isinstance(mask, dict) and list(mask["size"]) != [height, width]:
         raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
+    if strict and mask is not None and not mask:
+        raise reject(f"{where}: segmentation", mask, "polygons or run lengths; leave the field out where there are none")
     for polygon in mask if strict and isinstance(mask, list) else ():
         if len(polygon) < 6 or len(polygon) % 2:
             raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
@@ -235,7 +271,7 @@ def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -
 
 
 def _keypoint_kind(categories: Sequence[Mapping[str, Any]]) -> KeypointKind | None:
-    for names in (tuple(category["keypoints"]) for category in categories if category.get("keypoints")):
+    for names in (tuple(map(str, category["keypoints"])) for category in categories if category.get("keypoints")):
         known = {PERSON.names: PERSON, JOINTS.names: JOINTS}
         return known.get(names) or KeypointKind(names, (0.05,) * len(names))
     return None

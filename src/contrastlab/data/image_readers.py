@@ -61,8 +61,7 @@ def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> Strea
 
 def _decoded(part: StreamedImages) -> ImageSet:
     """The pictures in memory, as they are stored."""
-    paths = [part.path(k) for k in range(len(part))]
-    return ImageSet(part.name, stack(threaded(decode, paths)), part.labels, part.classes)
+    return ImageSet(part.name, stack([part.path(k) for k in range(len(part))]), part.labels, part.classes)
 
 
 def _fits(paths: Sequence[Path]) -> bool:

@@ -14,11 +14,13 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from contrastlab.errors import TooLargeError, reject
+from contrastlab.errors import CorruptFileError, TooLargeError, reject
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
+MAX_SET_PIXELS = 2**30  #: Of all pictures of a set that is decoded into memory: 3.2 GB as RGB, above those of STL-10.
 MAX_SAMPLES = 2**26  #: Of a sound, all channels, as stored and as resampled: 70 minutes at 16,000 a second.
 RATES = (1_000, 768_000)  #: Samples a second of a sound: what is resampled from others takes any amount of memory.
+MAX_ROWS = 2**24  #: Of a parquet file: a thousand bytes can stand for any number.
 MAX_FRAMES = 10_000  #: Of a video: six minutes; decoded, 2.6 GB.
 MAX_BYTES = 2**28  #: Of a file in an archive, unpacked, and of a sound file.
 MAX_CLASSES = 100_000  #: Of a data set: five times those of the largest published one.
@@ -54,6 +56,12 @@ def gunzipped(path: Path) -> bytes:
     return content
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a pipe, a device and what else is there and neither file nor folder: to read it might never end."""
+    if not (path.is_file() or path.is_dir()) and path.exists():
+        raise CorruptFileError(f"{path} is no regular file; put a file in its place, or remove it")
+
+
 def check_inside(argument: str, paths: Iterable[str]) -> None:
     """Refuse a path that leads out of the folder it is relative to, or that is no UTF-8."""
     for path in paths:
@@ -84,6 +92,8 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         chosen = (n for n in names if os.path.splitext(n)[1].lower() in suffixes and not n.startswith("."))
         paths += [Path(parent, name) for name in sorted(chosen)]
+    for path in paths:
+        check_regular(path)
     return paths
 
 
@@ -92,9 +102,12 @@ def own_path(argument: str, path: str | Path) -> Path:
     if "\0" in str(path):
         raise reject(argument, str(path), "a path without a zero byte")
     try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
+        own = Path(path).expanduser()
+        own.resolve()
+    except RuntimeError as error:  # no such home, or links in a circle
         raise reject(argument, str(path), f"a path ({error})") from error
+    check_regular(own)
+    return own
 
 
 def cache_folder() -> Path:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contrastlab.data import limits
 from contrastlab.data.items import LABEL_COLUMNS, Splits, split_own
-from contrastlab.data.pictures import ImageSet, decode, opened, stack, threaded
+from contrastlab.data.pictures import ImageSet, opened, stack
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 
 
@@ -27,6 +27,7 @@ def _reading(path: Path | str) -> Iterator[Any]:
 
     try:
         with pq.ParquetFile(path) as file:
+            limits.check_count(file.metadata.num_rows, limits.MAX_ROWS, "rows", path)
             yield file
     except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
@@ -83,10 +84,12 @@ def _read_parquet(stamps: tuple[tuple[str, int, int], ...]) -> ParquetImages:
             raise reject(f"{path}: column {label}", kind, "one whole number or text for each image")
         values += given
         names = names or _class_names(schema, label)
-    labels, classes = _as_labels(values, names)
     where = ", ".join(path for path, _, _ in stamps)
+    if len({isinstance(value, str) for value in values if value is not None}) > 1:
+        raise reject(f"{where}: label", "numbers and texts", "one kind of label in all files")
+    labels, classes = _as_labels(values, names)
     numbered = [(content, f"{where}: image {k}") for k, content in enumerate(encoded)]
-    images = stack(threaded(lambda item: decode(*item), numbered))
+    images = stack(numbered)
     if not encoded:
         return ParquetImages(where, images, labels, classes, encoding="nothing")
     with opened(encoded[0]) as first:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
@@ -39,6 +39,8 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
     that calls it ``where``; more pixels than :data:`contrastlab.data.limits.MAX_PIXELS` are a ``TooLargeError``.
     """
     where = where or ("an image" if isinstance(source, bytes) else str(source))
+    if isinstance(source, Path):
+        limits.check_regular(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             limits.check_pixels(*image.size, where)
@@ -211,9 +213,24 @@ def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[
         yield from pool.imap(function, items, chunksize=256)
 
 
-def stack(decoded: Iterable[Image.Image]) -> Tensor:
-    """One uint8 ``[N, C, H, W]``: grey if every picture is, resized and cropped if their sizes differ."""
-    pictures = list(decoded)
+def stack(sources: Sequence[Path | tuple[bytes, str]]) -> Tensor:
+    """Files, or contents and what to call them, as one uint8 ``[N, C, H, W]``: grey if every picture is.
+
+    Pictures of different sizes are resized and cropped. All of them have :data:`limits.MAX_SET_PIXELS` at most.
+    """
+    total = 0
+
+    def counted(source: Path | tuple[bytes, str]) -> Image.Image:
+        nonlocal total
+        picture = decode(source) if isinstance(source, Path) else decode(*source)
+        total += picture.width * picture.height
+        if total > limits.MAX_SET_PIXELS:
+            where = source if isinstance(source, Path) else source[1]
+            accepted = f"accepted are at most {limits.MAX_SET_PIXELS} in sum; a folder of the files is streamed"
+            raise TooLargeError(f"{where}: with it the pictures of this set have {total} pixels: {accepted}")
+        return picture
+
+    pictures = list(threaded(counted, sources))
     channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
     sizes = {picture.size for picture in pictures}
     if len(sizes) > 1:

@@ -37,6 +37,7 @@ def read_wave(source: Path | bytes, rate: int, where: str = "") -> NDArray[np.in
     """
     where = where or str(source)
     if isinstance(source, Path):
+        limits.check_regular(source)
         limits.check_count(source.stat().st_size, limits.MAX_BYTES, "bytes", where)
     content = source.read_bytes() if isinstance(source, Path) else source
     if not content:
@@ -84,6 +85,8 @@ def _decoded(content: bytes, where: str) -> tuple[int, NDArray[np.float64]]:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except RuntimeError as error:
         raise CorruptFileError(f"{where} cannot be read as sound: {error}") from error
+    if not np.isfinite(samples).all():
+        raise CorruptFileError(f"{where} has samples that are no finite numbers")
     return int(rate), samples.mean(1)
 
 
@@ -189,8 +192,9 @@ def _spoken_digits(folder: Path) -> tuple[Tensor, Tensor, list[str], Tensor]:
     if not paths:
         raise FileNotFoundError(2, "no table", str(folder / "*.parquet"))
     rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    if not all(isinstance(row.get("audio"), bytes) and {"digit", "speaker", "take"} <= row.keys() for row in rows):
-        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take")
+    kinds = {"audio": bytes, "digit": int, "speaker": str, "take": int}
+    if not all(isinstance(row.get(column), kind) for row in rows for column, kind in kinds.items()):
+        raise CorruptFileError(f"fsdd: {folder} has not the columns audio, digit, speaker, take, full in every row")
     sounds = (read_wave(row["audio"], 8000, f"fsdd, {row['digit']}_{row['speaker']}_{row['take']}") for row in rows)
     digits, takes = (torch.tensor([row[column] for row in rows]) for column in ("digit", "take"))
     return torch.stack([fitted(sound, 8192) for sound in sounds]), digits, [row["speaker"] for row in rows], takes
@@ -221,8 +225,8 @@ def load_waves(name: str, location: str) -> Splits:
     paths = sorted(path.relative_to(folder) for path in limits.files_below(folder, SUFFIXES))
     if not paths:
         raise MissingDataError(f"{name}: no {', '.join(sorted(SUFFIXES))} file below {folder}.")
-    sounds = [read_wave(folder / path, RATE) for path in paths]
-    length = min(max(map(len, sounds)), LENGTH)
+    sounds = [read_wave(folder / path, RATE)[:LENGTH].copy() for path in paths]
+    length = max(map(len, sounds))
     waves = torch.stack([fitted(sound, length) for sound in sounds])
     classes = sorted({path.parts[0] for path in paths if len(path.parts) > 1})
     labels = torch.tensor([classes.index(path.parts[0]) if len(path.parts) > 1 else -1 for path in paths])
