@@ -1,6 +1,7 @@
 """Detections that are looked at: those of the table's own detectors, drawn where their score is high enough."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -70,23 +71,24 @@ def test_a_detection_is_drawn_from_its_score_on(made) -> None:
     study, _ = made
     test = data.load("silhouettes").test
     scores = [row["score"] for row in study.rows if row["picture"] == 0]
+    bare = [row | {"found": json.dumps({"bbox": json.loads(row["found"])["bbox"]})} for row in study.rows]
+    boxes = study.model_copy(update={"rows": tuple(bare)})
     for threshold in (0.0, scores[0], min(scores[0] + 1e-6, 1.0)):
-        figure = pictures.objects(study, test, threshold=threshold, pictures=1)
-        outlines = figure.data[4]  # picture, outlines and points of the truth, then of the first encoder
-        boxes = sum(value is None for value in outlines.x)
-        assert boxes == sum(score >= threshold for score in scores)
-    # the truth stands first, whatever the threshold
-    truth = figure.data[1]
-    assert sum(value is None for value in truth.x) == len(test.annotations.of_image[test.ids[0]])
-    pixels = np.asarray(figure.data[0].z)
-    mask = test.target(0, masks=True)["masks"].bool().any(0).numpy()
-    assert (pixels[~mask] == test[0].permute(1, 2, 0).numpy()[~mask]).all()
-    assert (pixels[mask] != test[0].permute(1, 2, 0).numpy()[mask]).any(1).mean() > 0.9
+        figure = pictures.objects(boxes, test, threshold=threshold, pictures=1)
+        assert len(figure.data) == len(figure.layout.images) == 2  # a picture is no trace, so no frame repeats it
+        assert np.isnan(figure.data[1].x).sum() == sum(score >= threshold for score in scores)
+        assert np.isnan(figure.data[0].x).sum() >= len(test.annotations.of_image[test.ids[0]])
+    pixels, found = pictures.detections(study, test, 0, 0.0)
+    assert list(found) == ["truth", *ROWS]
+    assert np.array_equal(pixels, test[0].permute(1, 2, 0).numpy())
+    mask = np.pad(test.target(0, masks=True)["masks"].bool().numpy(), ((0, 0), (1, 1), (1, 1)))
+    for x, y in np.transpose(found["truth"])[~np.isnan(found["truth"][0])]:  # between a mask's pixel and one beside it
+        assert {bool(m[to(y) + 1, to(x) + 1]) for m in mask for to in (math.floor, math.ceil)} == {True, False}
     with pytest.raises(ArgumentError, match="threshold"):
         pictures.objects(study, test, threshold=2)
     empty = pictures.objects(study.model_copy(update={"rows": ()}), test, pictures=1)
     assert [each.text for each in empty.layout.annotations] == ["truth", *ROWS]
-    assert all(value is None for value in empty.data[4].x)
+    assert not len(empty.data[1].x)
     assert len(sliding(pictures.objects, "threshold", [0.1, 0.5], study=study, test=test).frames) == 2
 
 

@@ -5,18 +5,22 @@ Hue is the direction of a displacement of the flow and saturation its length, as
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import plotly.graph_objects as go
 import torch
+from contourpy import contour_generator
 from matplotlib.colors import ListedColormap, hsv_to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 from plotly.subplots import make_subplots
 from torch import Tensor
 
@@ -31,7 +35,6 @@ from contrastlab.views.channels import labels, slices
 
 # Okabe and Ito, told apart by eyes that see no red or green; further classes go round
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
-_WEIGHT = 0.55  # of a mask's colour over the picture
 
 
 def _classes(values: Tensor, count: int) -> NDArray[Any]:
@@ -143,7 +146,7 @@ def strip(frames: Tensor, flows: Mapping[str, Tensor], times: Sequence[int], *, 
 def objects(
     study: Study, test: AnnotatedImages, *, threshold: float = 0.5, labels: Mapping[str, str] = {}, pictures: int = 2
 ) -> go.Figure:
-    """Detections above a score beside the truth; the traces do not depend on the threshold.
+    """Detections above a score beside the truth, as outlines over pictures that do not depend on the threshold.
 
     ``study``: of :func:`contrastbook.studies.found_objects.study`. ``labels``: method to the words above its column.
     """
@@ -153,45 +156,42 @@ def objects(
     titles = ["truth", *(escape.html(labels.get(method, method)) for method in methods)]
     figure = make_subplots(pictures, len(titles), column_titles=titles, horizontal_spacing=0.01, vertical_spacing=0.02)
     for picture in range(pictures):
-        pixels = test[picture].permute(1, 2, 0).numpy()
-        known = [dict(each) for each in test.annotations.of_image[test.ids[picture]]]
-        here = [row for row in study.rows if row["picture"] == picture and float(row["score"] or 0) >= threshold]
-        seen = [[json.loads(str(row["found"])) for row in here if row["method"] == method] for method in methods]
-        height, width = pixels.shape[:2]  # a box may lie beyond the picture; the columns stay of one size
-        for column, shown in enumerate([known, *seen], 1):
-            colour, place = COLOURS["truth" if column == 1 else "other"], {"row": picture + 1, "col": column}
-            figure.add_image(z=_masked(pixels, shown, colour), hoverinfo="skip", **place)
-            figure.add_trace(_outlines(shown, colour), **place).add_trace(_points(shown, colour), **place)
-            figure.update_xaxes(range=[-0.5, width - 0.5], **place).update_yaxes(range=[height - 0.5, -0.5], **place)
-    figure.update_xaxes(visible=False).update_yaxes(visible=False)
-    figure.update_layout(
-        template="plotly_white", showlegend=False, height=190 * pictures + 120,
-        margin={"l": 5, "r": 5, "t": 40, "b": 5}, title={"text": ""},
-    )  # fmt: skip
-    return figure
+        pixels, shown = detections(study, test, picture, threshold)
+        (height, width), buffer = pixels.shape[:2], BytesIO()  # a box may lie beyond; the columns stay of one size
+        Image.fromarray(pixels).save(buffer, "jpeg", quality=85)
+        source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        drawn = {"source": source, "x": -0.5, "y": -0.5, "sizex": width, "sizey": height, "layer": "below"}
+        for column, (x, y) in enumerate(shown.values(), 1):
+            look, place = {"color": COLOURS["truth" if column == 1 else "other"]}, {"row": picture + 1, "col": column}
+            figure.add_scatter(x=x, y=y, mode="lines", line=look, hoverinfo="skip", **place)
+            figure.add_layout_image(drawn, **place)
+            figure.update_xaxes(range=[-0.5, width - 0.5], **place)
+            figure.update_yaxes(range=[height - 0.5, -0.5], scaleanchor=figure.data[-1].xaxis, **place)
+    figure.update_xaxes(visible=False, constrain="domain").update_yaxes(visible=False, constrain="domain")
+    bare = {"template": "plotly_white", "showlegend": False, "title": {"text": ""}}
+    return figure.update_layout(height=190 * pictures + 120, margin={"l": 5, "r": 5, "t": 40, "b": 5}, **bare)
 
 
-def _masked(pixels: np.ndarray[Any, Any], shown: Sequence[Mapping[str, Any]], colour: str) -> np.ndarray[Any, Any]:
-    tint = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)])
-    out = pixels.astype(float)
+def detections(
+    study: Study, test: AnnotatedImages, picture: int, threshold: float
+) -> tuple[NDArray[np.uint8], dict[str, tuple[list[float], list[float]]]]:
+    """A test picture ``[H, W, 3]``, and the outlines of ``truth`` and of what each method finds with that score."""
+    pixels = test[picture].permute(1, 2, 0).numpy()
+    here = [row for row in study.rows if row["picture"] == picture and float(row["score"] or 0) >= threshold]
+    every: dict[str, Sequence[Mapping[str, Any]]] = {"truth": test.annotations.of_image[test.ids[picture]]}
+    for method in study.config["rows"]:
+        every[method] = [json.loads(str(row["found"])) for row in here if row["method"] == method]
+    return pixels, {name: _outlines(shown, *pixels.shape[:2]) for name, shown in every.items()}
+
+
+def _outlines(shown: Sequence[Mapping[str, Any]], height: int, width: int) -> tuple[list[float], list[float]]:
+    """The edges of masks, and boxes where there is no mask, as one line with gaps: x and y, NaN after each piece."""
+    corners: list[tuple[float, float]] = []
     for each in shown:
-        if "segmentation" in each:
-            mask = draw(each["segmentation"], *pixels.shape[:2]).to(torch.bool).numpy()
-            out[mask] = (1 - _WEIGHT) * out[mask] + _WEIGHT * tint
-    return out.round().astype(np.uint8)
-
-
-def _outlines(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
-    corners: list[tuple[float | None, float | None]] = []
-    for left, top, width, height in (each["bbox"] for each in shown if "bbox" in each):
-        right, bottom = left + width, top + height
-        corners += [(left, top), (right, top), (right, bottom), (left, bottom), (left, top), (None, None)]
-    x, y = [x for x, _ in corners], [y for _, y in corners]
-    return go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip")
-
-
-def _points(shown: Sequence[Mapping[str, Any]], colour: str) -> go.Scatter:
-    triples = [point for each in shown for point in np.reshape(each.get("keypoints", []), (-1, 3)) if point[2] > 0]
-    look = {"color": colour, "size": 6, "line": {"color": "white", "width": 1}}
-    x, y = [p[0] for p in triples], [p[1] for p in triples]
-    return go.Scatter(x=x, y=y, mode="markers", hoverinfo="skip", marker=look)
+        left, top, wide, high = each["bbox"]
+        box = np.array([(0, 0), (wide, 0), (wide, high), (0, high), (0, 0)]) + 1 + (left, top)
+        mask = np.pad(draw(each["segmentation"], height, width).numpy(), 1) if "segmentation" in each else None
+        pieces: Any = [box] if mask is None else contour_generator(z=mask).lines(0.5)
+        for piece in pieces:
+            corners += [*map(tuple, (piece - 1).round(1).tolist()), (math.nan, math.nan)]
+    return [x for x, _ in corners], [y for _, y in corners]
