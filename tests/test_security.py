@@ -218,8 +218,8 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
     drawn = pictures.segmentations(torch.zeros(1, 4, 8, 8), {name: torch.zeros(1, 8, 8)}, ("a", "b"))
     drawn.savefig(tmp_path / "scenes.png")
     assert not any(is_math_text(axes.get_title()) for axes in drawn.axes)
-    shown = senses.spectrograms([torch.zeros(1, 4, 4)], [name]).layout.annotations[0].text
-    assert Tags(shown).tags == []
+    (title,) = [axes.get_title() for axes in senses.spectrograms([torch.zeros(4, 4)], [name]).axes if axes.images]
+    assert not is_math_text(title)
     own = data.load("silhouettes", n_train=1, n_test=1).test
     rows = [{"method": name, "picture": 0, "score": 0.1, "found": "{}"}]
     config = {"rows": {name: ""}}

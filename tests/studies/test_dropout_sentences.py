@@ -105,7 +105,8 @@ def test_a_view_is_heard_without_what_it_does_not_show_and_has_a_title() -> None
     inside = bands[len(bands) // 2]
     assert float((view.plain(noise()[None])[0, 0][inside] - again[inside]).median()) > 30
     view = torch.zeros(3, 4)
-    assert len(senses.spectrograms([view, view + 1], ["a", "b"]).data) == 2
+    panels = senses.spectrograms([view, view + 1], ["a", "b"]).axes[:2]
+    assert [(each.get_title(), each.images[0].get_clim()) for each in panels] == [("a", (0, 1)), ("b", (0, 1))]
     with pytest.raises(ArgumentError, match="^titles="):
         senses.spectrograms([view], ["a", "b"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from plotly.subplots import make_subplots
 from torch import Tensor
 
 from contrastbook.checks import require_positive
-from contrastbook.figures.base import chart
+from contrastbook.figures.base import chart, subplots
 from contrastlab import divergences, escape
 from contrastlab.data.spectrograms import LogMel, draw_mask, mel_matrix
 from contrastlab.errors import reject
@@ -37,18 +37,18 @@ def audible_view(wave: Tensor, view: LogMel, rng: torch.Generator) -> tuple[Tens
     return shown, samples
 
 
-def spectrograms(views: list[Tensor], titles: list[str]) -> go.Figure:
-    """Spectrograms ``[M, F]`` side by side, in decibels, on one scale."""
+def spectrograms(views: list[Tensor], titles: list[str]) -> Figure:
+    """Spectrograms ``[M, F]`` side by side, in decibels, on one scale; NaN is grey."""
     if len(views) != len(titles):
         raise reject("titles", titles, f"{len(views)} of them")
-    shown = [escape.html(title) for title in titles]
-    figure = make_subplots(rows=1, cols=len(views), subplot_titles=shown, shared_yaxes=True)
-    low, high = (float(f(torch.stack([f(view) for view in views]))) for f in (torch.min, torch.max))
-    scale = {"zmin": low, "zmax": high, "colorscale": "Viridis"}
-    for k, view in enumerate(views, 1):
-        figure.add_heatmap(z=view.numpy(), showscale=k == len(views), row=1, col=k, **scale)
-    figure.update_xaxes(title_text="frame").update_yaxes(title_text="mel band", row=1, col=1)
-    figure.update_layout(template="plotly_white", height=330, margin={"l": 50, "r": 20, "t": 40, "b": 45})
+    figure, panels = subplots(1, len(views), (3.2 * len(views), 2.7), sharey=True, squeeze=False)
+    every = torch.stack(views).numpy()
+    for panel, view, title in zip(panels[0], every, titles, strict=True):
+        shown = panel.imshow(view, vmin=np.nanmin(every), vmax=np.nanmax(every), origin="lower", aspect="auto")
+        panel.set(facecolor="0.85", xlabel="frame")
+        panel.set_title(escape.mathtext(title), fontsize="medium")
+    panels[0][0].set_ylabel("mel band (low to high)")
+    figure.colorbar(shown, ax=list(panels[0]), label="decibels")
     return figure
 
 
