@@ -60,6 +60,8 @@ def test_the_conjugate_is_infinite_exactly_outside_the_domain_and_the_slope_of_f
     finite = {"pearson", "tsallis", "tsallis(1.5)", "tsallis(2)", "vincze_le_cam", "vincze_le_cam_printed"}
     if divergence.name in finite:
         assert gradient == pytest.approx(limit, abs=1e-12)
+        below = vector(limit - 3, limit)  # the supremum over u ≥ 0 lies at u = 0
+        torch.testing.assert_close(divergence.conjugate(below), -divergence.f(vector(0.0, 0.0)), rtol=0, atol=1e-12)
     else:
         assert gradient == -math.inf
 

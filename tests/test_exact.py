@@ -80,6 +80,7 @@ def test_restrict_keeps_proportions_and_what_cannot_be_drawn_is_not_drawn():
     joint = table(2)
     q = np.tile([0.0, 1.0, 0.0, 0.0], (3, 1))
     f = np.random.default_rng(3).standard_normal((3, 4))
+    assert exact.threshold(joint, f) == pytest.approx(np.log(np.exp(f) @ joint.y), abs=1e-12)
     mean, variance = exact.normalised_similarity(joint, f, 2, q, positive_in_denominator=False)
     assert mean == pytest.approx(f - f[:, [1]], abs=1e-12)
     assert variance == pytest.approx(0, abs=1e-12)
