@@ -217,17 +217,18 @@ def weight(shared: tuple[int, ...], count: int, core: bool) -> int:
     return round(sum(information(p, i, j) for i, j in pairs) / math.log(2))
 
 
-def test_the_full_graph_has_six_objectives_and_a_core_view_three(stated):
-    full, core = (weight((0, 1, 2, 3), 4, core=core) for core in (False, True))
-    assert (full, core) == (6, 3)
-    stated("cmc/figure-3-objectives", full=full, core=core)
-
-
-def test_weights_are_not_in_proportion(stated):
+def test_what_views_share_counts_more_the_more_share_it_but_not_in_proportion(stated):
     full, core = ([weight(tuple(range(size)), 4, core) for size in (2, 3, 4)] for core in (False, True))
+    assert (full, core) == ([1, 3, 6], [1, 2, 3])
     for weights in (full, core):
         assert len({w / size for w, size in zip(weights, (2, 3, 4), strict=True)}) == 3
+    stated("cmc/figure-3-objectives", full=full[-1], core=core[-1])
     stated("cmc/section-3-3-proportion", full=" : ".join(map(str, full)), core=" : ".join(map(str, core)))
+    stated("cmc/section-3-3-ignored", times=core[1])  # a bit of the core view and two others
+    bits = 8  # shared by two views only, and not by the core view
+    assert weight((1, 2), 4, core=True) == 0
+    assert bits * full[0] > full[-1]
+    stated("cmc/section-3-3-shared", bits=bits, pair=bits * weight((1, 2), 4, core=False), everyone=full[-1])
 
 
 @some
@@ -237,12 +238,6 @@ def test_what_a_core_view_ignores(seed):
     beyond = sum(value for inside, value in atoms(p).items() if {1, 2} <= set(inside) and 0 not in inside)
     conditional = entropy(p, (0, 1)) + entropy(p, (0, 2)) - entropy(p, (0, 1, 2)) - entropy(p, (0,))
     assert beyond == pytest.approx(conditional, abs=EXACT)
-
-
-def test_a_bit_of_the_core_and_two_views_counts_twice(stated):
-    times = weight((0, 1, 2), 4, core=True)
-    assert times == 2
-    stated("cmc/section-3-3-ignored", times=times)
 
 
 def equation_9(joint: exact.Joint) -> np.ndarray:
@@ -295,38 +290,18 @@ def test_equation_11_is_least_at_the_conditional(joint, seed, m):
         assert loss(z * conditional * np.exp(step * rng.standard_normal(conditional.shape))) > least
 
 
-def test_common_factors_weigh_more():
-    for core, weights in ((True, [1, 2, 3]), (False, [1, 3, 6])):
-        assert [weight(tuple(range(size)), 4, core) for size in (2, 3, 4)] == weights
-
-
-def test_a_large_factor_of_two_views_weighs_more(stated):
-    bits, pair, everyone = 8, weight((1, 2), 4, core=False), weight((0, 1, 2, 3), 4, core=False)
-    assert bits * pair > everyone
-    assert weight((1, 2), 4, core=True) == 0
-    stated("cmc/section-3-3-shared", bits=bits, pair=bits * pair, everyone=everyone)
-
-
 def layers_of(encoder) -> dict[str, int]:
     """Weights of each layer, without those of one value a channel."""
     named = {**encoders.named_layers(encoder), "fc8": encoder.head.fc8}
     return {name: sum(p.numel() for p in layer.parameters() if p.dim() > 1) for name, layer in named.items()}
 
 
-def halves_and_whole() -> tuple[dict[str, int], dict[str, int]]:
+def test_weights_but_for_the_last_layer_halve(stated):
     pair = [layers_of(encoder) for encoder in encoders.build_for(Split(), 3, arch="half_alexnet")]
     whole = layers_of(encoders.build("half_alexnet", width=2.0))
-    return {name: sum(one[name] for one in pair) for name in whole}, whole
-
-
-def test_weights_but_for_the_last_layer_halve():
+    both = {name: sum(one[name] for one in pair) for name in whole}
     # the three channels of the picture are shared out, too, 1 and 2
-    both, whole = halves_and_whole()
     assert all(2 * both[name] == count for name, count in whole.items() if name != "fc8")
-
-
-def test_the_last_layer_is_not_halved(stated):
-    both, whole = halves_and_whole()
     assert both["fc8"] == whole["fc8"]
     assert 2 * sum(both.values()) > sum(whole.values())
     stated("cmc/half-parameters", last=both["fc8"])
@@ -342,15 +317,12 @@ def layers_that_follow(table: str, side: str, kernel: str, stride: str, padding:
     return len(inside)
 
 
-def test_sides_of_tables_10_and_11_follow(stated):
+def test_sides_of_tables_10_to_12_follow(stated):
     rows = 0
     for table in ("10", "11"):
         names = papers.published("cmc", table)["column"].unique()
         rows += layers_that_follow(table, *(next(name for name in names if name[0] == letter) for letter in "XKSP"))
     stated("cmc/tables-10-11", rows=rows)
-
-
-def test_sides_of_table_12_follow(stated):
     stated("cmc/table-12", rows=layers_that_follow("12", "X (spatial)", "K (kernel)", "S (stride)", "P (padding)"))
 
 

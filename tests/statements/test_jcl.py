@@ -424,13 +424,8 @@ def test_a_third_key_can_make_the_variance_worse(stated):
         assert probability @ (means - mean) ** 2 == pytest.approx(variance / count, abs=1e-14)
     assert squared[0] < squared[3] < squared[1] < squared[2]
     stated("jcl/more-keys", two=squared[1], three=squared[2])
-
-
-def test_the_error_of_the_variance_falls_in_the_end():
-    p, similarity = np.array([0.95, 0.05]), np.array([0.0, 1.0])
-    variance = 0.95 * 0.05
     squared = []
-    for count in (3, 6, 12, 50, 200):
+    for count in (3, 6, 12, 50, 200):  # in the end the error falls
         ones = np.arange(count + 1)
         probability = np.array([math.comb(count, k) * p[1] ** k * p[0] ** (count - k) for k in ones])
         squared.append(probability @ (ones / count * (1 - ones / count) - variance) ** 2)
@@ -478,14 +473,11 @@ def test_a_queue_that_loses_fewer_keys_than_it_gains_grows(stated):
     assert after > QUEUE
     assert times > 10
     stated("jcl/queue", after=after, times=times)
-
-
-@pytest.mark.parametrize("batch", [256, BATCH])
-def test_a_queue_that_loses_as_many_keys_as_it_gains_keeps_its_size(batch):
-    whole = QUEUE // batch
-    queue = queue_after(whole + 3, batch, batch, QUEUE)
-    assert len(queue) == QUEUE
-    assert (queue[0], queue[-1]) == (4, whole + 3)  # every key is kept for as many steps as batches fit in
+    for batch in (256, BATCH):  # a queue that loses as many keys as it gains keeps its size …
+        whole = QUEUE // batch
+        queue = queue_after(whole + 3, batch, batch, QUEUE)
+        assert len(queue) == QUEUE
+        assert (queue[0], queue[-1]) == (4, whole + 3)  # … and every key for as many steps as batches fit in
 
 
 def line_12(learning_rate: float = 0.06, momentum: float = 0.999) -> tuple[torch.Tensor, torch.Tensor]:
@@ -517,17 +509,13 @@ def products(seed: int, keys_of_one: int = 5, negatives: int = 64, d: int = 128)
     return q, k, n
 
 
-def test_both_losses_are_functions_of_the_same_products():
+def test_both_losses_are_functions_of_the_same_products(stated):
     q, k, n = products(0)
     own, others = torch.from_numpy(k @ q / 0.2)[None], torch.from_numpy(n @ q / 0.2)[None]
     mu, sigma = statistics(k)
     eq_8 = np.logaddexp(q @ mu / 0.2 + 4 / (2 * 0.2**2) * q @ sigma @ q, logsumexp(n @ q / 0.2)) - q @ mu / 0.2
     ours = objectives.multi_key_info_nce(own.mean(1), others, 2 * own.var(1, correction=0))
     assert float(ours) == pytest.approx(eq_8, abs=1e-12)
-
-
-def test_the_vanilla_loss_needs_no_further_products(stated):
-    q, k, n = products(1)
     row = np.concatenate([k, n]) @ q / 0.2  # all that either loss needs of the query
     own, others = torch.from_numpy(row[:5])[None], torch.from_numpy(row[5:])[None]
     one_by_one = np.mean([np.logaddexp(q @ key / 0.2, logsumexp(n @ q / 0.2)) - q @ key / 0.2 for key in k])

@@ -220,15 +220,11 @@ def ball_case() -> tuple[torch.Tensor, int, list[int], exact.Joint, np.ndarray]:
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_lemma_4_3_with_drawn_neighbours(k):
+def test_lemma_4_3_with_drawn_and_with_nearest_neighbours(k):
     scores, own, ball, joint, q = ball_case()
     drawn = [la_0(scores, own, [own, *others]) for others in product(ball, repeat=k - 1)]
     mean, _ = exact.normalised_similarity(joint, scores.numpy()[None], k - 1, q)
     assert math.fsum(drawn) / len(drawn) == pytest.approx(mean[0, own] - math.log(k), abs=EXACT)
-
-
-def test_lemma_4_3_with_nearest_neighbours():
-    scores, own, ball, joint, q = ball_case()
     nearest = la_0(scores, own, [own, *ball])
     mean, _ = exact.normalised_similarity(joint, scores.numpy()[None], len(ball), q)
     assert abs(nearest - (mean[0, own] - math.log(len(ball) + 1))) > 1e-3
@@ -457,14 +453,10 @@ def test_neighbours_in_the_numerator_are_no_bound(stated):
     value = float(logsumexp([positive, close]) - logsumexp([positive, ring])) + math.log(2)
     assert value > max(math.log(2), joint.mutual_information)
     stated("vince/section-4-3-neighbours", value=value, information=joint.mutual_information)
-
-
-@pytest.mark.parametrize("k", [3, 5])
-def test_neighbours_in_the_denominator_too_are_no_bound(k):
-    # a constant critic on independent variables: two of the K terms of the denominator are in the numerator
-    scores = np.zeros(k)
-    assert (float(logsumexp(scores[:2]) - logsumexp(scores)) + math.log(k)) == pytest.approx(math.log(2))
-    assert exact.Joint.independent([1.0], np.ones(k)).mutual_information < 1e-12
+    for k in (3, 5):  # a constant critic on independent variables: two of the K terms of the denominator are in both
+        scores = np.zeros(k)
+        assert (float(logsumexp(scores[:2]) - logsumexp(scores)) + math.log(k)) == pytest.approx(math.log(2))
+        assert exact.Joint.independent([1.0], np.ones(k)).mutual_information < 1e-12
 
 
 @some
@@ -489,37 +481,21 @@ RGB_MEAN, RGB_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet, as torchvision's pre-trained networks have them."""
 
 
-def printed_pixels() -> tuple[tuple[float, ...], tuple[float, ...]]:
+def test_appendix_c_4_pixel_mean(stated):
     masks = papers.plan("vince", "2b").settings("imagenet", "ir_nce", "paper").masks
-    return masks.pixel_mean, masks.pixel_std
-
-
-def test_appendix_c_4_pixel_mean():
-    mean, std = printed_pixels()
-    red, green, blue = mean
-    assert (red, blue, green) == pytest.approx([255 * value for value in RGB_MEAN], abs=0.01)
+    mean, std = masks.pixel_mean, masks.pixel_std
+    assert (mean[0], mean[2], mean[1]) == pytest.approx([255 * value for value in RGB_MEAN], abs=0.01)
     assert std == pytest.approx([255 * value for value in RGB_STD], abs=0.01)
-
-
-def test_appendix_c_4_pixel_mean_as_printed(stated):
-    mean, std = printed_pixels()
     off = [abs(a - 255 * b) for a, b in zip(mean, RGB_MEAN, strict=True)]
     assert off == pytest.approx([0, 12.75, 12.75], abs=0.01)
     stated("vince/appendix-c-4-pixel-mean", levels=off[1], green=off[1] / std[1], blue=off[2] / std[2])
 
 
-def region_head(arch: str):
-    network = detectors.residual_network(encoders.build(arch))
-    return network, detectors.fifth_stage(network, "published")
-
-
-def test_table_4_region_head_of_resnet_50():
-    network, head = region_head("resnet50")
-    assert head is network.layer4
-
-
-def test_table_4_region_head_of_resnet_18(stated):
-    network, head = region_head("resnet18")
+def test_table_4_region_head(stated):
+    network = detectors.residual_network(encoders.build("resnet50"))
+    assert detectors.fifth_stage(network, "published") is network.layer4
+    network = detectors.residual_network(encoders.build("resnet18"))
+    head = detectors.fifth_stage(network, "published")
     filled = detectors.filled_by_loader(network.layer4, head)
     tensors = {name: t.numel() for name, t in head.state_dict().items() if not name.endswith("num_batches_tracked")}
     weights = {name: n for name, n in tensors.items() if head.state_dict()[name].ndim == 4}
