@@ -104,7 +104,7 @@ def printed_bounds(joint: exact.Joint, critic: np.ndarray, most: int = 8) -> tup
     return np.log(k + 1) - loss, np.log(k) - loss
 
 
-def test_more_negatives_tighten_at_the_optimal_critic(stated):
+def test_more_negatives_tighten_at_the_optimal_critic_and_can_lower_a_fixed_one(stated):
     for seed in range(60):
         rng = np.random.default_rng(seed)
         joint = exact.Joint.of(rng.gamma(rng.choice([0.1, 1.0]), size=rng.integers(2, 5, 2)) + 1e-9)
@@ -115,9 +115,6 @@ def test_more_negatives_tighten_at_the_optimal_critic(stated):
             assert (np.diff(printed) > 0).all()
     _, printed = printed_bounds(PAIR, PAIR.log_ratio)
     stated("cmc/appendix-c-2-more-negatives", first=printed[0], last=printed[-1])
-
-
-def test_more_negatives_can_lower_a_fixed_critic(stated):
     bold, rising = printed_bounds(PAIR, 3 * PAIR.log_ratio, 40)
     lowest = int(bold.argmin())
     assert 0 < lowest < 39  # and rises again

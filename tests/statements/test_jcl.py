@@ -160,24 +160,13 @@ def test_eq_7_is_eq_8_for_lambda_one(drawn):
         assert jensen(NORMAL, a, c) == pytest.approx(closed(mean, variance, c, tau, scale), abs=1e-10)
 
 
-def test_eq_7_is_not_eq_8_for_another_lambda(stated):
-    mean, variance, c, tau = 0.8, 0.02, math.log(64), 0.2
+def test_eq_8_is_not_eq_7_for_another_lambda_and_below_the_limit_for_a_small_one(stated):
+    mean, variance, c, tau = 0.8, 0.02, math.log(64), 0.2  # 64 negatives orthogonal to the query
     a = (mean + math.sqrt(variance) * GRID) / tau
     four, quarter = (closed(mean, variance, c, tau, scale) for scale in (4.0, 0.25))
     eq_7 = jensen(NORMAL, a, c)
     assert quarter + 0.09 < eq_7 < four - 0.4  # the paper's λ is 4
     stated("jcl/eq-8-reduction", eq_7=eq_7, four=four, quarter=quarter)
-
-
-@many
-@given(gaussians, st.sampled_from([1.0, 1.5, 4.0]))
-def test_eq_8_bounds_the_limit_from_lambda_one_on(drawn, scale):
-    mean, variance, c, tau = drawn
-    assert closed(mean, variance, c, tau, scale) >= infinite_gaussian(mean, variance, c, tau) - 1e-11
-
-
-def test_eq_8_is_below_the_limit_for_small_lambda(stated):
-    mean, variance, c, tau = 0.8, 0.02, math.log(64), 0.2  # 64 negatives orthogonal to the query
     limit = infinite_gaussian(mean, variance, c, tau)
     # 0.2 is in the range that Sec. 4.4 calls stable.
     gaps = [closed(mean, variance, c, tau, scale) - limit for scale in (0.0, 0.2, 1.0, 4.0)]
@@ -187,6 +176,13 @@ def test_eq_8_is_below_the_limit_for_small_lambda(stated):
     # A schedule that rises from 0 to λ = 2 is no bound in the first part of the training.
     below = [step for step in range(1, 21) if closed(mean, variance, c, tau, 2 * step / 20) < limit]
     assert below == [1, 2, 3, 4]
+
+
+@many
+@given(gaussians, st.sampled_from([1.0, 1.5, 4.0]))
+def test_eq_8_bounds_the_limit_from_lambda_one_on(drawn, scale):
+    mean, variance, c, tau = drawn
+    assert closed(mean, variance, c, tau, scale) >= infinite_gaussian(mean, variance, c, tau) - 1e-11
 
 
 def vmf_moment(d: int, concentration: float, tau: float, cosine: float) -> tuple[float, float]:
@@ -239,13 +235,29 @@ def test_keys_on_the_sphere_are_nearly_gaussian_in_many_dimensions(stated):
     most = {key: max(found) for key, found in errors.items()}
     assert most[128, 0.2] < most[128, 0.07] < 0.05 < 0.5 < most[16, 0.07] < 1 < 10 < most[3, 0.07]
     numbers = {"excess_20": most[128, 0.2], "excess_07": most[128, 0.07], "excess_3": most[3, 0.07]}
-    stated("jcl/gaussian-legitimate", **numbers)
-
-
-def test_keys_that_point_away_from_the_query_break_the_closed_form(stated):
-    short = -excess(128, 0.07, 0.6, -0.5)
+    short = -excess(128, 0.07, 0.6, -0.5)  # a mean that points away from the query
     assert short > 0.01
-    stated("jcl/gaussian-legitimate", short=short)
+    stated("jcl/gaussian-legitimate", **numbers, short=short)
+
+
+def test_the_variance_along_the_query_falls_as_keys_on_the_sphere_are_tilted_towards_it():
+    for d in (2, 3, 5, 16, 128):
+
+        def ratios(kappa, d=d):
+            a = ive(d / 2, kappa) / ive(d / 2 - 1, kappa)  # A, and then A / κ and A′
+            return a / kappa, 1 - a**2 - (d - 1) * a / kappa
+
+        both = np.array(ratios(np.geomspace(0.1, 1000, 400)))
+        assert (np.diff(both) < 0).all()
+        assert (both[1] < both[0]).all()
+        for kappa, cosine in product((0.5, 5.0, 200.0), (0.0, 0.4, 1.0)):
+            s, step = np.linspace(0.1, 20, 200), 1e-3
+            moved = np.sqrt(kappa**2 + s**2 + 2 * kappa * s * cosine)
+            share = ((s + kappa * cosine) / moved) ** 2  # of the query along the tilted mean
+            variance = (1 - share) * ratios(moved)[0] + share * ratios(moved)[1]
+            assert np.diff(variance).max() < 1e-13
+            low, middle, high = (vmf_moment(d, kappa, 1 / x, cosine)[0] for x in (2 - step, 2, 2 + step))
+            assert (low - 2 * middle + high) / step**2 == pytest.approx(np.interp(2, s, variance), abs=1e-3)
 
 
 def test_two_kinds_of_keys_on_the_sphere_break_the_closed_form(stated):

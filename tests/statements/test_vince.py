@@ -86,15 +86,12 @@ def bank_row(alpha: float, views: np.ndarray, start: np.ndarray) -> np.ndarray:
     return row
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9])
-def test_a_bank_row_is_a_weighted_mean(alpha):
+def test_a_bank_row_is_a_weighted_mean_and_not_the_printed_sum(stated):
     rng = np.random.default_rng(0)
     views, start = rng.standard_normal((12, 5)), rng.standard_normal(5)
-    newest_first = (1 - alpha) * sum(alpha**n * view for n, view in enumerate(views[::-1]))
-    np.testing.assert_allclose(bank_row(alpha, views, start), newest_first + alpha**12 * start, atol=1e-14)
-
-
-def test_a_bank_row_is_not_the_printed_sum(stated):
+    for alpha in (0.0, 0.5, 0.9):
+        newest_first = (1 - alpha) * sum(alpha**n * view for n, view in enumerate(views[::-1]))
+        np.testing.assert_allclose(bank_row(alpha, views, start), newest_first + alpha**12 * start, atol=1e-14)
     view, alpha, epochs = np.array([0.6, 0.8]), 0.5, 60
     row = bank_row(alpha, np.tile(view, (epochs, 1)), view)
     printed = sum(alpha ** (n - 1) * view for n in range(1, epochs + 1))
@@ -102,6 +99,21 @@ def test_a_bank_row_is_not_the_printed_sum(stated):
     times = np.linalg.norm(printed) / np.linalg.norm(row)
     assert times == pytest.approx(1 / (1 - alpha))
     stated("vince/memory-bank-weights", times=times)
+
+
+def test_weighted_views_may_share_more_than_the_views_of_them(stated):
+    # two fair bits; each of two views shows one of them, and M[i] adds both up, the second with weight α
+    def shared(first, second):
+        seen = [(first @ bits, second @ bits) for bits in product((0, 1), repeat=2)]
+        counts = [[seen.count((a, b)) for b in sorted({b for _, b in seen})] for a in sorted({a for a, _ in seen})]
+        return exact.Joint.of(counts).mutual_information
+
+    for other, ratio in (([1, 0], 1), ([0, 1], 2)):  # both views show the same bit, or each another
+        both = np.array([[1, 0], other])
+        plain = np.mean([shared(one, two) for one, two in product(both, both)])
+        weighted = np.mean([shared(one, both[0] + 0.5 * both[1]) for one in both])
+        assert (weighted, weighted / plain) == pytest.approx((math.log(2), ratio))
+    stated("vince/weighted-views", weighted=weighted, plain=plain)
 
 
 @many
