@@ -160,7 +160,7 @@ def test_eq_7_is_eq_8_for_lambda_one(drawn):
         assert jensen(NORMAL, a, c) == pytest.approx(closed(mean, variance, c, tau, scale), abs=1e-10)
 
 
-def test_eq_8_is_not_eq_7_for_another_lambda_and_below_the_limit_for_a_small_one(stated):
+def test_eq_8_of_another_lambda_is_not_eq_7_nor_always_a_bound_or_another_number(stated):
     mean, variance, c, tau = 0.8, 0.02, math.log(64), 0.2  # 64 negatives orthogonal to the query
     a = (mean + math.sqrt(variance) * GRID) / tau
     four, quarter = (closed(mean, variance, c, tau, scale) for scale in (4.0, 0.25))
@@ -176,6 +176,8 @@ def test_eq_8_is_not_eq_7_for_another_lambda_and_below_the_limit_for_a_small_one
     # A schedule that rises from 0 to λ = 2 is no bound in the first part of the training.
     below = [step for step in range(1, 21) if closed(mean, variance, c, tau, 2 * step / 20) < limit]
     assert below == [1, 2, 3, 4]
+    for scale in (0.0, 1.0, 1e9):  # keys without variance along the query
+        assert weight(0.8, 0.0, math.log(64), 0.2, scale) == pytest.approx(0.460363, abs=1e-6)
 
 
 @many
@@ -379,11 +381,6 @@ def test_negatives_vanish_as_lambda_grows(drawn):
     assert shares[-1] == pytest.approx(1, abs=1e-12)  # the slope by a negative's logit is at most 1 − p⁺
     scale = 1e9
     assert closed(mean, variance, c, tau, scale) == pytest.approx(scale * variance / (2 * tau**2), rel=1e-9)
-
-
-def test_no_lambda_moves_keys_without_variance_along_the_query():
-    for scale in (0.0, 1.0, 1e9):
-        assert weight(0.8, 0.0, math.log(64), 0.2, scale) == pytest.approx(0.460363, abs=1e-6)
 
 
 def statistics(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -283,6 +283,10 @@ def jcl(t: Table) -> Answers:
     lead = [round(one[c]["JCL"] - one[c].drop("JCL").max(), 6) for c in one]
     yield "table-1-best", min(lead) > 0, True, {"top1": lead[0], "top5": lead[1], "rows": len(one)}
 
+    size, own = t(1)["params (M)"], t(1).loc["JCL", "params (M)"]
+    numbers = {**shown(size, "least most"), "own": own, "same": int((size == own).sum()) - 1, "rows": len(size) - 1}
+    yield "similar-size", size.max() < 2 * own, numbers["same"] > 1, numbers
+
     others = ["RelativePosition", "Jigsaw", "Rotation", "Colorization", "DeepCluster", "BigBiGAN"]
     best = t(1)["ImageNet top1"][others]
     lead = round(t(1)["ImageNet top1"]["JCL"] - best.max(), 6)
