@@ -405,10 +405,9 @@ def fmicl(t: Table) -> Answers:
     lead = (two["KL"] - others.max(axis=1)).round(6)
     leads = [row for row in two.index if clear(two.loc[row], spread.loc[row], "KL", *OTHERS)]
     row = lead.idxmin()
-    yield "kl-tuned", len(leads) == len(two), (lead > 0).sum() == 3 and len(leads) == 1, {
-        "leads": " and ".join(leads), "row": row, "kl": two.loc[row, "KL"], "other": others.loc[row].max(),
-        "name": others.loc[row].idxmax(), "within": words(lead.drop([row, *leads]), 2),
-    }  # fmt: skip
+    numbers = {"row": row, "kl": two.loc[row, "KL"], "other": others.loc[row].max(), "name": others.loc[row].idxmax()}
+    numbers |= {"leads": " and ".join(leads), "within": words(lead.drop([row, *leads]), 2)}
+    yield "kl-tuned", len(leads) == len(two), (lead > 0).sum() == 3 and len(leads) == 1, numbers
 
     better = [row for row in two.index if clear(two.loc[row], spread.loc[row], two.loc[row, OURS].idxmax(), "KL")]
     yield "kl-not-always", bool(better), True, {"better": " and ".join(better)}
