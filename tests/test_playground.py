@@ -24,10 +24,8 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
 from contrastlab.theory import exact
 
-MODULES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (keys, methods, negatives, objectives, positives, schedules, views)
-}  # what the Python on the page names
+NAMED = (keys, methods, negatives, objectives, positives, schedules, views)  # by the Python on the page
+MODULES = {module.__name__.rpartition(".")[2]: module for module in NAMED}
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>playground</title>
 <style>article {{ max-width: 701px; margin: auto }}</style><body><article>{}</article>
 <div style="height: 3000px"></div></body></html>"""
@@ -452,7 +450,6 @@ def test_presets_show_what_they_say(still: Any) -> None:
     octahedron, loose = runs(still, preset("uneven", divergence="js")), runs(still, preset("uneven", divergence="kl"))
     assert min(octahedron["narrowest"]) > 80
     assert max(octahedron["alignment"]) < 0.005 < min(loose["alignment"])
-    assert min(runs(still, preset("uneven", divergence="neyman"))["uniformity"]) > -1
     point, opened = runs(still, preset("one-point")), runs(still, preset("one-point", weight=0.6))
     assert min(point["uniformity"]) > -0.01
     assert max(opened["uniformity"]) < -0.08
@@ -569,10 +566,9 @@ def test_reduced_motion_shows_the_end_of_a_run_at_once_and_its_numbers(open_page
     assert f"nearest right {now['right']:.0f} %" in label
     assert page.evaluate(f"() => {HANDLE}.frames") <= 8
     page.locator("[data-knob=near] input").first.press("ArrowLeft")
-    page.wait_for_timeout(300)
-    label = page.locator(".clp-sphere").get_attribute("aria-label")
-    assert label.startswith("Your choice, shared with either neighbour 1: ")
-    assert label[:80] in page.locator("[role=status]").text_content()
+    said = "startsWith('Your choice, shared with either neighbour 1: ')"
+    page.wait_for_function(f"() => document.querySelector('[role=status]').textContent.{said}")
+    page.wait_for_function(f"() => document.querySelector('.clp-sphere').ariaLabel.{said}")
 
 
 @pytest.mark.parametrize("width", [1300, 390])

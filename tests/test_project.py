@@ -94,7 +94,6 @@ def test_readme_opens_with_the_two_commands_and_the_toc_lists_what_exists() -> N
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
     assert PROJECT["project"]["license"] == "MIT"
     toc = read_yaml("_toc.yml")
-    assert toc["format"] == "jb-book"
     chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
     listed = {toc["root"], *(page["file"] for each in chapters for page in (each, *each.get("sections", ())))}
     for page in listed:
