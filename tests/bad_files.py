@@ -97,7 +97,7 @@ def wav(
     frames: int = 1600, rate: int = 16_000, channels: int = 1, bits: int = 16, values: list[int] | None = None,
     declared: int | None = None, form: int = 1,
 ) -> bytes:  # fmt: skip
-    """PCM, or with ``form`` 3 floats by their bits; every frame has ``values``, one for each channel, which is silence by default."""
+    """PCM, or by ``form`` 3 floats by their bits; every frame has ``values``, one a channel, by default silence."""
     silence = 128 if bits == 8 else 0
     own = values or [silence] * channels
     frame = b"".join(v.to_bytes(bits // 8, "little", signed=bits > 8) for v in own)

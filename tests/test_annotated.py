@@ -121,14 +121,7 @@ def test_what_is_not_there_or_not_annotated_is_refused(tmp_path) -> None:
     )
 
 
-def test_an_object_or_picture_that_cannot_be_is_named_with_its_file(tmp_path) -> None:
-    for change, words in (
-        ({"bbox": [2, 3, -1, 4]}, "annotation 1: bbox=.*four finite numbers"),
-        ({"bbox": [2, 3, 1]}, "annotation 1: bbox=.*four finite numbers"),
-        ({"segmentation": [[2, 3, 7, 3]]}, "annotation 1: segmentation=.*three corners"),
-    ):
-        with pytest.raises(ArgumentError, match=words):
-            data.load(f"annotated:{own(tmp_path, with_object(**change))}")
+def test_a_picture_of_another_size_is_named_with_its_file(tmp_path) -> None:
     folder = own(tmp_path, raw())
     picture(folder / "test" / "b.png", (21, 16))
     with pytest.raises(CorruptFileError, match="b.png has 21x16 pixels; its annotations say 20x16"):
@@ -139,11 +132,8 @@ def test_boxes_without_area_are_left_out_of_published_sets_and_keypoints_are_cou
     found = coco.parse(with_object(bbox=[2, 3, 0, 4]), "made", strict=False)
     assert [each["id"] for each in found.objects] == [2, 3]
     assert found.left_out == 1
-    made = with_object(keypoints=[1, 2, 2] * 3)
+    made = with_object(keypoints=[1, 2, 2, 3, 4, 0])
     made["categories"][0]["keypoints"] = ["left_a", "right_a"]
-    with pytest.raises(ArgumentError, match="'9 numbers': accepted is 6: x, y and visibility of each of 2 points"):
-        coco.parse(made, "made")
-    made["annotations"][0]["keypoints"] = [1, 2, 2, 3, 4, 0]
     found = coco.parse(made, "made")
     assert found.keypoints is not None
     assert (found.keypoints.mirrored, found.objects[0]["num_keypoints"]) == ((1, 0), 1)

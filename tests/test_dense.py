@@ -438,7 +438,6 @@ def ap_by_loops(known: coco.Annotations, detections: list[dict]) -> float:
 @pytest.mark.parametrize(
     "ids",
     [range(30), [7 - k for k in range(30)], [k // 2 for k in range(30)], [k % 3 for k in range(30)], [5] * 30],
-    ids=["from 0", "negative", "shared by pairs", "restarting", "one for all"],
 )
 def test_the_ids_of_annotations_do_not_change_average_precision(scenes, ids, what) -> None:
     known = scenes.train.annotations
@@ -476,7 +475,6 @@ def test_voc_takes_the_best_object_that_is_half_covered_and_its_area_is_that_by_
 
 
 def test_lvis_counts_only_what_was_looked_for() -> None:
-
     def ap(category: int, **lists) -> float:
         """Class 1 is annotated in both pictures, class 2 in the first; one wrong detection is in the second."""
         known = truth("lvis", i2=lists)
@@ -503,12 +501,10 @@ def noisy(known: coco.Annotations, seed: int = 0) -> list[dict]:
     return made
 
 
-def test_the_value_is_that_of_loops_and_the_interval_that_of_pictures_drawn_anew(scenes) -> None:
+def test_the_interval_is_that_of_pictures_drawn_anew(scenes) -> None:
     known = scenes.train.annotations
     detections = noisy(known)
-    got = scores.coco(known, detections, "bbox", draws=60)
-    assert got[""].value == pytest.approx(ap_by_loops(known, detections))
-    assert 0 < got[""].half_width < 40
+    assert 0 < scores.coco(known, detections, "bbox", draws=60)[""].half_width < 40
 
     # one sample by hand: its pictures as a set of their own, each copy with an id of its own
     draws = []

@@ -54,7 +54,7 @@ def test_a_result_comes_back_from_its_place_which_a_finished_file_takes_by_renam
     assert seen == [(False, 4)]
 
 
-def test_hash_depends_on_settings_recipe_task_and_data_only() -> None:
+def test_hash_depends_on_settings_recipe_task_data_and_processes_only() -> None:
     base = make()
     assert make(seed=3, metrics={"linear": 1.0}, profile="laptop", method="x/y").config_hash == base.config_hash
     assert make(settings=Settings(epochs=299).model_dump()).config_hash != base.config_hash
@@ -65,8 +65,8 @@ def test_hash_depends_on_settings_recipe_task_and_data_only() -> None:
     # how encoders are scored is told by the task, and how a recipe is changed by the recipe
     scored = Settings(test_images=3, knn_every=7, linear=LinearProbe(l2=1), overrides={"negatives.k": 5})
     assert make(settings=scored.model_dump()).config_hash == base.config_hash
-    other = base.provenance.model_copy(update={"data_fingerprint": "abd"})
-    assert make(provenance=other).config_hash != base.config_hash
+    for other in ({"data_fingerprint": "abd"}, {"processes": 2}):
+        assert make(provenance=base.provenance.model_copy(update=other)).config_hash != base.config_hash
     shuffled = dict(reversed(base.settings.items()))
     assert make(settings=shuffled).config_hash == base.config_hash
 
@@ -157,7 +157,7 @@ def test_a_hash_leaves_out_what_decides_nothing(monkeypatch: pytest.MonkeyPatch)
     assert Settings(knn_every=3).identity() == Settings().identity()
     assert Settings(knn_every=3, schedule="plateau").identity() != Settings(schedule="plateau").identity()
     random = {"name": "ours/random", "keys": None}
-    base = make(recipe=random)
+    base = make(recipe=random, provenance=make().provenance.model_copy(update={"processes": 2}))
     assert make(recipe=random, settings=Settings(lr=9.0, epochs=3).model_dump()).config_hash == base.config_hash
     assert make(recipe=random, settings=Settings(arch="tiny").model_dump()).config_hash != base.config_hash
     base = make(settings=Settings(epochs=7).model_dump())

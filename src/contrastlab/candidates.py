@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from contrastlab import ranks
 from contrastlab.errors import reject
 from contrastlab.objectives import ABSENT
+from contrastlab.objectives.base import check_scores
 
 Own = Literal["excluded", "ranked"]
 
@@ -67,6 +68,7 @@ class Chosen:
 class _Pool:
     """What can be asked of the keys, however their scores come about."""
 
+    logits: Tensor  # [B, N]
     own: Tensor | None
     labels: Tensor | None
     banned: Tensor | None
@@ -80,8 +82,15 @@ class _Pool:
     def device(self) -> torch.device:
         raise NotImplementedError
 
-    def _all_scores(self) -> Tensor:
-        raise NotImplementedError
+    def _check(self) -> None:
+        queries, keys = self.shape
+        _check_rows("own", self.own, "[{}]", queries, keys)
+        _check_rows("banned", self.banned, "[{}, E]", queries, keys)
+        labels = self.labels
+        if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
+            raise reject(
+                "labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row for each key"
+            )
 
     def excluded(self, own: Own) -> Tensor | None:
         """``[B, E]`` keys that are no candidates of each query, or ``None``."""
@@ -100,7 +109,7 @@ class _Pool:
 
         With ``picks`` ``[B, k]``, positions 0 to ``last − first − 1`` in the region, only these: ``[B, k]``.
         """
-        with _excluded_at_minus_inf(self._all_scores(), self.excluded(own)) as ranking:
+        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
             indices = ranks.ring_indices(ranking, first, last)
         return Chosen(indices if picks is None else indices.gather(1, picks))
 
@@ -109,7 +118,7 @@ class _Pool:
         size, keys = last - first, self.shape[1]
         if 3 * size <= 2 * keys or self.device.type != "cpu" or not self.dense:
             return self.region(first, last, own)
-        with _excluded_at_minus_inf(self._all_scores(), self.excluded(own)) as ranking:
+        with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
             return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
 
 
@@ -123,10 +132,10 @@ class Candidates(_Pool):
     banned: Tensor | None = None  # [B, E] further rows that are never candidates (in a batch: the query itself)
 
     def __post_init__(self) -> None:
+        check_scores(logits=self.logits)
         if self.logits.dim() != 2:
             raise reject("logits", tuple(self.logits.shape), "scores of shape [B, N]")
-        _check_scores("logits", self.logits)
-        _check_own(self.own, *self.logits.shape)
+        self._check()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -137,9 +146,6 @@ class Candidates(_Pool):
     def device(self) -> torch.device:
         """Where the scores are."""
         return self.logits.device
-
-    def _all_scores(self) -> Tensor:
-        return self.logits
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
@@ -162,11 +168,11 @@ class Stored(_Pool):
     dense: bool = True
 
     def __post_init__(self) -> None:
+        check_scores(queries=self.queries, keys=self.keys)
         if self.queries.dim() != 2 or self.keys.dim() != 2 or self.queries.shape[1] != self.keys.shape[1]:
             shapes = tuple(self.queries.shape), tuple(self.keys.shape)
             raise reject("queries, keys", shapes, "tensors of shape [B, d] and [N, d]")
-        _check_scores("queries", self.queries)
-        _check_own(self.own, len(self.queries), len(self.keys))
+        self._check()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -179,11 +185,9 @@ class Stored(_Pool):
         return self.queries.device
 
     @cached_property
-    def _scores(self) -> Tensor:
+    def logits(self) -> Tensor:  # type: ignore[override]
+        """``[B, N]`` scores against all keys, kept once they have been asked for."""
         return self.queries @ self.keys.T
-
-    def _all_scores(self) -> Tensor:
-        return self._scores
 
     @torch.no_grad()
     def _region_in_parts(self, first: int, last: int, own: Own, picks: Tensor | None) -> Chosen:
@@ -207,12 +211,12 @@ class Stored(_Pool):
 
     def read(self, chosen: Chosen) -> Tensor:
         """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
-        scores = self.__dict__.get("_scores")  # if a region needed them
+        scores = self.__dict__.get("logits")  # if a region needed them
         if chosen.indices is None:
             return chosen.gather(self.queries @ self.keys.T if scores is None else scores)
         size, count = chosen.indices.shape[1], self.shape[1]
         if scores is None and self.dense and FEW * size >= count:
-            scores = self._scores
+            scores = self.logits
         known = chosen.values if scores is None else scores.detach().gather(1, chosen.indices)
         values: Tensor = _Dots.apply(self.queries, self.keys, chosen.indices, known, self.dense and 3 * size > count)
         return chosen.without_absent(values)
@@ -225,6 +229,11 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
     if excluded is None:
         yield ranking
         return
+    if logits.device.type == "cpu" and logits.numel() and float(ranking.amin()) == -math.inf:
+        raise reject("logits", -math.inf, f"finite scores, {ABSENT:g} for an absent one: no key would rank below it")
+    if logits.is_inference() or 0 in logits.stride():  # may not be written to
+        yield ranking.clone().scatter_(1, excluded, -math.inf)
+        return
     # what is written is put back before anyone reads it, so autograd need not know
     with torch.autograd._unsafe_preserve_version_counter(logits):  # type: ignore[attr-defined]
         before = ranking.gather(1, excluded)
@@ -235,20 +244,30 @@ def _excluded_at_minus_inf(logits: Tensor, excluded: Tensor | None) -> Iterator[
             ranking.scatter_(1, excluded, before)
 
 
-def _check_scores(name: str, values: Tensor) -> None:
-    if values.dtype == torch.float16:
-        accepted = f"float32, float64 or bfloat16: an absent score of {ABSENT:g} is no float16"
-        raise reject(name, values.dtype, accepted)
-
-
-def _check_own(own: Tensor | None, queries: int, keys: int) -> None:
-    if own is None:
+def _check_rows(name: str, rows: Any, form: str, queries: int, keys: int) -> None:
+    if rows is None:
         return
-    if own.shape != (queries,):
-        raise reject("own", tuple(own.shape), f"a tensor of shape [{queries}], a row for each query")
+    if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
+        raise reject(name, getattr(rows, "dtype", type(rows).__name__), "an int64 tensor, rows of the keys")
+    if rows.dim() != form.count(",") + 1 or len(rows) != queries:
+        raise reject(name, tuple(rows.shape), f"a tensor of shape {form.format(queries)}, a row for each query")
     # on a device the host would have to wait
-    if own.device.type == "cpu" and queries and not (int(own.min()) >= 0 and int(own.max()) < keys):
-        raise reject("own", own.tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
+    if rows.device.type == "cpu" and rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < keys):
+        raise reject(name, rows.flatten().tolist()[:8], f"rows of the keys, from 0 to {keys - 1}")
+
+
+def checked(part: object, chosen: Any, shape: tuple[int, int]) -> Chosen:
+    """What a part selected for :attr:`Candidates.shape`, or an error that names the part and what does not fit."""
+    name = f"selection of {part!r}"
+    if not isinstance(chosen, Chosen):
+        raise reject(name, type(chosen).__name__, "a Chosen")
+    for field in ("indices", "columns"):
+        _check_rows(f"{name}: {field}", getattr(chosen, field), "[{}, K]", *shape)
+    expected = shape if chosen.indices is None else chosen.indices.shape
+    for field in ("absent", "values"):
+        if (given := getattr(chosen, field)) is not None and getattr(given, "shape", None) != expected:
+            raise reject(f"{name}: {field}", getattr(given, "shape", given), f"a tensor of shape {list(expected)}")
+    return chosen
 
 
 class _Dots(torch.autograd.Function):

@@ -23,6 +23,7 @@ from contrastlab.errors import is_integer, reject
 from contrastlab.schedules import Percent
 
 InnerOf = Literal["keys", "outer"]
+_MOST = 2**24  # draws for a query
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class BatchRandom:
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
     """Ranks ``[first, last)`` of a :class:`Ring` over ``keys`` candidates; an ``ArgumentError`` if no rank is left."""
+    if not is_integer(keys):
+        raise reject("keys", keys, "a number of candidates of at least 1")
+    schedules.check_percent("inner", inner)
+    schedules.check_percent("outer", outer)
     last = schedules.rank(keys, outer)
     first = schedules.rank(keys if inner_of == "keys" else last, inner)
     if first >= last:
@@ -67,8 +72,8 @@ def draw(candidates: Candidates | Stored, first: int, last: int, own: Own, k: in
 
 def check_k(k: int | None) -> None:
     """Reject an impossible number of draws."""
-    if k is not None and not is_integer(k):
-        raise reject("k", k, "a positive number of negatives, or None for the whole region")
+    if k is not None and not (is_integer(k) and k <= _MOST):
+        raise reject("k", k, f"a number of negatives from 1 to {_MOST}, or None for the whole region")
 
 
 def _check_own(own: str) -> None:
@@ -92,7 +97,7 @@ class Negatives(Part):
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """The negatives of each query at gradient step ``step`` (from 0) of ``total``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method select")
 
 
 @dataclass(frozen=True)

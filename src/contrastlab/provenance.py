@@ -39,6 +39,9 @@ class Provenance(BaseModel):
     gpu: str | None
     driver: str | None
     cuda: str | None
+    processes: int = Field(
+        1, ge=1, description="that trained together, each with its own views and batch-norm statistics"
+    )
     deterministic: bool = Field(description="torch.are_deterministic_algorithms_enabled()")
     data_fingerprint: str = Field(description="hash of the data used")
     data_note: str = Field("", description="what to know about this copy of the data, such as a lossy re-encoding")
@@ -61,6 +64,8 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
     """Code and machine of a run on ``device``: the fields of :class:`Provenance` up to ``deterministic``."""
     import torch
 
+    from contrastlab.keys import world
+
     device = torch.device(device)
     commit, dirty = _git()
     cuda = device.type == "cuda"
@@ -72,7 +77,7 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         "git_commit": commit, "git_dirty": dirty, "package": __version__, "versions": versions, "cpu": _cpu(),
         "cores": os.cpu_count() or 1, "threads": torch.get_num_threads(), "device": str(device),
         "gpu": torch.cuda.get_device_name(device) if cuda else None, "driver": _driver() if cuda else None,
-        "cuda": torch.version.cuda if cuda else None,
+        "cuda": torch.version.cuda if cuda else None, "processes": world()[1],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }  # fmt: skip
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # results are read without torch
 
 __all__ = [
     "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack", "provenance", "read", "save",
-    "setup", "slug",
+    "setup", "slug", "whole_hash",
 ]  # fmt: skip
 
 
@@ -79,7 +79,7 @@ class Result(BaseModel):
     @property
     def config_hash(self) -> str:
         """Hash of setup and data: equal for results that may be averaged over seeds."""
-        return digest({"setup": self.setup, "data": self.provenance.data_fingerprint})
+        return whole_hash(self.setup, self.provenance.data_fingerprint, self.recipe, self.provenance.processes)
 
 
 def slug(table: int | str) -> str:
@@ -100,6 +100,12 @@ def setup(recipe: Mapping[str, Any], settings: Mapping[str, Any], task: str, tas
     plain.pop("name", None)
     used = Settings.model_validate(dict(settings)).identity(trained)
     return digest({"recipe": plain, "settings": used, "task": {"name": task, **task_config}})
+
+
+def whole_hash(setup: str, data: str, recipe: Mapping[str, Any], processes: int) -> str:
+    """Hash of what decides a number beside the seed: also the processes that trained, where there are several."""
+    several = {"processes": processes} if processes > 1 and recipe.get("keys") is not None else {}
+    return digest({"setup": setup, "data": data, **several})
 
 
 def pack(right: Tensor) -> str:

@@ -148,15 +148,10 @@ def load(
 ) -> Splits:  # fmt: skip
     """Loads a data set by name, one of :func:`names`.
 
-    Published sets are rows of ``published.toml`` beside this module, which says what each is and where it lies; those
-    that torchvision downloads (``cifar10``, ``mnist``, ``stl10``, …) and ``digits``, which is bundled, need no row.
-    Generated ones, of any size, are described in :mod:`contrastbook.made`. A user's own are
-
-    - ``folder:<path>`` of image files (:func:`contrastlab.data.image_readers.load_folder`),
-    - ``parquet:<path>`` of images (:func:`contrastlab.data.parquet.load_parquet`),
-    - ``waves:<folder>`` of sound files (:func:`contrastlab.data.sounds.load_waves`),
-    - ``sentences:<file>`` with a sentence a line,
-    - ``annotated:<path>`` in COCO's, LVIS's or VOC's form (:func:`contrastlab.data.annotated.load_own`).
+    Published sets are rows of ``published.toml``; those that torchvision downloads (``cifar10``, ``mnist``, …) and
+    ``digits``, which is bundled, need no row. A user's own are ``folder:<path>`` of image files, ``parquet:<path>`` of
+    images, ``waves:<folder>``, ``sentences:<file>`` with a sentence a line, and ``annotated:<path>`` in COCO's, LVIS's
+    or VOC's form; their readers are in :data:`OWN`.
 
     Args:
         name: of the set, or ``<kind>:<path>``.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,15 +29,10 @@ _BEYOND = 1.0  # pixels that a polygon may reach beyond its picture
 
 @dataclass(frozen=True)
 class KeypointKind:
-    """The named points of an object.
-
-    Args:
-        names: of the points; in a mirrored picture those called left and right change places.
-        sigmas: per point, how far apart people's clicks are, relative to the root of the object's area (COCO's OKS).
-    """
+    """The named points of an object; in a mirrored picture those called left and right change places."""
 
     names: tuple[str, ...]
-    sigmas: tuple[float, ...]
+    sigmas: tuple[float, ...]  # how far apart people's clicks are, relative to the root of the area (COCO's OKS)
 
     @property
     def mirrored(self) -> tuple[int, ...]:
@@ -67,15 +62,10 @@ JOINTS = KeypointKind(
 class Annotations:
     """What is known of some pictures, in COCO's form.
 
-    Attributes:
-        images: by id: ``file_name``, ``width``, ``height``; for LVIS also ``neg_category_ids`` and
-            ``not_exhaustive_category_ids``.
-        objects: ``id``, ``image_id``, ``category_id``, ``bbox``, ``area``, ``iscrowd``, and where they are annotated
-            ``segmentation``, ``keypoints`` with ``num_keypoints``, ``difficult``.
-        categories: ``id`` and ``name``, by ascending id; ids may leave numbers out.
-        rule: how detections are scored.
-        keypoints: the kind of points, where there are any.
-        left_out: how many boxes without area were left out.
+    Images, by id, have ``file_name``, ``width``, ``height``, for LVIS also ``neg_category_ids`` and
+    ``not_exhaustive_category_ids``; objects ``id``, ``image_id``, ``category_id``, ``bbox``, ``area``, ``iscrowd``, and
+    where they are annotated ``segmentation``, ``keypoints`` with ``num_keypoints``, ``difficult``; categories, by
+    ascending id, ``id`` and ``name``. ``rule`` is how detections are scored, ``keypoints`` the kind of points.
     """
 
     images: Mapping[int, Mapping[str, Any]]
@@ -83,7 +73,7 @@ class Annotations:
     categories: tuple[Mapping[str, Any], ...]
     rule: Rule = "coco"
     keypoints: KeypointKind | None = None
-    left_out: int = 0
+    left_out: int = 0  # boxes without area
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -188,16 +178,13 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     """
     with _reading(name, _COCO):
         images, categories, marked = _lists(raw)
-        _check_ids(images, f"{name}: an image's id")
-        _check_ids((category["id"] for category in categories), f"{name}: a category's id")
-        _check_ids((each["id"] for each in marked), f"{name}: an annotation's id")
+        _check_ids(name, *images, *(category["id"] for category in categories), *(each["id"] for each in marked))
         for image in images.values():
             width, height = image["width"], image["height"]
             if not (is_integer(width) and is_integer(height)):
                 raise reject(f"{name}, image {image['id']}: width, height", (width, height), "two positive integers")
             limits.check_pixels(width, height, f"{name}, image {image['id']}")
-            for field in ("neg_category_ids", "not_exhaustive_category_ids"):
-                _check_ids(image.get(field, []), f"{name}, image {image['id']}: {field}")
+            _check_ids(name, *image.get("neg_category_ids", []), *image.get("not_exhaustive_category_ids", []))
         ids = {category["id"] for category in categories}
         kind = _keypoint_kind(categories)
         objects = []
@@ -206,18 +193,21 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
             for field, known in (("image_id", images), ("category_id", ids)):
                 if each[field] not in known:
                     raise reject(f"{where}: {field}", each[field], "an id that the file lists")
-            for field, accepted, fits in _VALUES:
-                if field in each and not fits(each[field]):
-                    raise reject(f"{where}: {field}", each[field], accepted)
+            if each.get("iscrowd", 0) not in (0, 1):
+                raise reject(f"{where}: iscrowd", each["iscrowd"], "0 or 1")
+            if not is_number(area := each.get("area", 0)) or area < 0:
+                raise reject(f"{where}: area", area, "a finite number of at least 0")
             box = [float(value) for value in each["bbox"] if is_number(value)]
             if len(box) != 4 or min(box[2:]) < 0:
                 raise reject(f"{where}: bbox", each["bbox"], "four finite numbers: left, top, width, height")
             if min(box[2:]) > 0:
-                if strict:
-                    _check_box(box, images[each["image_id"]], where)
+                width, height = (images[each["image_id"]][side] for side in ("width", "height"))
+                if strict and (_outside(box[0], box[2], width) or _outside(box[1], box[3], height)):
+                    raise reject(f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
                 _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
-                area = {"iscrowd": 0, "area": box[2] * box[3]}
-                objects.append({**area, **each, **_visible(each, kind, where), "bbox": box})
+                objects.append(
+                    {"iscrowd": 0, "area": box[2] * box[3], **each, **_visible(each, kind, where), "bbox": box}
+                )
             elif strict:
                 raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"
@@ -226,31 +216,23 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
     return Annotations(images, tuple(objects), categories, rule, kind if has_points else None, left_out)
 
 
-_VALUES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("iscrowd", "0 or 1", lambda value: value in (0, 1)),
-    ("area", "a finite number of at least 0", lambda value: is_number(value) and value >= 0),
-    ("keypoints", "finite numbers", lambda value: all(map(is_number, value))),
-)
-
-
-def _check_ids(ids: Iterable[Any], where: str) -> None:
+def _check_ids(name: str, *ids: Any) -> None:
     for each in ids:
         if not is_integer(each, -(2**62)):
-            raise reject(where, each, "an integer")
+            raise reject(f"{name}: an id", each, "an integer")
 
 
-def _check_box(box: Sequence[float], image: Mapping[str, Any], where: str) -> None:
-    # float32 has no smaller share of a pixel at the far end of a picture, and a detector no larger box
-    for low, length, side in zip(box[:2], box[2:], (image["width"], image["height"]), strict=True):
-        if min(low + length, side) - max(low, 0) < 0.01 or length > 16 * side:
-            accepted = f"a box with area inside its {image['width']}x{image['height']} picture"
-            raise reject(f"{where}: bbox", list(box), accepted)
+def _outside(low: float, length: float, side: int) -> bool:
+    # float32 has no smaller share of a pixel at the far end of a picture
+    return min(low + length, side) - max(low, 0) < 0.01 or length > 16 * side
 
 
 def _visible(each: Mapping[str, Any], kind: KeypointKind | None, where: str) -> dict[str, int]:
     if "keypoints" not in each:
         return {}
     points, expected = each["keypoints"], len(kind.names) if kind else 0
+    if not all(map(is_number, points)):
+        raise reject(f"{where}: keypoints", points, "finite numbers")
     if len(points) != 3 * expected:
         accepted = f"{3 * expected}: x, y and visibility of each of {expected} points"
         raise reject(f"{where}: keypoints", f"{len(points)} numbers", accepted)
@@ -261,8 +243,8 @@ def _check_mask(mask: Any, image: Mapping[str, Any], where: str, strict: bool) -
     width, height = image["width"], image["height"]
     if isinstance(mask, dict) and list(mask["size"]) != [height, width]:
         raise reject(f"{where}: segmentation size", list(mask["size"]), f"its picture's, [{height}, {width}]")
-    if strict and mask is not None and not mask:
-        raise reject(f"{where}: segmentation", mask, "polygons or run lengths; leave the field out where there are none")
+    if strict and mask == []:
+        raise reject(f"{where}: segmentation", mask, "polygons or run lengths, or no such field")
     for polygon in mask if strict and isinstance(mask, list) else ():
         if len(polygon) < 6 or len(polygon) % 2:
             raise reject(f"{where}: segmentation", f"{len(polygon)} numbers", "x and y of at least three corners")
@@ -285,12 +267,8 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
 
     A box of VOC counts pixels from 1 and has both ends inside; here it starts at 0 and has a width. What reaches
     beyond the picture is cut, and a box of which nothing is left is left out.
-
-    Args:
-        folder: with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``, or with folders that have them.
-        lists: such as ``"trainval"``, or ``"VOC2012/trainval"`` in a folder below ``folder``.
-        classes: by default those that occur in all annotations of the folder, by alphabet.
-        rule: how detections are scored: eleven points for 2007, the whole area for 2012.
+    Lists are such as ``"trainval"``, or ``"VOC2012/trainval"`` in a folder below ``folder``; classes by default those
+    that occur in all annotations of the folder, by alphabet.
     """
     if classes is None:
         everything = [_voc_file(path) for path in sorted((folder / "Annotations").glob("*.xml"))]

@@ -61,7 +61,7 @@ def _listed(name: str, folder: Path, only: Iterable[str] | None = None) -> Strea
 
 def _decoded(part: StreamedImages) -> ImageSet:
     """The pictures in memory, as they are stored."""
-    return ImageSet(part.name, stack([part.path(k) for k in range(len(part))]), part.labels, part.classes)
+    return ImageSet(part.name, stack([(part.path(k), "") for k in range(len(part))]), part.labels, part.classes)
 
 
 def _fits(paths: Sequence[Path]) -> bool:
@@ -78,12 +78,10 @@ def _fits(paths: Sequence[Path]) -> bool:
 def load_folder(name: str, location: str) -> Splits:
     """Splits of ``folder:<path>``, a user's own image files.
 
-    The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``) are the classes;
-    without a test folder, one image in five of each class is held out, always the same ones. Without ``train``
-    the subfolders of ``<path>`` itself are the classes. Images beside them are unlabelled, for pre-training only.
-
-    Images of one size that fit in one GiB are decoded into memory as they are; others are streamed as RGB: training
-    crops whole pictures, evaluation sees the middle square with the shorter side at 256.
+    The subfolders of ``<path>/train`` and ``<path>/test`` (or ``val``, ``valid``, ``validation``), or else of
+    ``<path>``, are the classes; images beside them are unlabelled. Without a test folder, one image in five of each
+    class is held out, always the same ones. Images of one size that fit in one GiB are decoded into memory; others are
+    streamed as RGB: training crops whole pictures, evaluation sees the middle square with the shorter side at 256.
     """
     path = limits.own_path(name, location).resolve()
     if not path.is_dir():

@@ -35,11 +35,7 @@ class ItemSet:
     """Labelled items of one modality, read by number. Sets may share storage: treat their tensors as read-only.
 
     A subclass is a frozen dataclass; ``by_item`` names its fields with one entry for each item.
-
-    Attributes:
-        name: data set and split, such as ``"cifar10/train"``.
-        labels: int64 ``[N]``: index into ``classes``, or −1 where unknown.
-        classes: class names.
+    Its name is of set and split, such as ``"cifar10/train"``; labels int64 ``[N]`` count in ``classes``, −1 is unknown.
     """
 
     modality: ClassVar[str]
@@ -252,14 +248,9 @@ def hold_out(
 class Splits:
     """The parts of a data set: sets of items of one modality.
 
-    Attributes:
-        labelled: whether ``train`` and ``test`` exist: false for items without any label.
-        name: the name it was loaded by.
-        pretrain: what self-supervision sees; its labels may be −1 and are not to be trained on.
-        train: labelled items for probes.
-        test: labelled items to score on; disjoint from ``pretrain`` and ``train``.
-        note: where the items came from, in words.
-        further: (train, test) of the second official split, the third, …; the first is ``train`` and ``test``.
+    Self-supervision sees ``pretrain``, whose labels may be −1 and are not to be trained on. ``train`` are labelled
+    items for probes, and ``test``, disjoint from both, those to score on: they exist if it is ``labelled``. ``note``
+    says where the items came from; ``further`` has (train, test) of the second official split, the third, ….
     """
 
     labelled: ClassVar[bool] = True

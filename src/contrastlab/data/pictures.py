@@ -127,18 +127,14 @@ class StreamedImages(Files):
 
     ``images[index]`` is what evaluation sees: the middle square of the picture with its shorter side at ``resize``.
     Training takes its random crops from the whole picture, :meth:`crops`, as the papers' protocols do.
-
-    Attributes:
-        channels: 1 (grey) or 3 (RGB): what every file is converted to.
-        resize: side of the decoded square in pixels.
-        boxes: int64 ``[N, 4]`` of (top, left, height, width): the part of each file that is the picture, such as one
-            object; a file may occur several times. None is whole files.
+    ``boxes`` int64 ``[N, 4]`` of (top, left, height, width) are the parts of the files that are the pictures, such as
+    one object each; a file may occur several times. None is whole files.
     """
 
     modality: ClassVar[str] = "image"
     by_item: ClassVar[tuple[str, ...]] = (*Files.by_item, "boxes")
 
-    channels: int = 3
+    channels: int = 3  #: 1 (grey) or 3 (RGB): what every file is converted to
     resize: int = STREAMED_SIDE
     boxes: Tensor | None = None
 
@@ -213,21 +209,15 @@ def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[
         yield from pool.imap(function, items, chunksize=256)
 
 
-def stack(sources: Sequence[Path | tuple[bytes, str]]) -> Tensor:
-    """Files, or contents and what to call them, as one uint8 ``[N, C, H, W]``: grey if every picture is.
-
-    Pictures of different sizes are resized and cropped. All of them have :data:`limits.MAX_SET_PIXELS` at most.
-    """
+def stack(sources: Sequence[tuple[Path | bytes, str]]) -> Tensor:
+    """What :func:`decode` makes of each, in one uint8 ``[N, C, H, W]``: grey if all are, cropped if sizes differ."""
     total = 0
 
-    def counted(source: Path | tuple[bytes, str]) -> Image.Image:
+    def counted(source: tuple[Path | bytes, str]) -> Image.Image:
         nonlocal total
-        picture = decode(source) if isinstance(source, Path) else decode(*source)
+        picture = decode(source[0], source[1])
         total += picture.width * picture.height
-        if total > limits.MAX_SET_PIXELS:
-            where = source if isinstance(source, Path) else source[1]
-            accepted = f"accepted are at most {limits.MAX_SET_PIXELS} in sum; a folder of the files is streamed"
-            raise TooLargeError(f"{where}: with it the pictures of this set have {total} pixels: {accepted}")
+        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{source[1] or str(source[0])}, with all before it,")
         return picture
 
     pictures = list(threaded(counted, sources))

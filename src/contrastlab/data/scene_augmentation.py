@@ -20,13 +20,9 @@ class SceneAugmentation:
 
     A patch is not resized: depth, normals and classes would have to be interpolated. In the mirror image the normals'
     and the flow's component to the right changes its sign. Colours come out in [0, 1].
-
-    Attributes:
-        name: ``cmc`` crops and flips, ``crop`` only crops, ``none`` gives whole scenes.
-        size: side of the patch in pixels.
     """
 
-    name: str
+    name: str  #: ``cmc`` crops and flips, ``crop`` only crops, ``none`` gives whole scenes
     size: int
 
     def __post_init__(self) -> None:

@@ -55,7 +55,6 @@ class Encoder(nn.Module):
         head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim) or ``"moco_v3"`` (three layers, each with
             batch-norm; 4,096 wide, or 4F below F = 384).
         dim: dimension of the embedding.
-        in_channels: channels of its input.
         pieces: patches that a second head reads (PIRL); 0 for none.
     """
 
@@ -161,17 +160,11 @@ def build(
     arch: str, *, in_channels: int = 3, stem: Stem = "imagenet", head: Head = "linear", dim: int = 128,
     width: float = 1.0, pieces: int = 0,
 ) -> Encoder:  # fmt: skip
-    """A new encoder in channels-last memory format, on the CPU, in training mode.
+    """A new encoder of :data:`ARCHITECTURES` in channels-last memory format, on the CPU, in training mode.
 
-    Args:
-        arch: a key of :data:`ARCHITECTURES`.
-        in_channels: channels of its input.
-        stem: ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no
-            pooling); the small networks shrink their input twice as fast with ``"imagenet"``.
-        head: see :class:`Encoder`, and so are ``dim`` and ``pieces``.
-        dim: dimension of the embedding.
-        width: factor on the channels; a ResNet's stem keeps 64 (CMC's half-width networks are 0.5).
-        pieces: patches that a second head reads.
+    The stem is ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no pooling);
+    small networks shrink their input twice as fast with ``"imagenet"``. ``width`` is a factor on the channels; a
+    ResNet's stem keeps 64 (CMC's half-width networks are 0.5). The rest is as in :class:`Encoder`.
     """
     if arch not in ARCHITECTURES:
         raise errors.unknown("architecture", arch, ARCHITECTURES)

@@ -285,13 +285,9 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
 class Decoder(nn.Module):
     """The other half of a U-Net: upsampling, joining the encoder's next finer map, a convolution; and so on.
 
-    Source: Ronneberger et al. 2015.
-
-    Args:
-        channels: of the encoder's maps, from the finest to the coarsest.
-        outputs: channels of the output.
-        width: channels at the finest map; they double with each coarser one, to at most eight times as many.
-        skips: read all maps; ``False`` reads the coarsest only, so that everything passes through it.
+    Source: Ronneberger et al. 2015. ``channels`` are those of the encoder's maps, from the finest to the coarsest;
+    ``width`` is at the finest map, and doubles with each coarser one, to at most eight times as many. Without ``skips``
+    only the coarsest map is read, so that everything passes through it.
     """
 
     def __init__(self, channels: Mapping[str, int], outputs: int, width: int, *, skips: bool = True) -> None:

@@ -16,12 +16,9 @@ from contrastlab import errors
 class SentenceEncoder(nn.Module):
     """A transformer, a pooling over tokens, a head and a unit norm.
 
-    Args:
-        backbone: of ``transformers``: token numbers and mask to ``last_hidden_state``.
-        feature_dim: F, its hidden size.
-        head: ``"linear"`` (one layer), or ``"mlp"``: one layer and tanh (SimCSE).
-        dim: dimension of the embedding.
-        pooling: ``"cls"`` takes the first token, ``"mean"`` averages over tokens that are no padding.
+    The backbone is of ``transformers``: token numbers and mask to ``last_hidden_state``. The head is ``"linear"`` (one
+    layer) or ``"mlp"``: one layer and tanh (SimCSE). Pooling by ``"cls"`` takes the first token, ``"mean"`` averages
+    over tokens that are no padding.
     """
 
     in_channels = 1

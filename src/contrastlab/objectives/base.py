@@ -5,24 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from contrastlab.choices import Part
-from contrastlab.errors import reject
+from contrastlab.errors import is_integer, is_number, reject
 
 ABSENT = -1e30
 """The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
 
 
+def check_scores(**values: object) -> None:
+    """Reject what is no dense tensor of floating point that holds :data:`ABSENT`."""
+    for name, given in values.items():
+        what = given.dtype if isinstance(given, Tensor) and given.layout == torch.strided else type(given).__name__
+        if what not in (torch.float32, torch.float64, torch.bfloat16):
+            accepted = f"float32, float64 or bfloat16, a dense tensor: an absent score of {ABSENT:g} is no float16"
+            raise reject(name, what, accepted)
+
+
 def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
     """Reject ``own`` of more than ``most`` dimensions, and others that are not one row for each of its queries."""
+    check_scores(own=own, **{name: given for name, given in others.items() if name == "negatives" or given is not None})
     # a [B, 1] or [1, K] would broadcast to a loss of other pairs
     if not 1 <= own.dim() <= most:
         accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
         raise reject("own", tuple(own.shape), f"a tensor of shape {accepted} for each query")
     for name, logits in others.items():
-        if logits is not None and (logits.dim() != 2 or len(logits) != len(own)):
-            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K], a row for each query")
+        if logits is not None and (logits.dim() != 2 or len(logits) != len(own) or logits.device != own.device):
+            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K] on {own.device}, a row a query")
 
 
 @dataclass(frozen=True)
@@ -38,8 +49,14 @@ class Scores:
 
     def __post_init__(self) -> None:
         check_logits(self.own, 2, negatives=self.negatives, neighbours=self.neighbours)
-        if self.lift is not None and self.lift.shape != self.own.shape[:1]:
-            raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{len(self.own)}]")
+        if self.lift is not None:
+            check_scores(lift=self.lift)
+            if self.lift.shape != self.own.shape[:1]:
+                raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{len(self.own)}]")
+        if self.count is not None and not (is_integer(self.count, 0) and self.count <= self.negatives.shape[1]):
+            raise reject("count", self.count, f"None, or an integer up to the {self.negatives.shape[1]} columns")
+        if self.highest is not None and not (is_number(self.highest) and self.highest > 0):
+            raise reject("highest", self.highest, "None, or a positive number")
 
     @property
     def size(self) -> int:
@@ -85,6 +102,8 @@ class Objective(Part):
 
     def check(self, temperature: float) -> None:
         """Reject a temperature that the objective cannot be computed at."""
+        if not (is_number(temperature) and temperature > 0):
+            raise reject("temperature", temperature, "a positive number")
 
     def offset(self, scores: Scores) -> Tensor:
         """The offset that ``scores`` give, a scalar in nats."""

@@ -97,13 +97,9 @@ def f_micl(
 ) -> Tensor:
     """f-MICL loss ``−mean f′(u⁺) + α · mean f*(f′(u⁻))`` (fmicl Eq. 11 and Algorithm 1).
 
-    Args:
-        own: ``[B]`` or ``[B, M]`` log u of the positives.
-        negatives: ``[B, K]`` log u of the negatives.
-        present: ``[B, K]`` which of them are there; a query without any has the term of its positives alone.
-        divergence: f.
-        weight: α.
-        similarity: ``"log u"``, or ``"score"`` where entries take the place of f′(u) (the paper's cosine similarity).
+    ``own`` ``[B]`` or ``[B, M]`` and ``negatives`` ``[B, K]`` are log u, or with ``similarity="score"`` what takes the
+    place of f′(u) (the paper's cosine similarity). ``present`` says which negatives are there; a query without any has
+    the term of its positives alone. ``weight`` is α.
     """
     check_logits(own, 2, negatives=negatives)
     if present.shape != negatives.shape:

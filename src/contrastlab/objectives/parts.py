@@ -180,6 +180,7 @@ class FMICL(_Pairwise):
 
         That may be behind the 10.00 % of fmicl Table 4 (Vincze–Le Cam with cosine similarity); the paper does not say.
         """
+        super().check(temperature)
         reached, end = 1 / temperature, self.f.highest
         if self.similarity == "cosine" and reached >= end:
             cure = f", or a temperature above {1 / end:.4g}" if end > 0 else ""
@@ -189,16 +190,18 @@ class FMICL(_Pairwise):
             )
             raise reject("similarity", self.similarity, accepted)
         if self._overflows(reached):
-            accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
+            accepted = (
+                f"a higher one with {self!r}: the loss of equal, orthogonal or opposite embeddings is no float32 number"
+            )
             raise reject("temperature", temperature, accepted)
 
     def _overflows(self, reached: float) -> bool:
-        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
+        # whether float32 cannot hold the loss of equal, orthogonal or opposite embeddings, or its slope in an embedding
         weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
         if self.similarity == "cosine":
-            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
+            ends, weighed = torch.tensor([-reached, 0.0, reached]), ((self.weight, self.f.conjugate),)
         else:
-            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
+            ends = math.log(self.mu) + torch.tensor([-2 * reached, -reached, 0.0])
             weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
         ends.requires_grad_()
         values = [(weight, function(ends)) for weight, function in weighed]
@@ -326,7 +329,6 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
     shapes = [tuple(z.shape) if isinstance(z, Tensor) else z for z in (z1, z2)]
     if not isinstance(z1, Tensor) or z1.dim() != 2 or shapes[0] != shapes[1] or len(z1) < 2:
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1")
-    _check_positive(temperature=temperature)
     chosen = InfoNCE() if objective is None else objective
     chosen.check(temperature)
     z = torch.nn.functional.normalize(torch.cat([z1, z2]).float(), dim=1)

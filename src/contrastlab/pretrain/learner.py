@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from contrastlab import encoders as enc
 from contrastlab import keys as key
-from contrastlab.candidates import DENSE_BYTES, Candidates, Stored
+from contrastlab.candidates import DENSE_BYTES, Candidates, Stored, checked
 from contrastlab.errors import reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
@@ -119,10 +119,10 @@ class Learner(nn.Module):
         negatives, positives = self.recipe.negatives, self.recipe.positives
         q = direction.query.float() / self.recipe.temperature
         candidates = self._candidates(q, direction, draws)
-        chosen = negatives.select(candidates, draws, step, total)
+        chosen = checked(negatives, negatives.select(candidates, draws, step, total), candidates.shape)
         further = positives.select(candidates, chosen, draws, step, total)
         own, lift = positives.pair((direction.positive.float() * q[:, None]).sum(2), step, total)
-        others = None if further is None else candidates.read(further)
+        others = None if further is None else candidates.read(checked(positives, further, candidates.shape))
         count = chosen.count(candidates.shape[1])
         return Scores(own, candidates.read(chosen), others, count, lift, 1 / self.recipe.temperature)
 

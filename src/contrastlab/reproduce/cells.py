@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, files, methods, results, tasks
+from contrastlab import data, files, keys, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
@@ -85,7 +85,8 @@ class Cell:
 
     def stored(self, execution: Execution, splits: tuple[Splits, Splits] | None = None) -> Result | None:
         """The result in the first folder that has it, computed with today's settings, recipe and data."""
-        hash_ = results.digest({"setup": self.setup, "data": data_hash(*(splits or self.data(execution)))})
+        data_ = data_hash(*(splits or self.data(execution)))
+        hash_ = results.whole_hash(self.setup, data_, self.recipe.describe(), keys.world()[1])
         for root in (execution.out_dir, *execution.read_also):
             known = results.look_up(
                 root, dataset=self.column.data, profile=self.profile, method=self.method, seed=self.seed,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab import shipped
-from contrastlab.errors import DeviceError, is_integer, reject
+from contrastlab.errors import DeviceError, check_flag, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.schedule import precision, warnings_only
 
@@ -36,7 +36,7 @@ def parse_devices(devices: int | str) -> int | str:
 
 @dataclass(frozen=True)
 class Execution:
-    """Where and on what cells are computed; nothing of it changes a number beyond float32 rounding."""
+    """Where and on what cells are computed; only processes for one cell change a number beyond float32 rounding."""
 
     data_root: str | Path | None = None  # of data sets; None: CONTRASTLAB_DATA, or the user's cache
     out_dir: str | Path = "runs"  # of new results; runs are under out_dir/encoders
@@ -50,6 +50,7 @@ class Execution:
     speed: Speed | None = None  # switches that change how long it takes and no number
 
     def __post_init__(self) -> None:
+        check_flag("resume", self.resume)
         if self.devices != "auto" and not is_integer(self.devices):
             raise reject("devices", self.devices, "a number of at least 1, or 'auto'")
         if not is_integer(self.num_nodes):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from contrastlab import encoders, files, results, tasks
+from contrastlab import encoders, files, keys, results, tasks
 from contrastlab.checkpoint import Artefact
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
@@ -66,12 +66,13 @@ class Run:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the encoders, as plain values; fields at their default leave no trace."""
+        """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
         source = self.data.pretrain
         seen = getattr(source, "fingerprint", source.name) if self.trained else source.channels
+        processes = keys.world()[1] if self.trained else 1  # each has its own views and batch-norm statistics
         return {
             "recipe": self.recipe.identity(), "settings": self.settings.identity(self.trained), "data": seen,
-            "seed": self.seed,
+            "seed": self.seed, **({"processes": processes} if processes > 1 else {}),
         }  # fmt: skip
 
     @cached_property
@@ -169,12 +170,11 @@ def embed(
 ) -> Tensor:  # fmt: skip
     """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
 
-    Args:
-        folder: of the run, ``<root>/encoders/<hash>``.
-        images: ``[N, C, H, W]`` uint8, not normalised; they give ``[N, F]`` float32, the streams side by side.
-        kind: the unit output of the head, or the features behind it after or before pooling.
-        device: to compute on.
+    Images ``[N, C, H, W]`` uint8, not normalised, give ``[N, F]`` float32, the streams side by side: the unit output of
+    the head, or the features behind it after (``pooled``) or before pooling (``map``).
     """
+    if kind not in ("embedding", "pooled", "map"):
+        raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
     form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
     if not isinstance(images, Tensor):
         raise reject("images", type(images).__name__, form)

@@ -152,12 +152,9 @@ class Offset(Views):
 
     (x, y) is uniform. The patches are as large as a view and are cut from the picture as it is: neither resized,
     flipped nor coloured. CMC does not say whether one encoder sees both; as both are patches of RGB, here it does.
-
-    Attributes:
-        distance: d in pixels, along both axes; from the side of a patch on the two do not overlap (CMC: 64 … 384).
     """
 
-    distance: int = 64
+    distance: int = 64  #: d, along both axes; from the side of a patch on the two do not overlap (CMC: 64 … 384)
 
     count = 2
     streams = ("patch",)
