@@ -217,7 +217,8 @@ def stack(sources: Sequence[tuple[Path | bytes, str]]) -> Tensor:
         nonlocal total
         picture = decode(source[0], source[1])
         total += picture.width * picture.height
-        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{source[1] or str(source[0])}, with all before it,")
+        where = f"{source[1] or str(source[0])}, with all before it,"
+        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", where)
         return picture
 
     pictures = list(threaded(counted, sources))
