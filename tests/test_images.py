@@ -514,9 +514,6 @@ def test_a_file_that_may_not_be_read_is_not_called_corrupt(width: int, tmp_path:
 
 
 def test_what_is_not_there_or_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("folder", "parquet"):
-        with pytest.raises(MissingDataError, match="absent"):
-            data.load(f"{kind}:{tmp_path / 'absent'}")
     write_folder(tmp_path / "test" / "ant", 2)
     with pytest.raises(MissingDataError, match="train does not"):
         data.load(f"folder:{tmp_path}")

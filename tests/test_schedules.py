@@ -52,12 +52,3 @@ def test_percentages_outside_0_to_100_are_rejected_by_name(percent: object) -> N
         schedules.check_percent("outer", percent)
     for good in (0, 100, 1.5, Linear(100, 0)):
         schedules.check_percent("outer", good)
-
-
-@pytest.mark.parametrize(("given", "name"), [
-    ({"end": math.nan}, "end"), ({"start": math.nan}, "start"), ({"begin": 0.5, "until": 0.5}, "begin"),
-    ({"until": 1.5}, "until"), ({"until": -1}, "until"),
-])  # fmt: skip
-def test_impossible_schedules_are_named(given: dict[str, float], name: str) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}="):
-        Linear(**{"start": 100, "end": 10} | given)
