@@ -17,7 +17,7 @@ from typing import NoReturn
 from contrastlab.errors import CorruptFileError, TooLargeError, reject
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
-MAX_SET_PIXELS = 2**30  #: Of all pictures of a set that is decoded into memory: 3.2 GB as RGB, above those of STL-10.
+MAX_SET_PIXELS = 2**31  #: Of all pictures of a set that is decoded into memory: 6.4 GB as RGB, above Imagenette's.
 MAX_SAMPLES = 2**26  #: Of a sound, all channels, as stored and as resampled: 70 minutes at 16,000 a second.
 RATES = (1_000, 768_000)  #: Samples a second of a sound: what is resampled from others takes any amount of memory.
 MAX_ROWS = 2**24  #: Of a parquet file: a thousand bytes can stand for any number.

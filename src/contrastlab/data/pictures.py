@@ -212,16 +212,11 @@ def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[
 def stack(sources: Sequence[tuple[Path | bytes, str]]) -> Tensor:
     """What :func:`decode` makes of each, in one uint8 ``[N, C, H, W]``: grey if all are, cropped if sizes differ."""
     total = 0
-
-    def counted(source: tuple[Path | bytes, str]) -> Image.Image:
-        nonlocal total
-        picture = decode(source[0], source[1])
-        total += picture.width * picture.height
-        where = f"{source[1] or str(source[0])}, with all before it,"
-        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", where)
-        return picture
-
-    pictures = list(threaded(counted, sources))
+    for source, where in sources:  # their headers alone, before any is decoded
+        with opened(source, where) as image:
+            total += image.width * image.height
+        limits.check_count(total, limits.MAX_SET_PIXELS, "pixels", f"{where or str(source)}, with all before it,")
+    pictures = list(threaded(lambda source: decode(*source), sources))
     channels = 1 if pictures and all(picture.mode == "L" for picture in pictures) else 3
     sizes = {picture.size for picture in pictures}
     if len(sizes) > 1:
