@@ -138,7 +138,7 @@ def test_kinds_are_those_of_the_learner(images: int) -> None:
         if name == "ring/ir":
             found.read(Chosen(torch.zeros(64, k, dtype=torch.int64)))
         seen[name] = found
-    every, few = "_scores" in vars(seen["ring/ir"]), {True: "uniform", False: "uniform, few"}
+    every, few = "logits" in vars(seen["ring/ir"]), {True: "uniform", False: "uniform, few"}
     ir, ring = (cost.work(methods.get(name), TINY, images) for name in seen)
     assert ir.kind == few[every]
     assert ring.kind == ("region" if seen["ring/iring"].dense else "region, streamed")

@@ -190,18 +190,16 @@ class FMICL(_Pairwise):
             )
             raise reject("similarity", self.similarity, accepted)
         if self._overflows(reached):
-            accepted = (
-                f"a higher one with {self!r}: the loss of equal, orthogonal or opposite embeddings is no float32 number"
-            )
+            accepted = f"a higher one with {self!r}: the loss of equal or orthogonal embeddings is no float32 number"
             raise reject("temperature", temperature, accepted)
 
     def _overflows(self, reached: float) -> bool:
-        # whether float32 cannot hold the loss of equal, orthogonal or opposite embeddings, or its slope in an embedding
+        # whether float32 cannot hold the loss of equal or of orthogonal embeddings, or its slope in an embedding
         weighed: tuple[tuple[float, Callable[[Tensor], Tensor]], ...]
         if self.similarity == "cosine":
-            ends, weighed = torch.tensor([-reached, 0.0, reached]), ((self.weight, self.f.conjugate),)
+            ends, weighed = torch.tensor([0.0, reached]), ((self.weight, self.f.conjugate),)
         else:
-            ends = math.log(self.mu) + torch.tensor([-2 * reached, -reached, 0.0])
+            ends = math.log(self.mu) + torch.tensor([-reached, 0.0])
             weighed = ((1.0, self.f.derivative), (self.weight, self.f.composition))
         ends.requires_grad_()
         values = [(weight, function(ends)) for weight, function in weighed]
