@@ -334,6 +334,7 @@ def test_parquet_keeps_pixels_order_labels_and_names(tmp_path: Path) -> None:
     assert splits.train.classes == ("cat", "dog")
     assert splits.train.labels.tolist() == labels
     assert (len(splits.train), len(splits.test)) == (300, 4)
+    assert splits.test.name == f"parquet:{tmp_path}/test"
     wanted = torch.stack([torch.from_numpy(np.asarray(p).copy()).permute(2, 0, 1) for p in pictures])
     assert torch.equal(splits.train.images, wanted)
 
@@ -361,6 +362,7 @@ def test_parquet_of_fine_labels_several_shards_and_subfolders(tmp_path: Path) ->
     splits = data.load("cifar100", tmp_path, download=False)
     assert splits.train.labels.tolist() == list(range(8))
     assert splits.train.images[:, 0, 0, 0].tolist() == list(range(8))
+    assert (splits.pretrain.name, splits.test.name) == ("cifar100/train", "cifar100/test")
     assert splits.note == "CIFAR-100, parquet"
 
 

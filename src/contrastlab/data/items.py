@@ -273,6 +273,10 @@ class Splits:
     @classmethod
     def of(cls, name: str, train: Any, test: Any, note: str) -> Splits:
         """A data set that is pre-trained on its training part, and probed on what has a label."""
+        train, test = (
+            part if part.name.startswith(f"{name}/") else replace(part, name=f"{name}/{split}")  # not a path
+            for part, split in ((train, "train"), (test, "test"))
+        )
         return cls(name, train, _labelled(train), _labelled(test), note)
 
     @classmethod
