@@ -113,5 +113,5 @@ def sliding(
     }  # fmt: skip
     legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
     figure.update_layout(sliders=[slider], height=500, legend=legend, margin_b=90,
-                         margin_t=max(state.layout.margin.t for state in drawn.values()))  # fmt: skip
+                         margin_t=max(state.layout.margin.t or 60 for state in drawn.values()))  # fmt: skip
     return figure
