@@ -239,6 +239,16 @@ VINCE = Search(
     rows=("vince/ir", "vince/ir_nce", "vince/ball"),
     ranges={"lr": (0.01, 0.03, 0.1, 0.003), "keys.rate": (0.5, 0.9)}, longer=3,
 )  # fmt: skip
+# Rows with rings and close neighbours, at the length of the profile, with the bank's rate as that search chose it.
+VINCE_NEIGHBOURS = Search(
+    "vince-neighbours", f"{VALIDATION}vince/ball, vince/ball_sneigh, vince/ring, vince/ring_sneigh", 5000,
+    {
+        **SMALLEST, "augmentation": "simclr", "epochs": 60,
+        "overrides": {"negatives.k": 1023, "keys.rate": 0.9},
+    },
+    rows=("vince/ball", "vince/ball_sneigh", "vince/ring", "vince/ring_sneigh"), ranges={"lr": (0.01, 0.03, 0.003)},
+    longer=1,
+)  # fmt: skip
 IN_BATCH = Search(
     "in-batch", f"{VALIDATION}fmicl/kl, fmicl/simclr, fmicl/au", 5000,
     {**SMALLEST, "head": "mlp", "epochs": 20},
@@ -274,6 +284,12 @@ JOINT = Search(
         "overrides": {"keys.size": 4096, "keys.momentum": 0.99, "keys.shuffle_groups": 1},
     },
     rows=("jcl/jcl", "jcl/lambda0"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
+)  # fmt: skip
+# The same with a queue of 256 keys, where the own image is a large part of the sum: what λ does should show there.
+JOINT_SHORT_QUEUE = Search(
+    "joint-short-queue", f"{VALIDATION}jcl/jcl, jcl/lambda0, jcl/lambda1", 5000,
+    {**JOINT.start, "overrides": {**JOINT.start["overrides"], "keys.size": 256}},
+    rows=("jcl/jcl", "jcl/lambda0", "jcl/lambda1"), ranges={"lr": (0.02, 0.06, 0.18)}, longer=1,
 )  # fmt: skip
 ROOMS = Search(
     "rooms", "mean intersection over union (percent) of pixels' classes in 200 validation rooms", 200,
@@ -326,9 +342,11 @@ SEARCHES: dict[str, Search] = {
         COLOURS,
         STREAM_QUEUES,
         VINCE,
+        VINCE_NEIGHBOURS,
         IN_BATCH,
         *SCALES,
         JOINT,
+        JOINT_SHORT_QUEUE,
         ROOMS,
         SPEECH,
         VIDEO,

@@ -28,7 +28,7 @@ from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import BusyError
 from contrastlab.tasks.base import Task
-from made_runs import LOCAL, quiet, refused, resumed
+from made_runs import LOCAL, equal, quiet, refused, resumed
 
 PLAN = papers.plan("ring", 1)
 
@@ -750,3 +750,29 @@ def test_a_cell_of_any_column_reaches_a_worker(paper, table, dataset) -> None:
     for name, column in plan.select(dataset).items():
         cell = Cell(plan, name, column, plan.methods[0], 0, "smoke")
         assert vars(pickle.loads(pickle.dumps(cell))) == vars(cell)
+
+
+def test_a_run_starts_from_the_encoders_of_another_which_is_trained_once(tmp_path: Path, few, monkeypatch) -> None:
+    settings, splits = cell_of("moco").settings.override(epochs=1), data.load("shapes")
+    started = settings.override(start={"method": "ring/moco", "epochs": 2})
+    recipes = [methods.get(name).override(settings.overrides) for name in ("ring/moco", "ring/mocoring")]
+    every, ring = (reproduce.Run(recipe, started, splits, 3, tmp_path) for recipe in recipes)
+    first = every.parent
+    assert first is not None
+    assert first.parent is None
+    assert first.settings == settings.override(epochs=2)
+    assert ring.parent == first
+    assert len({first.hash, every.hash, ring.hash}) == 3
+    assert replace(every, settings=started.override(start={"epochs": 3})).hash != every.hash
+    starts, honest = [], run.pretrain
+    monkeypatch.setattr(run, "pretrain", lambda *a, start, **k: starts.append(start) or honest(*a, start=start, **k))
+    for one in (every, ring):
+        one.train(log=quiet)
+    assert [start is None for start in starts] == [True, False, False]  # the first is trained once
+    assert len(first.record()["history"]) == 2
+    assert all(equal(start, first.encoders()) for start in starts[1:])
+    # at a rate of nothing, weights end where they began
+    slow = honest(recipes[1], settings.override(lr=1e-12), splits.pretrain, start=first.encoders(), seed=4, log=quiet)
+    began = dict(first.encoders().named_parameters())
+    for name, weight in slow.encoders.named_parameters():
+        torch.testing.assert_close(weight, began[name], rtol=0, atol=1e-6)

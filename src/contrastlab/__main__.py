@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dataset", default="shapes", help="such as cifar10, shapes, folder:<path>, parquet:<path>")
     run.add_argument("--rows", default="all", help="row or rows, such as iring or ir,iring; default all")
     run.add_argument("--columns", default="all", help="columns by name, where the data set fills several")
-    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, pilot or paper")
+    run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, regime, pilot or paper")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
     run.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")

@@ -164,6 +164,13 @@ class Text(_Data):
     deletion: float = Field(0.0, ge=0, lt=1, description="share of words that a random view leaves out")
 
 
+class Start(_Data):
+    """The encoders that training begins with: those of a row with these settings, after so many epochs of its own."""
+
+    method: str
+    epochs: int = Field(ge=1)
+
+
 class Settings(_Data):
     """Protocol of one run."""
 
@@ -180,6 +187,7 @@ class Settings(_Data):
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
     text: Text = Text()
     speech: Speech = Speech()
+    start: Start | None = Field(None, description="another run of the same seed that it starts from; None is none")
     # optimiser
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)

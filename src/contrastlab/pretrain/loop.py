@@ -76,6 +76,7 @@ def pretrain(
     recipe: Recipe, settings: Settings, images: ItemSet, test: ItemSet | None = None, *, seed: int = 0,
     folder: str | Path | None = None, fabric: Fabric | None = None, resume: bool = True, checkpoint_every: float = 60.0,
     max_minutes: float | None = None, speed: Speed | None = None, log: Log | None = None,
+    start: nn.ModuleList | None = None,
 ) -> Trained:  # fmt: skip
     """Train the encoders of ``recipe`` on unlabelled images.
 
@@ -94,6 +95,7 @@ def pretrain(
         speed: switches that change no number.
         log: takes a line after an epoch, at most one in ten seconds and one at the end, and where there is no bar one
             a minute in a longer epoch; the default prints it.
+        start: encoders of a finished run whose weights these begin with; keys begin anew.
 
     Raises:
         NonFiniteLossError: with step and last checkpoint.
@@ -113,6 +115,8 @@ def pretrain(
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
     with fixed(seed):
         encoders = modality(images).encoders(recipe.views, images, settings)
+    if start is not None:
+        encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
     if recipe.keys is None:
         return Trained(learner.network.encoders.eval().to(fabric.device))

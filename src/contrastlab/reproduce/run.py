@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from contrastlab import encoders, files, keys, results, tasks
+from contrastlab import encoders, files, keys, methods, results, tasks
 from contrastlab.checkpoint import Artefact
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.modalities import modality
@@ -65,14 +65,24 @@ class Run:
         return self.recipe.keys is not None
 
     @property
+    def parent(self) -> Run | None:
+        """The run whose encoders this one starts from (``settings.start``); its keys are not taken over."""
+        start = self.settings.start
+        if start is None or not self.trained:
+            return None
+        settings = self.settings.override(start=None, epochs=start.epochs)
+        return replace(self, recipe=methods.get(start.method).override(settings.overrides), settings=settings)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What decides the encoders, as plain values; fields at their default and a single process leave no trace."""
-        source = self.data.pretrain
+        source, parent = self.data.pretrain, self.parent
         seen = getattr(source, "fingerprint", source.name) if self.trained else source.channels
         processes = keys.world()[1] if self.trained else 1  # each has its own views and batch-norm statistics
         return {
             "recipe": self.recipe.identity(), "settings": self.settings.identity(self.trained), "data": seen,
             "seed": self.seed, **({"processes": processes} if processes > 1 else {}),
+            **({} if parent is None else {"parent": parent.hash}),
         }  # fmt: skip
 
     @cached_property
@@ -145,13 +155,17 @@ class Run:
             record = self.record()
             self.artefact.finish()
             return Trained(self.encoders(fabric.device), record["history"], record["seconds"], record["images"])
+        start, parent = None, self.parent
+        if parent is not None:
+            with parent.locked(fabric, wait=True, log=log or print):
+                start = parent.train(fabric, max_minutes=max_minutes, speed=speed, log=log).encoders
         test = self.data.test if self.data.labelled else None
         if test is not None:
             test = test.take(min(self.settings.test_images or len(test), len(test)))
         trained = pretrain(
             self.recipe, self.settings, self.data.pretrain, test, seed=self.seed,
             folder=self.folder if self.trained else None, fabric=fabric, resume=resume, max_minutes=max_minutes,
-            speed=speed, log=log,
+            speed=speed, log=log, start=start,
         )  # fmt: skip
         if self.trained and fabric.is_global_zero:
             self.store(trained, fabric.device)

@@ -55,7 +55,7 @@ def table(
         rows: ``"all"``, ``"ir,iring"``, a recipe of your own, or a list of such. A recipe of your own has the settings
             of its kind of keys and views, and is computed in this process.
         columns: ``"all"``, or names of columns, where the data set fills several.
-        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``pilot`` or ``paper``.
+        profile: ``auto``, ``smoke``, ``first``, ``laptop``, ``tuned``, ``regime``, ``pilot`` or ``paper``.
         seeds: ``0``, ``"0,1"`` or a list.
         references_too: run the random and (small profiles) the supervised reference rows, too.
         jobs: cells at a time, in processes of one thread each; ``auto`` is one a core, or a device where there are
