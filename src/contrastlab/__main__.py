@@ -85,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--profile", help="default: that of the best evidence that is stored")
     show.add_argument("--format", choices=("text", "markdown", "html"), default="text")
     terminal.add_forms(show, results=True)
+    again = add(_replay, "train stored cells of a table again and set the numbers beside the stored ones")
+    again.add_argument("table")
+    again.add_argument("--dataset", help="default: all that results are stored for")
+    again.add_argument("--profile", help="default: all that results are stored for")
+    again.add_argument("--seeds", help="seed or seeds; default all that are stored")
+    again.add_argument("--limit-minutes", type=float, default=5.0, help="the shortest cells that fit; default 5")
+    again.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
+    terminal.add_forms(again, results=True)
     listed = add(_list, "list every published table and figure: its notebook, and what is stored")
     terminal.add_forms(listed, results=True)
     add(_methods, "list the recipes")
@@ -222,6 +230,29 @@ def _show(args: argparse.Namespace) -> None:
     own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
     if own:
         print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
+
+
+def _replay(args: argparse.Namespace) -> None:
+    from contrastlab import reproduce, results
+
+    paper, number = reproduce.parse_target(args.table)
+    seeds = args.seeds and reproduce.parse_seeds(args.seeds)
+    stored = results.find(
+        terminal.folders("results", args.results), table=f"{paper}/{results.slug(number)}", dataset=args.dataset,
+        profile=args.profile,
+    )  # fmt: skip
+    chosen = [r for r in stored if not seeds or r.seed in seeds]
+    records = []
+    for each in reproduce.replay(chosen, minutes=args.limit_minutes, data_root=args.data_root):
+        was = each.stored
+        records.append({
+            "row": was.method, "data": f"{was.dataset} to {was.on}" if was.on else was.dataset, "profile": was.profile,
+            "seed": was.seed, "metric": each.metric, "stored": round(was.metrics[each.metric], 2),
+            "replayed": round(each.again.metrics[each.metric], 2), "difference": round(each.difference, 2),
+            "tolerance": round(each.tolerance, 2), "holds": "yes" if each.holds else "no",
+            "differs": "; ".join(each.differs) or "nothing",
+        })  # fmt: skip
+    terminal.show(args, records, records)
 
 
 def _run(args: argparse.Namespace) -> None:

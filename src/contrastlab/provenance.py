@@ -33,6 +33,7 @@ class Provenance(BaseModel):
     package: str = Field(description="version of contrastlab")
     versions: dict[str, str] = Field(description="python and the packages that compute")
     cpu: str
+    capability: str | None = Field(None, description="instructions torch computes with on it, such as AVX512")
     cores: int = Field(description="logical cores of the machine")
     threads: int = Field(description="threads torch computes with")
     device: str
@@ -75,7 +76,8 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
             versions[name] = version(name)
     return {
         "git_commit": commit, "git_dirty": dirty, "package": __version__, "versions": versions, "cpu": _cpu(),
-        "cores": os.cpu_count() or 1, "threads": torch.get_num_threads(), "device": str(device),
+        "capability": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(), "device": str(device),
         "gpu": torch.cuda.get_device_name(device) if cuda else None, "driver": _driver() if cuda else None,
         "cuda": torch.version.cuda if cuda else None, "processes": world()[1],
         "deterministic": torch.are_deterministic_algorithms_enabled(),

@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from contrastlab.reproduce.cells import Cell, first_process
     from contrastlab.reproduce.execution import Execution, parse_devices
     from contrastlab.reproduce.jobs import Cluster
+    from contrastlab.reproduce.replay import Replay, replay
     from contrastlab.reproduce.run import Run, embed, fingerprint
     from contrastlab.reproduce.tables import table
 
 __all__ = [
-    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Run", "choose_profile", "embed", "fingerprint",
-    "first_process", "parse_devices", "parse_seeds", "parse_target", "records", "table",
+    "PROFILE_VARIABLE", "Cell", "Cluster", "Execution", "Replay", "Run", "choose_profile", "embed", "fingerprint",
+    "first_process", "parse_devices", "parse_seeds", "parse_target", "records", "replay", "table",
 ]  # fmt: skip
 
 _FILES = {
     "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
-    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "run", "table": "tables",
+    "Cluster": "jobs", "Replay": "replay", "replay": "replay", "Run": "run", "embed": "run", "fingerprint": "run",
+    "table": "tables",
 }  # fmt: skip
 
 

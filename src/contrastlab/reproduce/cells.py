@@ -44,11 +44,12 @@ class Cell:
     method: str
     seed: int
     profile: str
+    given: Settings | None = None  # in place of those of the plan
 
     @cached_property
     def settings(self) -> Settings:
         """Protocol of this cell."""
-        return self.plan.settings(self.column.data, self.method, self.profile, self.column)
+        return self.given or self.plan.settings(self.column.data, self.method, self.profile, self.column)
 
     @cached_property
     def recipe(self) -> methods.Recipe:
