@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from contrastlab import files, papers
-from contrastlab.reproduce.replay import SPREAD
+from contrastlab.reproduce.replays import SPREAD
 
 FILE = Path(__file__).parents[1] / "results" / SPREAD
 CELLS = [("ring/ir", 0), ("ring/moco", 0)]

@@ -9,10 +9,10 @@ import pytest
 from contrastlab import __main__ as command
 from contrastlab import files, papers, reproduce, results, shipped
 from contrastlab.errors import ArgumentError, NotApplicableError
-from contrastlab.reproduce import replay
+from contrastlab.reproduce import replays
 from made_runs import quiet
 
-STORED = [r for r in results.find(shipped.folder("results"), dataset="plain_shapes", profile="first")]
+STORED = results.find(shipped.folder("results"), table="ring/table1", dataset="plain_shapes", profile="first")
 
 
 @pytest.fixture(scope="module")
@@ -27,58 +27,58 @@ def cell(tmp_path_factory) -> results.Result:
 
 
 def test_a_cell_trained_again_by_its_stored_settings_gives_the_same_number_here(cell) -> None:
-    (again,) = replay.replay([cell])
+    (again,) = replays.replay([cell])
     assert (again.difference, again.differs, again.tolerance, again.holds) == (0.0, (), 0.0, True)
     assert again.again.curve[-1]["loss"] == cell.curve[-1]["loss"]
     assert again.again.settings["lr"] == 0.02
 
 
 def test_another_number_holds_only_where_something_differs_and_within_the_spread(cell) -> None:
-    (again,) = replay.replay([cell])
+    (again,) = replays.replay([cell])
 
-    def with_stored(shift: float, **machine) -> replay.Replay:
+    def with_stored(shift: float, **machine) -> replays.Replay:
         metrics = {**cell.metrics, again.metric: cell.metrics[again.metric] + shift}
         provenance = cell.provenance.model_copy(update=machine)
         other = cell.model_copy(update={"metrics": metrics, "provenance": provenance})
-        return replay.Replay(other, again.again, again.metric)
+        return replays.Replay(other, again.again, again.metric)
 
     assert not with_stored(0.1).holds
     elsewhere = with_stored(0.0, capability="AVX2", threads=2)
-    assert elsewhere.tolerance == pytest.approx(3 * math.sqrt(2) * replay.spread())
+    assert elsewhere.tolerance == pytest.approx(3 * math.sqrt(2) * replays.spread())
     assert [line.partition(",")[0] for line in elsewhere.differs] == ["instructions AVX2", "threads 2"]
     assert with_stored(0.99 * elsewhere.tolerance, threads=2).holds
     assert not with_stored(1.01 * elsewhere.tolerance, threads=2).holds
     settings = {**cell.settings, "lr": 0.03}
-    other = replay.Replay(cell.model_copy(update={"settings": settings}), again.again, again.metric)
+    other = replays.Replay(cell.model_copy(update={"settings": settings}), again.again, again.metric)
     assert not other.holds  # by other settings, the same number says nothing
     assert other.differs[0].startswith("recipe ")
 
 
 def test_the_spread_is_pooled_over_the_ways_of_each_cell() -> None:
-    runs = files.read_record(shipped.folder("results") / replay.SPREAD)["runs"]
+    runs = files.read_record(shipped.folder("results") / replays.SPREAD)["runs"]
     each = [[run["value"] for run in runs if run["cell"] == name] for name in {run["cell"] for run in runs}]
     assert all(len(values) >= 4 for values in each)
-    assert replay.spread() == pytest.approx(math.sqrt(sum(statistics.variance(v) for v in each) / len(each)))
+    assert replays.spread() == pytest.approx(math.sqrt(sum(statistics.variance(v) for v in each) / len(each)))
 
 
 def test_the_shortest_come_first_and_none_that_ends_too_late(cell, monkeypatch) -> None:
     slow, fast = (cell.model_copy(update={"curve": [{**cell.curve[-1], "seconds": s}]}) for s in (240.0, 30.0))
     trained: list[results.Result] = []
-    monkeypatch.setattr(replay, "cell_of", lambda r: trained.append(r) or pytest.skip("begins"))
-    assert [replay.seconds(r) for r in sorted((slow, fast), key=replay.seconds)] == [30.0, 240.0]
+    monkeypatch.setattr(replays, "cell_of", lambda r: trained.append(r) or pytest.skip("begins"))
+    assert [replays.seconds(r) for r in sorted((slow, fast), key=replays.seconds)] == [30.0, 240.0]
     with pytest.raises(NotApplicableError, match=r"in 0\.4 minutes; the shortest took 0\.5"):
-        next(replay.replay([slow, fast], minutes=0.4))
+        next(replays.replay([slow, fast], minutes=0.4))
     with pytest.raises(NotApplicableError, match="none is stored"):
-        next(replay.replay([]))
+        next(replays.replay([]))
     for bad in (0, -1, math.nan):
         with pytest.raises(ArgumentError, match="^minutes="):
-            next(replay.replay([fast], minutes=bad))
+            next(replays.replay([fast], minutes=bad))
     assert trained == []
 
 
-def test_five_stored_cells_of_the_table_that_newcomers_see_come_out_again(capsys) -> None:
-    shortest = sorted((r for r in STORED if r.table == "ring/table1"), key=replay.seconds)[:5]
-    every = list(replay.replay(shortest))
+def test_five_stored_cells_of_the_table_that_newcomers_see_come_out_again() -> None:
+    shortest = sorted(STORED, key=replays.seconds)[:5]
+    every = list(replays.replay(shortest))
     assert [each.stored for each in every] == shortest
     assert [(each.stored.method, each.difference, each.differs) for each in every if not each.holds] == []
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from contrastlab.reproduce.cells import Cell, first_process
     from contrastlab.reproduce.execution import Execution, parse_devices
     from contrastlab.reproduce.jobs import Cluster
-    from contrastlab.reproduce.replay import Replay, replay
+    from contrastlab.reproduce.replays import Replay, replay
     from contrastlab.reproduce.run import Run, embed, fingerprint
     from contrastlab.reproduce.tables import table
 
@@ -21,7 +21,7 @@ __all__ = [
 
 _FILES = {
     "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
-    "Cluster": "jobs", "Replay": "replay", "replay": "replay", "Run": "run", "embed": "run", "fingerprint": "run",
+    "Cluster": "jobs", "Replay": "replays", "replay": "replays", "Run": "run", "embed": "run", "fingerprint": "run",
     "table": "tables",
 }  # fmt: skip
 

@@ -6,13 +6,14 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from contrastlab import files, papers, shipped
+from contrastlab import files, papers, shipped, tasks
 from contrastlab.errors import NotApplicableError, reject
+from contrastlab.papers import Column
 from contrastlab.reproduce.arguments import parse_target
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.execution import Execution
@@ -106,8 +107,11 @@ def replay(
 def cell_of(result: Result) -> Cell:
     """The cell of its table that a result fills, with the settings that are stored with it."""
     plan = papers.plan(*parse_target(result.table)).with_rows([result.method])
-    for name, column in plan.select(result.dataset).items():
-        if (column.task, column.on) == (result.task, result.on) and column.metric in result.metrics:
-            given = Settings.model_validate(result.settings)
-            return Cell(plan, name, column, result.method, result.seed, result.profile, given)
-    raise NotApplicableError(f"{result.table} has no column of {result.task} on {result.on or result.dataset} any more")
+    metric = next(metric for metric in result.metrics if tasks.task_of(metric) == result.task)
+    column = Column(data=result.dataset, metric=metric, on=result.on)  # of one that the table lacks, as book pages ask
+    asked = {(c.task, c.on): (name, c) for name, c in plan.select(result.dataset).items() if c.metric in result.metrics}
+    name, column = asked.get((result.task, result.on), (result.dataset, column))
+    cell = Cell(plan, name, column, result.method, result.seed, result.profile)
+    if cell.setup == result.setup:  # older files may have other names for the same overrides
+        return cell
+    return replace(cell, given=Settings.model_validate(result.settings))
