@@ -19,6 +19,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab.errors import ArgumentError, reject, unknown

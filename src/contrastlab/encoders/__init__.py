@@ -1,5 +1,8 @@
 """Views to features and unit embeddings: backbones, heads, and trained encoders as files."""
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from contrastlab.encoders.encoder import (
     ARCHITECTURES,
     Encoder,
