@@ -78,9 +78,7 @@ def _made(arch: str, make: Callable[..., nn.Module], options: Mapping[str, Any])
         raise errors.reject("arch_options", dict(options), f"what {arch} takes ({error})") from error
 
 
-def _timm(
-    name: str, options: Mapping[str, Any], in_channels: int, stem: Stem, width: float
-) -> tuple[nn.Module, int]:
+def _timm(name: str, options: Mapping[str, Any], in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
     timm, (plain, _, tag) = errors.import_extra("timm", "vit"), name.partition(".")
     if plain not in (known := timm.list_models()):
         raise errors.unknown("network of timm", plain, known)

@@ -37,7 +37,9 @@ class _Synchronised(_BatchNorm):
         return out.to(x.dtype)
 
 
-_KINDS = {kind: type(f"Sync{kind.__name__}", (_Synchronised, kind), {}) for kind in (nn.BatchNorm1d, nn.BatchNorm2d)}
+_KINDS: dict[type, type] = {
+    kind: type(f"Sync{kind.__name__}", (_Synchronised, kind), {}) for kind in (nn.BatchNorm1d, nn.BatchNorm2d)
+}
 
 
 def synchronise(network: nn.Module, *, on: bool = True) -> None:

@@ -7,10 +7,11 @@ from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, pa
 from contrastlab.reproduce.records import records
 
 if TYPE_CHECKING:
+    from contrastlab.data.items import fingerprint
     from contrastlab.reproduce.cells import Cell, first_process
     from contrastlab.reproduce.execution import Execution, parse_devices
     from contrastlab.reproduce.jobs import Cluster
-    from contrastlab.reproduce.run import Run, embed, fingerprint
+    from contrastlab.reproduce.run import Run, embed
     from contrastlab.reproduce.tables import table
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
 
 _FILES = {
     "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
-    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "run", "table": "tables",
+    "Cluster": "jobs", "Run": "run", "embed": "run", "fingerprint": "cells", "table": "tables",
 }  # fmt: skip
 
 

@@ -1,0 +1,125 @@
+"""A trained encoder as a folder for other libraries: safetensors, ``config.json`` and a model card (``README.md``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from contrastlab import encoders, escape, files, results, shipped, tasks
+from contrastlab.data.augmentations import augmentation
+from contrastlab.encoders import export
+from contrastlab.errors import NotApplicableError, reject
+from contrastlab.methods import CHOICES, Recipe
+from contrastlab.methods.recipe import build, types_of
+from contrastlab.report import Estimate
+from contrastlab.reproduce.records import read_record
+from contrastlab.results import Result
+from contrastlab.settings import Settings
+
+FILE = "model.safetensors"
+_LOADS = {
+    "timm": "network = timm.create_model({name!r}, checkpoint_path={file!r}, {arguments})",
+    "torchvision": "network = torchvision.models.{name}()\n"
+    "network.load_state_dict(safetensors.torch.load_file({file!r}), strict=False)  # misses the classifier only",
+    "hub-folder": "networks = contrastlab.encoders.load({file!r})  # one for each stream",
+}
+
+
+def write(run: Path | str, to: str, out: Path | str | None = None) -> Path:
+    """Write the encoder of a run for ``timm``, for ``torchvision``, or whole as a ``hub-folder``; gives the folder.
+
+    For other libraries it is the backbone of one stream, under their names, as far as they have such a network. The
+    folder must be new.
+    """
+    if to not in _LOADS:
+        raise reject("to", to, " or ".join(_LOADS))
+    record, networks = read_record(Path(run)), encoders.load(Path(run))
+    folder = Path(out) if out is not None else Path(f"{record['recipe']['name'].replace('/', '-')}-{to}")
+    if folder.exists():
+        raise reject("out", str(folder), "a folder that does not exist yet")
+    settings = Settings.model_validate(record["settings"])
+    config: dict[str, Any] = {"architecture": settings.arch, "dataset": record["dataset"], "recipe": record["recipe"]}
+    if to == "hub-folder":
+        (tensors, values), load = files.read_tensors(Path(run) / export.FILE), _LOADS[to].format(file=FILE)
+    elif len(networks) > 1:
+        raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
+    else:
+        network: Any = networks[0]
+        name, arguments = _elsewhere(network, settings, to)
+        tensors, values = network.backbone.state_dict(), {}
+        shown, size = augmentation(settings.augmentation, settings.image_size), [settings.image_size] * 2
+        config |= {
+            "architecture": name, "num_classes": 0, "num_features": network.feature_dim, "model_args": arguments,
+            "pretrained_cfg": {
+                "input_size": [network.in_channels, *size], "mean": shown.mean, "std": shown.std, "num_classes": 0
+            },
+        }  # fmt: skip
+        given = ", ".join(f"{key}={value!r}" for key, value in {"num_classes": 0, **arguments}.items())
+        pixels = f"# it reads pixels from 0 to 1, less {shown.mean}, divided by {shown.std}"
+        load = f"{_LOADS[to].format(name=name, file=FILE, arguments=given)}\n{pixels}"
+    files.write_tensors(folder / FILE, tensors, values)
+    files.write_whole(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+    files.write_whole(folder / "README.md", card(Path(run), record, to, load))
+    return folder
+
+
+def _elsewhere(network: encoders.Encoder, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
+    """What a library calls the architecture, and the arguments that make it there."""
+    backbone: Any = network.backbone
+    library, colon, name = settings.arch.partition(":")
+    channels = {} if network.in_channels == 3 else {"in_chans": network.in_channels}
+    shared = settings.arch in ("resnet18", "resnet50") and settings.width == 1 and (to == "timm" or not channels)
+    if settings.stem == "imagenet" and (shared or library == to):
+        return name if colon else settings.arch, {**channels, **settings.arch_options}
+    if to == "timm" and settings.arch.startswith("vit_"):
+        return "vit_small_patch16_224", {
+            "img_size": backbone.patch_embed.img_size[0], "patch_size": backbone.patch, "depth": len(backbone.blocks),
+            "embed_dim": backbone.embed_dim, "num_heads": backbone.blocks[0].attn.num_heads, **channels,
+        }  # fmt: skip
+    what = f"arch={settings.arch}, stem={settings.stem}, width={settings.width:g}, {network.in_channels} channels"
+    raise NotApplicableError(f"{to} has no network with {what}; accepted is --to hub-folder")
+
+
+def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
+    """Markdown: the method's equation and parts, data, settings, and the numbers of tasks with their profiles."""
+    described, settings = record["recipe"], Settings.model_validate(record["settings"])
+    parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
+    recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
+    rows = [_row(name, r) for r in stored(run, record) for name in r.metrics]
+    heads = ["| number | value | profile | test items |", "| --- | --- | --- | --- |"]
+    train = f"{settings.epochs} epochs, batches of {settings.batch_size}, views of {settings.image_size} pixels"
+    data = escape.markdown(f"{record['dataset']}: {record.get('data_note') or 'no note'}")
+    last = record["history"][-1:] and f", last loss {record['history'][-1]['loss']:.3f} nats"
+    return "\n".join((
+        "---", f"library_name: {to if to == 'timm' else 'contrastlab'}", "tags:", "- contrastive-learning", "---",
+        f"# {recipe.name}, seed {record['seed']}", "",
+        "An encoder that contrastlab trained without labels.", "", recipe._repr_markdown_(),
+        "## Load it", "", "```python", load, "```", "",
+        "## Training", "", f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
+        f"- Architecture: {settings.arch}, stem {settings.stem}; {train}{last or ''}",
+        f"- Run: `{record['hash']}`, precision {record.get('precision', 'not said')}", "",
+        "## Numbers", "", *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
+    ))  # fmt: skip
+
+
+def _row(name: str, result: Result) -> str:
+    metric = tasks.metric(name)
+    value = result.metrics[name]
+    half = metric.half_width(value, result.items, result.half_widths.get(name))
+    label = f"{metric.label} on {escape.markdown(result.on or result.dataset)}"
+    return f"| {label} | {Estimate(value, None, 1, half).text()} {metric.unit} | `{result.profile}` | {result.items} |"
+
+
+def stored(run: Path, record: dict[str, Any]) -> list[Result]:
+    """The results of all tasks that scored a run, of those beside it and those that came with the package."""
+    used = Settings.model_validate(record["settings"]).identity()
+    recipe = {**record["recipe"], "name": ""}
+    every = results.find((run.resolve().parents[1], *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
+    return [
+        r for r in every
+        if {**r.recipe, "name": ""} == recipe and Settings.model_validate(r.settings).identity() == used
+    ]  # fmt: skip
+
+
+__all__ = ["FILE", "card", "stored", "write"]
