@@ -18,10 +18,10 @@ from contrastlab.tasks.foreign import one
 
 
 def column_of(task: str, dataset: str, table: str = "") -> tuple[TablePlan, str, Column]:
-    """The first table, or the one that is named, that scores a task on a data set; its column's name, and column."""
+    """A table that scores a task on a data set, by default ring Table 1 or else the first; its column's name, and it."""
     if task not in tasks.TASKS:
         raise unknown("task", task, tasks.TASKS)
-    for target in [parse_target(table)] if table else papers.plans():
+    for target in [parse_target(table)] if table else [("ring", "1"), *papers.plans()]:
         plan = papers.plan(*target)
         try:
             columns = {**plan.columns, **plan.select(dataset)}
