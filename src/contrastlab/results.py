@@ -40,7 +40,7 @@ FOREIGN = "foreign/"
 """How the method of a result begins whose encoder was not trained here; its recipe says ``foreign`` and no parts."""
 
 UNTRAINED = "untrained"
-"""What stands for the hash of the weights where a foreign network is its own floor."""
+"""What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
 
 class Result(BaseModel):

@@ -192,7 +192,7 @@ def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], pro
         and (r.dataset, r.profile, r.task, digest(r.task_config)) == where
     ]  # fmt: skip
     newest = {r.config_hash: r for r in sorted(here, key=lambda r: r.provenance.finished)}.values()
-    floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"] == UNTRAINED}
+    floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"].startswith(UNTRAINED)}
     rows = []
     for r in newest:
         floor, size, label = floors.get(_network(r), r), r.settings["image_size"], r.method.removeprefix(FOREIGN)

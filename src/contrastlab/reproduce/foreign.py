@@ -75,6 +75,6 @@ def score(
         results.save(one(network, task, splits, f"{path.name} ({arch})", *given[3:]), out_dir)
     else:
         say(f"{encoder} has no weights, so it is scored untrained; --encoder FILE --arch {encoder} scores trained ones")
-    results.save(one(floor, *given, trained=False), out_dir)
+    results.save(one(floor, *given, weights=results.UNTRAINED), out_dir)
     known = results.find((out_dir, *shipped.RESULTS), profile=chosen)
     return report.table(plan, known, column.data, chosen, column=name)

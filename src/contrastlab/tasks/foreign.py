@@ -66,19 +66,23 @@ def score(
         raise reject("data", data, "what contrastlab.data.load gives")
     settings = settings or SETTINGS.override(arch=f"{type(module).__module__}.{type(module).__qualname__}")
     given = (name or settings.arch, settings, profile, seed, device)
-    floor = untrained or redrawn(module, seed)
-    return Scored(one(module, task, data, *given), one(floor, task, data, *given, trained=False))
+    floor, weights = untrained, UNTRAINED
+    if floor is None:  # the seed says which
+        floor = redrawn(module, seed)
+    else:
+        weights = f"{UNTRAINED} {files.fingerprint(floor.state_dict(), {})}"
+    return Scored(one(module, task, data, *given), one(floor, task, data, *given, weights=weights))
 
 
 def one(
     module: nn.Module, task: str, data: Splits, name: str, settings: Settings, profile: str, seed: int,
-    device: torch.device | str, *, trained: bool = True,
+    device: torch.device | str, *, weights: str = "",
 ) -> Result:  # fmt: skip
-    """One of the two results of :func:`score`, whose arguments these are."""
+    """One of the two results of :func:`score`, whose arguments these are; ``weights`` says of a floor what it is."""
     clock, asked = results.Clock(device), tasks.get(task, settings)
     asked.check(data)
     network = copy.deepcopy(module)
-    weights = files.fingerprint(network.state_dict(), {}) if trained else UNTRAINED
+    known = weights or files.fingerprint(network.state_dict(), {})
     own = {} if isinstance(module, Encoder) else {"network": results.digest({"text": repr(module)})}
     encoder = network if isinstance(network, Encoder) else Encoder(network, 0, "none", 0, data.test.channels)
     setting = Setting(
@@ -87,8 +91,8 @@ def one(
     _try(encoder.to(device), settings, data.test.channels)
     measured = asked.score(nn.ModuleList([encoder]), setting)
     return Result(
-        table=FOREIGN.rstrip("/"), dataset=data.name, method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * (not trained),
-        seed=seed, profile=profile, recipe={"foreign": {**own, "weights": weights}},
+        table=FOREIGN.rstrip("/"), dataset=data.name, method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * bool(weights),
+        seed=seed, profile=profile, recipe={"foreign": {**own, "weights": known}},
         provenance=clock.read(data_fingerprint=fingerprint(data), data_note=data.note),
         **asked.record(measured, setting, settings),
     )  # fmt: skip
