@@ -101,11 +101,10 @@ def _parser() -> argparse.ArgumentParser:
     scored.add_argument("--arch", default="", help="architecture of the file, such as resnet50 or timm:resnet50")
     scored.add_argument("--stem", default="imagenet", help="imagenet, or cifar: a ResNet's for small pictures")
     scored.add_argument("--data", default="shapes", help="such as cifar10, shapes, folder:<path>")
-    scored.add_argument("--table", default="", help="whose protocol is taken; default: the first that has the task")
+    scored.add_argument("--table", default="ring/table1", help="whose protocol is taken")
     scored.add_argument("--profile", default="auto", help="of the table")
     scored.add_argument("--image-size", type=int, help="side of the views; default: the profile's")
     scored.add_argument("--seed", default="0", help="of the untrained weights and of what the task draws")
-    scored.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     scored.add_argument("--out", default="runs", help="folder for results")
     exported = add(_export, "write a trained encoder for another library, with a model card")
     exported.add_argument("run", type=Path, help="its folder, as contrastlab encoders lists it")
@@ -206,7 +205,7 @@ def _score(args: argparse.Namespace) -> None:
 
     print(foreign.score(
         args.task, args.encoder, args.data, arch=args.arch, stem=args.stem, table=args.table, profile=args.profile,
-        image_size=args.image_size, seed=args.seed, data_root=args.data_root, out_dir=args.out,
+        image_size=args.image_size, seed=args.seed, out_dir=args.out,
     ).text(terminal.width()))  # fmt: skip
 
 
@@ -250,10 +249,8 @@ def _show(args: argparse.Namespace) -> None:
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
         print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
-    own = sorted({
-        r.method for r in stored
-        if (r.dataset, r.profile) == (dataset, profile) and not r.method.startswith(results.FOREIGN)
-    } - set(kinds("method")))  # fmt: skip
+    own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
+    own = [name for name in own if not name.startswith(results.FOREIGN)]
     if own:
         print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
 

@@ -27,8 +27,7 @@ class _Synchronised(_BatchNorm):
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             with torch.no_grad():
                 self.num_batches_tracked.add_(1)
-                share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-                size = count * x.numel() / x.shape[1]
+                size, share = count * x.numel() / x.shape[1], self.momentum or 0.0
                 self.running_mean.lerp_(mean, share)
                 self.running_var.lerp_(variance * (size / (size - 1)), share)
         out = centred * (variance + self.eps).rsqrt().view(shape)
@@ -48,7 +47,8 @@ def synchronise(network: nn.Module, *, on: bool = True) -> None:
         if isinstance(module, _Synchronised) and not on:
             module.__class__ = type(module).__bases__[1]
         elif isinstance(module, _BatchNorm) and on and not isinstance(module, _Synchronised):
-            if type(module) not in _KINDS:
-                kind = type(module).__name__
-                raise NotApplicableError(f"sync_batch_norm=True: {kind} is a batch-norm of another library, left apart")
+            if type(module) not in _KINDS or module.momentum is None:
+                raise NotApplicableError(
+                    f"sync_batch_norm=True: no form of {module} for several processes is known here"
+                )
             module.__class__ = _KINDS[type(module)]

@@ -19,10 +19,10 @@ from contrastlab.settings import Settings
 
 FILE = "model.safetensors"
 _LOADS = {
-    "timm": "network = timm.create_model({name!r}, checkpoint_path={file!r}, {arguments})",
-    "torchvision": "network = torchvision.models.{name}()\n"
-    "network.load_state_dict(safetensors.torch.load_file({file!r}), strict=False)  # misses the classifier only",
-    "hub-folder": "networks = contrastlab.encoders.load({file!r})  # one for each stream",
+    "timm": f"network = timm.create_model({{name!r}}, checkpoint_path={FILE!r}, {{given}})",
+    "torchvision": f"network = torchvision.models.{{name}}({{given}})  # a classifier stays untrained\n"
+    f"network.load_state_dict(safetensors.torch.load_file({FILE!r}), strict=False)",
+    "hub-folder": f"networks = contrastlab.encoders.load({FILE!r})  # one for each stream",
 }
 
 
@@ -35,48 +35,41 @@ def write(run: Path | str, to: str, out: Path | str | None = None) -> Path:
     if to not in _LOADS:
         raise reject("to", to, " or ".join(_LOADS))
     record, networks = read_record(Path(run)), encoders.load(Path(run))
-    folder = Path(out) if out is not None else Path(f"{record['recipe']['name'].replace('/', '-')}-{to}")
+    folder = Path(out or f"{record['recipe']['name'].replace('/', '-')}-{to}")
     if folder.exists():
         raise reject("out", str(folder), "a folder that does not exist yet")
-    settings = Settings.model_validate(record["settings"])
-    config: dict[str, Any] = {"architecture": settings.arch, "dataset": record["dataset"], "recipe": record["recipe"]}
-    if to == "hub-folder":
-        (tensors, values), load = files.read_tensors(Path(run) / export.FILE), _LOADS[to].format(file=FILE)
-    elif len(networks) > 1:
-        raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
-    else:
-        network: Any = networks[0]
-        name, arguments = _elsewhere(network, settings, to)
-        tensors, values = network.backbone.state_dict(), {}
-        shown, size = augmentation(settings.augmentation, settings.image_size), [settings.image_size] * 2
-        config |= {
-            "architecture": name, "num_classes": 0, "num_features": network.feature_dim, "model_args": arguments,
-            "pretrained_cfg": {
-                "input_size": [network.in_channels, *size], "mean": shown.mean, "std": shown.std, "num_classes": 0
-            },
-        }  # fmt: skip
-        given = ", ".join(f"{key}={value!r}" for key, value in {"num_classes": 0, **arguments}.items())
-        pixels = f"# it reads pixels from 0 to 1, less {shown.mean}, divided by {shown.std}"
-        load = f"{_LOADS[to].format(name=name, file=FILE, arguments=given)}\n{pixels}"
+    settings, first = Settings.model_validate(record["settings"]), networks[0]
+    config: dict[str, Any] = {"architecture": settings.arch}
+    load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / export.FILE)
+    if to != "hub-folder":
+        if len(networks) > 1:
+            raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
+        name, arguments = _elsewhere(first, settings, to)
+        shown, size = augmentation(settings.augmentation, settings.image_size), settings.image_size
+        seen = {"input_size": [first.in_channels, size, size], "mean": shown.mean, "std": shown.std, "num_classes": 0}
+        config |= {"architecture": name, "num_classes": 0, "model_args": arguments, "pretrained_cfg": seen}
+        tensors, values = first.backbone.state_dict(), {}  # type: ignore[union-attr]
+        every = {"num_classes": 0, **arguments} if to == "timm" else arguments
+        given = ", ".join(f"{key}={value!r}" for key, value in every.items())
+        load = f"{load.format(name=name, given=given)}\n# reads pixels from 0 to 1, less {shown.mean}, over {shown.std}"
     files.write_tensors(folder / FILE, tensors, values)
-    files.write_whole(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+    files.write_whole(folder / "config.json", json.dumps({**config, "recipe": record["recipe"]}, indent=1) + "\n")
     files.write_whole(folder / "README.md", card(Path(run), record, to, load))
     return folder
 
 
-def _elsewhere(network: encoders.Encoder, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
+def _elsewhere(network: Any, settings: Settings, to: str) -> tuple[str, dict[str, Any]]:
     """What a library calls the architecture, and the arguments that make it there."""
-    backbone: Any = network.backbone
     library, colon, name = settings.arch.partition(":")
     channels = {} if network.in_channels == 3 else {"in_chans": network.in_channels}
     shared = settings.arch in ("resnet18", "resnet50") and settings.width == 1 and (to == "timm" or not channels)
     if settings.stem == "imagenet" and (shared or library == to):
         return name if colon else settings.arch, {**channels, **settings.arch_options}
     if to == "timm" and settings.arch.startswith("vit_"):
-        return "vit_small_patch16_224", {
-            "img_size": backbone.patch_embed.img_size[0], "patch_size": backbone.patch, "depth": len(backbone.blocks),
-            "embed_dim": backbone.embed_dim, "num_heads": backbone.blocks[0].attn.num_heads, **channels,
-        }  # fmt: skip
+        vit = network.backbone
+        sizes = {"img_size": vit.patch_embed.img_size[0], "patch_size": vit.patch, "embed_dim": vit.embed_dim}
+        heads = {"depth": len(vit.blocks), "num_heads": vit.blocks[0].attn.num_heads}
+        return "vit_small_patch16_224", {**sizes, **heads, **channels}
     what = f"arch={settings.arch}, stem={settings.stem}, width={settings.width:g}, {network.in_channels} channels"
     raise NotApplicableError(f"{to} has no network with {what}; accepted is --to hub-folder")
 
@@ -86,26 +79,21 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
     described, settings = record["recipe"], Settings.model_validate(record["settings"])
     parts = {name: described[name] and build(name, described[name], types_of(name)) for name in CHOICES}
     recipe = Recipe(described["name"], described["name"], temperature=described["temperature"], **parts)
-    rows = [_row(name, r) for r in stored(run, record) for name in r.metrics]
+    rows = [_row(name, result) for result in stored(run, record) for name in result.metrics]
     heads = ["| number | value | profile | test items |", "| --- | --- | --- | --- |"]
-    train = f"{settings.epochs} epochs, batches of {settings.batch_size}, views of {settings.image_size} pixels"
     data = escape.markdown(f"{record['dataset']}: {record.get('data_note') or 'no note'}")
-    last = record["history"][-1:] and f", last loss {record['history'][-1]['loss']:.3f} nats"
     return "\n".join((
-        "---", f"library_name: {to if to == 'timm' else 'contrastlab'}", "tags:", "- contrastive-learning", "---",
-        f"# {recipe.name}, seed {record['seed']}", "",
-        "An encoder that contrastlab trained without labels.", "", recipe._repr_markdown_(),
-        "## Load it", "", "```python", load, "```", "",
-        "## Training", "", f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
-        f"- Architecture: {settings.arch}, stem {settings.stem}; {train}{last or ''}",
-        f"- Run: `{record['hash']}`, precision {record.get('precision', 'not said')}", "",
-        "## Numbers", "", *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
+        "---", f"library_name: {to if to == 'timm' else 'contrastlab'}", "tags: [contrastive-learning]", "---",
+        f"# {recipe.name}, seed {record['seed']}", "", recipe._repr_markdown_(), "", "```python", load, "```", "",
+        f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
+        f"- Architecture {settings.arch}, stem {settings.stem}, views of {settings.image_size} pixels",
+        f"- Training: {settings.epochs} epochs, batches of {settings.batch_size}; run `{record['hash']}`", "",
+        *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
     ))  # fmt: skip
 
 
 def _row(name: str, result: Result) -> str:
-    metric = tasks.metric(name)
-    value = result.metrics[name]
+    metric, value = tasks.metric(name), result.metrics[name]
     half = metric.half_width(value, result.items, result.half_widths.get(name))
     label = f"{metric.label} on {escape.markdown(result.on or result.dataset)}"
     return f"| {label} | {Estimate(value, None, 1, half).text()} {metric.unit} | `{result.profile}` | {result.items} |"
@@ -113,13 +101,7 @@ def _row(name: str, result: Result) -> str:
 
 def stored(run: Path, record: dict[str, Any]) -> list[Result]:
     """The results of all tasks that scored a run, of those beside it and those that came with the package."""
-    used = Settings.model_validate(record["settings"]).identity()
-    recipe = {**record["recipe"], "name": ""}
+    wanted = Settings.model_validate(record["settings"]).identity(), {**record["recipe"], "name": ""}
     every = results.find((run.resolve().parents[1], *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])
-    return [
-        r for r in every
-        if {**r.recipe, "name": ""} == recipe and Settings.model_validate(r.settings).identity() == used
-    ]  # fmt: skip
-
-
-__all__ = ["FILE", "card", "stored", "write"]
+    own = [(r, (Settings.model_validate(r.settings).identity(), {**r.recipe, "name": ""})) for r in every]
+    return [r for r, what in own if what == wanted]

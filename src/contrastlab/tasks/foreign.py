@@ -8,39 +8,29 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from contrastlab import files, results, tasks
-from contrastlab.data import Splits
-from contrastlab.data.items import fingerprint
-from contrastlab.data.modalities import modality
-from contrastlab.encoders import Encoder
+from contrastlab import encoders, files, results, tasks, views
+from contrastlab.data import Splits, items, modalities
 from contrastlab.errors import NotApplicableError, reject
 from contrastlab.results import FOREIGN, UNTRAINED, Result
 from contrastlab.seeds import derive, fixed
 from contrastlab.settings import LinearProbe, Settings
-from contrastlab.tasks.base import Setting
 from contrastlab.tasks.representations import frozen
-from contrastlab.views import Augmented
 
 SETTINGS = Settings(linear=LinearProbe(solver="lbfgs", features="pooled"))
 """How a network is scored unless said otherwise: images of 224 pixels, one fit of its features."""
 
 
 class Scored(NamedTuple):
-    """Two results of one task: of a network as it was given, and of its floor."""
+    """Results of one task: of a network as it was given, and of its floor; ``half_widths`` are their intervals."""
 
     encoder: Result
     untrained: Result
 
     def __repr__(self) -> str:
-        lines = []
-        for name in self.encoder.metrics:
-            metric = tasks.metric(name)
-            texts = []
-            for each in self:
-                half = metric.half_width(each.metrics[name], each.items, each.half_widths.get(name))
-                texts.append(f"{each.metrics[name]:.2f}" + ("" if half is None else f" (± {half:.2f})"))
-            lines.append(f"{metric.label}: {texts[0]} {metric.unit}, untrained {texts[1]}")
-        return "\n".join(lines)
+        cells = {name: [f"{r.metrics[name]:.2f} ± {r.half_widths[name]:.2f}" for r in self] for name in self[0].metrics}
+        return "\n".join(
+            f"{tasks.metric(name).label}: {one}, untrained {other}" for name, (one, other) in cells.items()
+        )
 
 
 def score(
@@ -60,18 +50,13 @@ def score(
         seed: of the floor's weights and of what the task draws.
         device: where to compute.
     """
-    if not isinstance(module, nn.Module):
-        raise reject("module", type(module).__name__, "a torch.nn.Module")
-    if not isinstance(data, Splits):
-        raise reject("data", data, "what contrastlab.data.load gives")
+    if not isinstance(module, nn.Module) or not isinstance(data, Splits):
+        raise reject("module, data", (type(module).__name__, data), "a torch.nn.Module, and what data.load gives")
     settings = settings or SETTINGS.override(arch=f"{type(module).__module__}.{type(module).__qualname__}")
-    given = (name or settings.arch, settings, profile, seed, device)
-    floor, weights = untrained, UNTRAINED
-    if floor is None:  # the seed says which
-        floor = redrawn(module, seed)
-    else:
-        weights = f"{UNTRAINED} {files.fingerprint(floor.state_dict(), {})}"
-    return Scored(one(module, task, data, *given), one(floor, task, data, *given, weights=weights))
+    given = (task, data, name or settings.arch, settings, profile, seed, device)
+    floor = redrawn(module, seed) if untrained is None else untrained  # the seed says which was drawn
+    weights = "" if untrained is None else f" {files.fingerprint(floor.state_dict(), {})}"
+    return Scored(one(module, *given), one(floor, *given, weights=UNTRAINED + weights))
 
 
 def one(
@@ -79,22 +64,23 @@ def one(
     device: torch.device | str, *, weights: str = "",
 ) -> Result:  # fmt: skip
     """One of the two results of :func:`score`, whose arguments these are; ``weights`` says of a floor what it is."""
-    clock, asked = results.Clock(device), tasks.get(task, settings)
+    clock, asked, network = results.Clock(device), tasks.get(task, settings), copy.deepcopy(module)
     asked.check(data)
-    network = copy.deepcopy(module)
-    known = weights or files.fingerprint(network.state_dict(), {})
-    own = {} if isinstance(module, Encoder) else {"network": results.digest({"text": repr(module)})}
-    encoder = network if isinstance(network, Encoder) else Encoder(network, 0, "none", 0, data.test.channels)
-    setting = Setting(
-        Augmented(1), modality(data.train).augmentation(settings), data, derive(seed, "probe") % 2**31, device
-    )
-    _try(encoder.to(device), settings, data.test.channels)
-    measured = asked.score(nn.ModuleList([encoder]), setting)
+    recipe = {"weights": weights or files.fingerprint(network.state_dict(), {})}
+    if not isinstance(network, encoders.Encoder):
+        recipe["network"] = results.digest({"text": repr(module)})
+        network = encoders.Encoder(network, 0, "none", 0, data.test.channels)
+    _try(network.to(device), settings, data.test.channels)
+    shown = modalities.modality(data.train).augmentation(settings)
+    setting = tasks.Setting(views.Augmented(1), shown, data, derive(seed, "probe") % 2**31, device)
+    record = asked.record(asked.score(nn.ModuleList([network]), setting), setting, settings)
+    for key, value in record["metrics"].items():  # every interval, also those that follow from the value
+        half = tasks.metric(key).half_width(value, record["items"], record["half_widths"].get(key))
+        record["half_widths"] |= {} if half is None else {key: half}
     return Result(
         table=FOREIGN.rstrip("/"), dataset=data.name, method=f"{FOREIGN}{name}" + f" {UNTRAINED}" * bool(weights),
-        seed=seed, profile=profile, recipe={"foreign": {**own, "weights": known}},
-        provenance=clock.read(data_fingerprint=fingerprint(data), data_note=data.note),
-        **asked.record(measured, setting, settings),
+        seed=seed, profile=profile, recipe={"foreign": recipe}, **record,
+        provenance=clock.read(data_fingerprint=items.fingerprint(data), data_note=data.note),
     )  # fmt: skip
 
 
@@ -111,20 +97,15 @@ def redrawn(module: nn.Module, seed: int) -> nn.Module:
     return fresh
 
 
-def _try(encoder: Encoder, settings: Settings, channels: int) -> None:
+def _try(encoder: encoders.Encoder, settings: Settings, channels: int) -> None:
     """Refuse a network that does not take the views, or gives anything but features or a map, by name."""
-    size = settings.image_size
-    views = torch.zeros(2, channels, size, size, device=next(encoder.parameters(), torch.zeros(())).device)
+    seen = torch.zeros(2, channels, settings.image_size, settings.image_size)
     try:
         with frozen(encoder):
-            out = encoder.backbone(views)
-        problem = "" if isinstance(out, torch.Tensor) and out.dim() in (2, 4) else f"it gives {_form(out)}"
-    except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
+            out = encoder.backbone(seen.to(next(encoder.parameters(), seen).device))
+        problem = "" if out.dim() in (2, 4) else f"it gives {list(out.shape)}"
+    except (RuntimeError, ValueError, AssertionError, TypeError, LookupError, AttributeError) as error:
         problem = (str(error) or type(error).__name__).splitlines()[0]
     if problem:
-        wanted = f"a network from {list(views.shape)} to features [B, F] or a map [B, F, h, w]"
+        wanted = f"a network from {list(seen.shape)} to features [B, F] or a map [B, F, h, w]"
         raise NotApplicableError(f"{settings.arch} is not scored: accepted is {wanted} ({problem})")
-
-
-def _form(out: object) -> str:
-    return str(list(out.shape)) if isinstance(out, torch.Tensor) else type(out).__name__
