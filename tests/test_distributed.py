@@ -51,12 +51,20 @@ RECIPES = {
              positives=positives.Each()),
         made("ring/moco", "three_queue", views=Sensors(3, "full")),
         made("jcl/jcl", "five_queue", views=Sensors(5, "core", 6)),
+        *(made(f"ring/{base}", f"{base}_synced", **parts) for base, parts in (
+            ("moco", {"keys": BATCH_KEYS}), ("cmc", {"keys": BATCH_KEYS, "negatives": EVERY}), ("mocoring", {}),
+        )),
+        made("fmicl/moco_v3", "v3_synced"),
         *(replace(recipe, keys=keys.Queue(21, 0.8, shuffle_groups=2)) for recipe in (
             made("ring/mocoring", "moco_shuffled"), made("jcl/jcl", "jcl_shuffled"),
             made("ring/moco", "pirl_shuffled", views=Jigsaw(count=2)),
         )),
     )
 }  # fmt: skip
+
+
+def trained(name: str, rank: int, world: int) -> list[dict[str, Any]]:
+    return processes.train(RECIPES[name], rank, world, synced=name.endswith("_synced"))
 
 
 def gathered(rank: int) -> dict[str, Tensor]:
@@ -71,8 +79,9 @@ def gathered(rank: int) -> dict[str, Tensor]:
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    trained = {name: processes.train(recipe, rank, 2) for name, recipe in RECIPES.items()}
-    torch.save({"gathered": gathered(rank), **trained}, f"{folder}/rank{rank}.pt")
+    torch.save(
+        {"gathered": gathered(rank), **{name: trained(name, rank, 2) for name in RECIPES}}, f"{folder}/rank{rank}.pt"
+    )
     dist.destroy_process_group()
 
 
@@ -93,7 +102,7 @@ def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) ->
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
-    one, both = processes.train(RECIPES[name], 0, 1), (ranks[0][name], ranks[1][name])
+    one, both = trained(name, 0, 1), (ranks[0][name], ranks[1][name])
     assert len(one) == STEPS
     assert any(k.startswith("gradient") for k in one[0])
     for step, expected in enumerate(one):

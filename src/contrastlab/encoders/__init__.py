@@ -18,9 +18,10 @@ from contrastlab.encoders.encoder import (
     side_within,
 )
 from contrastlab.encoders.export import load, save
+from contrastlab.encoders.foreign import register
 from contrastlab.encoders.networks import Stem
 
 __all__ = [
     "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "layer_outputs", "load",
-    "named_layers", "pooled_layers", "save", "set_memory_format", "side_within",
+    "named_layers", "pooled_layers", "register", "save", "set_memory_format", "side_within",
 ]  # fmt: skip

@@ -24,9 +24,10 @@ from contrastlab.keys.base import (
 from contrastlab.keys.batch import InBatch, Prototypes
 from contrastlab.keys.maps import Locations, Pixels
 from contrastlab.keys.queue import KeyQueue, Queue
+from contrastlab.keys.synchronised import synchronise
 
 __all__ = [
     "Bank", "BankState", "Batch", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys", "Locations",
     "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather", "gather_with_gradient",
-    "momentum_update", "world",
+    "momentum_update", "synchronise", "world",
 ]  # fmt: skip

@@ -55,7 +55,7 @@ class Learner(nn.Module):
             with fixed(seed):
                 encoders = enc.build_for(
                     recipe.views, image_channels, arch=settings.arch, stem=settings.stem, head=settings.head,
-                    dim=settings.dim, width=settings.width,
+                    dim=settings.dim, width=settings.width, options=settings.arch_options,
                 )  # fmt: skip
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
@@ -63,6 +63,10 @@ class Learner(nn.Module):
         setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
         self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
+        if settings.sync_batch_norm:
+            if (groups := getattr(recipe.keys, "shuffle_groups", 1)) > 1:
+                raise reject("sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
+            key.synchronise(self)
         self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
         self.bind(self.network)

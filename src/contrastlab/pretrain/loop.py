@@ -190,6 +190,7 @@ class _Loop:
                 journal.after_epoch()
                 saver.after_epoch()
         encoders = self.learner.network.encoders.eval()
+        keys.synchronise(encoders, on=False)  # one process scores
         return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
 
     def all_stop(self, stop: bool) -> bool:
