@@ -93,7 +93,9 @@ def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tens
     return [torch.randn(batch, *shape, generator=generator) for shape in shapes]
 
 
-def train(recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM) -> list[dict[str, Any]]:
+def train(
+    recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM, chunks: int = 1
+) -> list[dict[str, Any]]:
     """A few steps of this process's share of the global batches, and all that is kept after each.
 
     Args:
@@ -102,14 +104,16 @@ def train(recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = 
         world: processes.
         batch: items of all of them.
         dim: of the embedding.
+        chunks: in which a process computes its share.
     """
     normed = getattr(recipe.keys, "shuffle_groups", 1) > 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         networks = encoders(recipe, normed, dim)
-    learner = Learner(recipe, Settings(dim=dim), images=IMAGES, classes=3, seed=0, encoders=networks)
-    if world > 1:
-        learner.bind(DistributedDataParallel(learner.network))
+    settings = Settings(dim=dim, accumulate=chunks)
+    learner = Learner(recipe, settings, images=IMAGES, classes=3, seed=0, encoders=networks)
+    network: nn.Module = learner.network if chunks == 1 else keys.Chunked(learner.network, batch // world // chunks)
+    learner.bind(DistributedDataParallel(network) if world > 1 else network)
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
     generator = torch.Generator().manual_seed(7)
     out = []

@@ -219,6 +219,8 @@ def _show(args: argparse.Namespace) -> None:
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
         print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
+        if args.format == "text" and (training := made.training(terminal.width()).strip()):
+            print(training)
     own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
     if own:
         print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)

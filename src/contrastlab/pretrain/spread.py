@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contrastlab.pretrain.loop import _Loop
 
 QUERIES = 1024  # at most so many of a batch, of all processes together, are looked at
-COSINE, RANK = 0.99, 1.5  # a higher mean cosine, or a lower effective rank, is a collapse
+COSINE, RANK = 0.995, 1.5  # a higher mean cosine, or a lower effective rank, is a collapse
 
 
 def effective_rank(rows: Tensor) -> float:
