@@ -58,6 +58,9 @@ RECIPES = {
     )
 }  # fmt: skip
 
+CHUNKS = " in chunks"
+CHUNKED = [name + CHUNKS for name in RECIPES if not name.endswith("shuffled")]  # a process has one group of batch-norm
+
 
 def gathered(rank: int) -> dict[str, Tensor]:
     """What the collective functions give, on values that name their process."""
@@ -72,8 +75,7 @@ def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     trained = {name: processes.train(recipe, rank, 2) for name, recipe in RECIPES.items()}
-    chunked = {f"{name} in chunks": processes.train(recipe, rank, 2, chunks=2) for name, recipe in RECIPES.items()
-               if getattr(recipe.keys, "shuffle_groups", 1) == 1}  # fmt: skip
+    chunked = {name: processes.train(RECIPES[name.removesuffix(CHUNKS)], rank, 2, chunks=2) for name in CHUNKED}
     torch.save({"gathered": gathered(rank), **trained, **chunked}, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
@@ -93,13 +95,9 @@ def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) ->
     torch.testing.assert_close(got, expected, rtol=0, atol=within, equal_nan=True, msg=lambda m: f"{where}: {m}")
 
 
-@pytest.mark.parametrize("chunks", ["", " in chunks"])
-@pytest.mark.parametrize("name", RECIPES)
-def test_two_processes_compute_and_hold_what_one_does(name: str, chunks: str, ranks) -> None:
-    if name + chunks not in ranks[0]:
-        assert "shuffled" in name
-        pytest.skip("each process has one group of batch-norm, and so one chunk")
-    one, both = processes.train(RECIPES[name], 0, 1), (ranks[0][name + chunks], ranks[1][name + chunks])
+@pytest.mark.parametrize("name", [*RECIPES, *CHUNKED])
+def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
+    one, both = processes.train(RECIPES[name.removesuffix(CHUNKS)], 0, 1), (ranks[0][name], ranks[1][name])
     assert len(one) == STEPS
     assert any(k.startswith("gradient") for k in one[0])
     for step, expected in enumerate(one):
