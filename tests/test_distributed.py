@@ -62,9 +62,15 @@ RECIPES = {
     )
 }  # fmt: skip
 
+CHUNKS = " in chunks"
+CHUNKED = [
+    name + CHUNKS for name in RECIPES if not name.endswith(("shuffled", "_synced"))
+]  # a process has one group of batch-norm
+
 
 def trained(name: str, rank: int, world: int) -> list[dict[str, Any]]:
-    return processes.train(RECIPES[name], rank, world, synced=name.endswith("_synced"))
+    recipe, chunks = RECIPES[name.removesuffix(CHUNKS)], 1 + name.endswith(CHUNKS)
+    return processes.train(recipe, rank, world, synced="_synced" in name, chunks=chunks)
 
 
 def gathered(rank: int) -> dict[str, Tensor]:
@@ -79,9 +85,8 @@ def gathered(rank: int) -> dict[str, Tensor]:
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save(
-        {"gathered": gathered(rank), **{name: trained(name, rank, 2) for name in RECIPES}}, f"{folder}/rank{rank}.pt"
-    )
+    every = {name: trained(name, rank, 2) for name in [*RECIPES, *CHUNKED]}
+    torch.save({"gathered": gathered(rank), **every}, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -100,9 +105,9 @@ def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) ->
     torch.testing.assert_close(got, expected, rtol=0, atol=within, equal_nan=True, msg=lambda m: f"{where}: {m}")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *CHUNKED])
 def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
-    one, both = trained(name, 0, 1), (ranks[0][name], ranks[1][name])
+    one, both = trained(name.removesuffix(CHUNKS), 0, 1), (ranks[0][name], ranks[1][name])
     assert len(one) == STEPS
     assert any(k.startswith("gradient") for k in one[0])
     for step, expected in enumerate(one):

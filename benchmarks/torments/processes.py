@@ -94,7 +94,7 @@ def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tens
 
 
 def train(
-    recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM, *, synced: bool = False
+    recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM, *, synced: bool = False, chunks: int = 1
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A few steps of this process's share of the global batches, and all that is kept after each.
 
@@ -105,6 +105,7 @@ def train(
         batch: items of all of them.
         dim: of the embedding.
         synced: whether encoders have batch-norm that sees the global batch, and keeps running statistics.
+        chunks: in which a process computes its share.
     """
     normed = synced or getattr(recipe.keys, "shuffle_groups", 1) > 1
     with torch.random.fork_rng(devices=[]):
@@ -112,11 +113,10 @@ def train(
         networks = encoders(recipe, normed, dim)
     for encoder in networks if synced else ():
         encoder.norm = nn.BatchNorm1d(dim)
-    learner = Learner(
-        recipe, Settings(dim=dim, sync_batch_norm=synced), images=IMAGES, classes=3, seed=0, encoders=networks
-    )
-    if world > 1:
-        learner.bind(DistributedDataParallel(learner.network))
+    settings = Settings(dim=dim, sync_batch_norm=synced, accumulate=chunks)
+    learner = Learner(recipe, settings, images=IMAGES, classes=3, seed=0, encoders=networks)
+    network: nn.Module = learner.network if chunks == 1 else keys.Chunked(learner.network, batch // world // chunks)
+    learner.bind(DistributedDataParallel(network) if world > 1 else network)
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
     generator = torch.Generator().manual_seed(7)
     out = []

@@ -257,6 +257,8 @@ def _show(args: argparse.Namespace) -> None:
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
         print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
+        if args.format == "text" and (training := made.training(terminal.width()).strip()):
+            print(training)
     own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
     own = [name for name in own if not name.startswith(results.FOREIGN)]
     if own:

@@ -197,6 +197,7 @@ class Settings(_Data):
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
+    accumulate: int = Field(1, ge=1, description="chunks of a batch that is larger than memory; batch-norm sees one")
     lr: float = Field(0.03, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)

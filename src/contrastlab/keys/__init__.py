@@ -9,6 +9,7 @@ same global batch holds.
 from contrastlab.keys.bank import Bank, BankState, MemoryBank
 from contrastlab.keys.base import (
     Batch,
+    Chunked,
     Direction,
     Embed,
     Keys,
@@ -27,7 +28,7 @@ from contrastlab.keys.queue import KeyQueue, Queue
 from contrastlab.keys.synchronised import synchronise
 
 __all__ = [
-    "Bank", "BankState", "Batch", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys", "Locations",
-    "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather", "gather_with_gradient",
-    "momentum_update", "synchronise", "world",
+    "Bank", "BankState", "Batch", "Chunked", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys",
+    "Locations", "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather",
+    "gather_with_gradient", "momentum_update", "synchronise", "world",
 ]  # fmt: skip

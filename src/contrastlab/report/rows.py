@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contrastlab import tasks
@@ -16,6 +16,11 @@ from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
 PRETRAINED = "pretrained network as loaded"
+TRAINING = {
+    "loss": "loss", "mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity",
+    "effective_rank": "effective rank", "mean_cosine": "mean cosine", "collapsed": "collapsed",
+}  # fmt: skip
+"""What a run says of itself without labels, by its name in a curve."""
 OTHER_SETTINGS = "stored under other settings than the protocol has now"
 
 
@@ -42,6 +47,7 @@ class Row:
     note: str = ""
     published_sd: float | None = None
     precision: str = ""  # that the encoders were trained in
+    training: Mapping[str, float] = field(default_factory=dict)  # TRAINING at the last epoch, the mean over seeds
 
     @property
     def difference(self) -> float | None:
@@ -64,6 +70,13 @@ class Scores:
     precision: str
     curves: dict[int, list[dict[str, float]]]  # what training said of itself, a row an epoch
     core_seconds: float  # of one seed, in the mean: training or the task, whichever took longer
+
+    @property
+    def training(self) -> dict[str, float]:
+        """What every seed says of its last epoch, the mean; share of the seeds for ``collapsed``."""
+        last = [{"collapsed": 0.0, **curve[-1]} for curve in self.curves.values() if "effective_rank" in curve[-1]]
+        said = [name for name in TRAINING if last and all(name in row for row in last)]
+        return {name: math.fsum(row[name] for row in last) / len(last) for name in said}
 
     @property
     def estimate(self) -> Estimate:
@@ -138,7 +151,8 @@ def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | 
 
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
-    row = replace(row, measured=cell.estimate, note=join(row.note, cell.note), precision=cell.precision)
+    note = join(row.note, cell.note)
+    row = replace(row, measured=cell.estimate, note=note, precision=cell.precision, training=cell.training)
     if floor is None:
         return row
     if floor.data != cell.data:
