@@ -107,6 +107,10 @@ def test_the_loop_sees_and_scores_a_chunk_at_a_time(name, pictures, tiny, shrink
 def test_chunks_that_do_not_fit_the_batch_are_refused(chunks, pictures, tiny, shrink) -> None:
     with pytest.raises(ArgumentError, match=f"accumulate={chunks}: accepted is 1, or a divisor of 16, the batch of"):
         pretrain(shrink(methods.get("ring/moco")), tiny.override(accumulate=chunks), pictures(48), log=quiet)
+    for changes, why in (({"accumulate": 4}, "accumulate=4"), ({"overrides": {"keys.shuffle_groups": 2}}, "groups=2")):
+        synced = tiny.override(sync_batch_norm=True, **changes)
+        with pytest.raises(ArgumentError, match=f"sync_batch_norm=True: accepted is False with .*{why}"):
+            pretrain(shrink(methods.get("ring/moco")).override(synced.overrides), synced, pictures(48), log=quiet)
     assert tiny.override(accumulate=1).identity() == tiny.identity()
     assert tiny.override(accumulate=chunks).identity() == tiny.identity() | {"accumulate": chunks}
 
