@@ -83,7 +83,7 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
         f"# {recipe.name}, seed {record['seed']}", "", recipe._repr_markdown_(), "", "```python", load, "```", "",
         f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
         f"- Architecture {settings.arch}, stem {settings.stem}, views of {settings.image_size} pixels",
-        f"- Training: {settings.epochs} epochs, batches of {settings.batch_size}; run `{record['hash']}`", "",
+        f"- Training: epochs {settings.epochs}, batch size {settings.batch_size}; run `{record['hash']}`", "",
         *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
     ))  # fmt: skip
 
