@@ -203,7 +203,7 @@ def _doctor(args: argparse.Namespace) -> None:
 def _notebook(args: argparse.Namespace) -> None:
     from contrastlab.reproduce import notebook
 
-    path = notebook.write(args.table, args.to)
+    path = escape.line(notebook.write(args.table, args.to))
     print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
     if find_spec("jupyterlab") is None:
         print("JupyterLab and papermill are not installed: pip install 'contrastlab[notebook]'")
@@ -289,7 +289,7 @@ def _run(args: argparse.Namespace) -> None:
         if args.picture is not None:
             content = io.BytesIO()
             done.figure().savefig(content, format=args.picture.suffix[1:], dpi=150)
-            print(f"Picture: {files.write_whole(args.picture, content.getvalue())}")
+            print(f"Picture: {escape.line(files.write_whole(args.picture, content.getvalue()))}")
     if not args.no_wait:
         reasons = [row.status for row in done.rows if row.status.startswith("n/a: ")]
         if reasons and not any(row.measured for row in done.rows):  # what was asked for cannot be

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, files, keys, methods, results, tasks
+from contrastlab import data, escape, files, keys, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
@@ -225,4 +225,4 @@ def first_process() -> bool:
 def say(line: str) -> None:
     """Print a line of progress, once however many processes there are."""
     if first_process():
-        print(line, flush=True)
+        print(escape.line(line), flush=True)
