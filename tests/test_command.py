@@ -110,7 +110,9 @@ def test_lists_are_tables_for_people_and_all_fields_for_programs(stored, monkeyp
         assert len(narrow.splitlines()) > len(wide.splitlines()) > 3
 
 
-@pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"], ["list"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "arguments", [["show", "jcl/table1"], ["claims"], ["encoders"], ["list"]], ids=lambda words: words[0]
+)
 def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     printed(arguments, capsys)

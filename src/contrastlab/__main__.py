@@ -24,6 +24,9 @@ FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
 
 
+_NO_ROOM = ("allocate memory", "bad_alloc", "failed to map segment")  # of PyTorch, the C++ library, the loader
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong on one line, as every other error is said; a part of an option's name is no option."""
 
@@ -118,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
+    for name, value in vars(args).items():
+        if "\0" in str(value):
+            args.refuse(f"{name}={value!s}: accepted is a text without a zero byte")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no λ shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -152,8 +158,10 @@ def _explain(error: Exception) -> tuple[int, str]:
     line = escape.line(error)
     if isinstance(error, ContrastLabError | OSError):  # as of a file that may not be read
         return 2, line
+    if "gloo" in line or type(error).__name__.startswith("Dist"):  # of torch.distributed
+        return 2, f"another process of this run has ended ({line}); run again to continue"
     # PyTorch's, on a device or not
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in line:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in line for w in _NO_ROOM):
         fewer = "fewer --jobs and a smaller profile need less"
         return 2, f"there is not enough memory ({line}); {fewer}"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

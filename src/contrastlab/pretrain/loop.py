@@ -109,7 +109,7 @@ def pretrain(
         raise reject("batch_size", settings.batch_size, f"a multiple of the number of processes, {world}")
     order = subset_order(images.labels, settings.train_images, seed=0)
     steps = len(order) // settings.batch_size
-    if steps == 0:
+    if steps == 0 and recipe.keys is not None:
         raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")

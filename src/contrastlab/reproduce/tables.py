@@ -99,13 +99,14 @@ def look_up(
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
     lines: list[str] = []
+    lacking: dict[str, list[str]] = {}
     for on in dict.fromkeys(cell.column.on for cell in every):
         mine = [cell for cell in every if cell.column.on == on]
         try:
             splits = mine[0].data(execution)
         except NotApplicableError as reason:
             known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
-            lines += [f"[{cell.method}] n/a: {reason}" for cell in mine]
+            lacking.setdefault(str(reason), []).extend(cell.method for cell in mine)
             continue
         except (MissingDataError, MissingExtraError) as error:
             data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
@@ -121,10 +122,11 @@ def look_up(
                 stored = cell.stored(execution, splits) if execution.resume else None
             except NotApplicableError as reason:
                 known[cell] = Unavailable(cell.method, str(reason))
-                lines.append(f"[{cell.method}] n/a: {reason}")
+                lacking.setdefault(str(reason), []).append(cell.method)
             else:
                 if stored is not None and cell.column.metric in stored.metrics:
                     known[cell] = stored
+    lines += [f"[{', '.join(dict.fromkeys(names))}] n/a: {reason}" for reason, names in lacking.items()]
     for line in dict.fromkeys(lines):  # each said once
         log(line)
     return known, [cell for cell in every if cell not in known]
