@@ -93,6 +93,12 @@ def test_nothing_that_is_read_is_run_or_unpickled() -> None:
     assert seen > 200
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "book/reproduce.md"])
+def test_where_no_pickle_is_promised_the_one_of_submitit_is_named(page: str) -> None:
+    (line,) = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "pickle" in line.lower()]
+    assert "submitit" in line
+
+
 def test_an_encoder_file_names_no_other_folder_of_weights(tmp_path: Path) -> None:
     net = torch.nn.ModuleList([encoders.build("tiny", dim=4)])
     build = {"arch": "tiny", "stem": "imagenet", "head": "linear", "dim": 4, "width": 1.0}

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,14 +176,16 @@ def _list(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, results
 
     stored = results.find(terminal.folders("results", args.results))
-    records, rows = [], []
+    records, rows, plans = [], [], papers.plans()
     for entry in papers.catalogue():
-        found = report.evidence(entry, stored)
+        found, key = report.evidence(entry, stored), (entry.paper, entry.table)
+        title = papers.plan(*key).title if key in plans else ""
         for each in found or (None,):
             of_data = {name: getattr(each, name, None) for name in ("dataset", "profile", "rows", "of", "seeds")}
-            records.append({"table": entry.name, "notebook": entry.notebook, **of_data})
+            records.append({"table": entry.name, "title": title, "notebook": entry.notebook, **of_data})
         kept = ", ".join(f"{each.dataset} {each.profile}" for each in found)
-        rows.append({"table": entry.name, "notebook": entry.notebook or "–", "stored": kept or "–"})
+        name = Path(entry.notebook).stem or "–"
+        rows.append({"table": entry.name, "title": title or "–", "notebook": name, "stored": kept or "–"})
     terminal.show(args, records, rows)
 
 
@@ -234,10 +237,18 @@ def _show(args: argparse.Namespace) -> None:
     elif args.form == "json":
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
-        print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
-    own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
-    if own:
-        print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
+        forms = {"text": partial(made.whole, terminal.width()), "markdown": made.markdown, "html": made.page}
+        print(forms[args.format]())
+    registered, own = set(kinds("method")), dict[tuple[str, str, str], list[float]]()
+    for r in stored:
+        for name, column in columns.items():
+            asked = (dataset, profile, column.on, column.task) == (r.dataset, r.profile, r.on, r.task)
+            if asked and r.method not in registered and column.metric in r.metrics:
+                own.setdefault((r.method, name, r.setup), []).append(r.metrics[column.metric])
+    for (method, name, _), values in own.items():
+        number = report.Estimate(*report.interval(values), len(values)).text()
+        line = f"Also stored, by a recipe that is not registered here: {method}, {name}: {number} [{len(values)}]"
+        print(escape.line(line), file=sys.stdout if (args.form or args.format) == "text" else sys.stderr)
 
 
 def _replay(args: argparse.Namespace) -> None:

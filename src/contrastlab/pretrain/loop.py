@@ -101,7 +101,7 @@ def pretrain(
         NonFiniteLossError: with step and last checkpoint.
         KeyboardInterrupt: after Ctrl-C or ``max_minutes``, with the checkpoint written.
     """
-    fabric = fabric or cpu_fabric(settings.precision)
+    kind, fabric = modality(images), fabric or cpu_fabric(settings.precision)
     fabric.launch()
     rank, world = keys.world()
     log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
@@ -114,7 +114,7 @@ def pretrain(
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
     with fixed(seed):
-        encoders = modality(images).encoders(recipe.views, images, settings)
+        encoders = kind.encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)
