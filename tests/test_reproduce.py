@@ -686,7 +686,7 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, c
     shown = ["show", "ring/table1", "--dataset", "shapes", "--profile", "smoke", "--results", str(tmp_path)]
     assert command.main(shown) == 0
     number = f"{stored['mine/narrow'].metrics['linear']:.2f}"
-    said = f"Also stored, by a recipe that is not registered here: mine/narrow, shapes: {number} [1]"
+    said = f"Also stored, by a recipe that is not registered here: mine/narrow, shapes: linear {number}"
     assert said in capsys.readouterr().out
     with pytest.raises(UnknownNameError):
         papers.plan("ring", 1).resolve("mine/narrow")  # the plan itself has the printed rows only

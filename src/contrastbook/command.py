@@ -23,21 +23,18 @@ def _claims(args: argparse.Namespace) -> None:
 
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
     every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
-    asked = [line for line in every if line["core_hours" if args.prices else "gain"] is not None]
-    tally = Counter(line["verdict"] for line in every)
-    told = [line for line in asked if args.prices or line["seeds"] > 1]  # one seed decides nothing
+    told = [line for line in every if (line["core_hours"] is not None if args.prices else line["seeds"] > 1)]
     shown: list[dict[str, object]] = []
     for line in sorted(told, key=lambda line: (line["verdict"] == "open", line["verdict"])):
         name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
-        shown.append({"claim": name, "published": claims.published(line)})
+        row = {"claim": name, "published": claims.published(line)}
         if args.prices:
-            cost = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
-            shown[-1] |= {"price": cost, "why": claims.sentence(line)}
-            continue
-        seeds = {"seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line)}
-        shown[-1] |= {"measured": claims.measured(line), **seeds}
+            row["price"] = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
+        else:
+            row |= {"measured": claims.measured(line), "seeds": line["used"], "profile": line["profile"]}
+        shown.append({**row, "verdict": claims.sentence(line)})
     terminal.show(args, every, shown)
     if not args.form and not args.prices:
-        counts = "; ".join(f"{verdict}: {count}" for verdict, count in tally.most_common())
-        folded = f"{len(asked) - len(told)} lines of one seed are left out, see --csv"
-        print(terminal.fold(f"{counts}. {folded}; --prices says what would decide a claim.", terminal.width()))
+        counts = "; ".join(f"{each}: {n}" for each, n in Counter(line["verdict"] for line in every).most_common())
+        single = f"{sum(line['seeds'] == 1 for line in every)} lines of one seed are left out, see --csv"
+        print(terminal.fold(f"{counts}. {single}; --prices says what would decide a claim.", terminal.width()))

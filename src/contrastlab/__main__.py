@@ -122,9 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, unrecognized = _parser().parse_known_args(arguments)
     if unrecognized:  # told by the command, whose help lists what it takes
         args.refuse(f"unrecognized arguments: {' '.join(unrecognized)}")
-    for name, value in vars(args).items():
-        if "\0" in str(value):
-            args.refuse(f"{name}={value!s}: accepted is a text without a zero byte")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no λ shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -163,8 +160,7 @@ def _explain(error: Exception) -> tuple[int, str]:
         return 2, f"another process of this run has ended ({line}); run again to continue"
     # PyTorch's, on a device or not
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in line for w in _NO_ROOM):
-        fewer = "fewer --jobs and a smaller profile need less"
-        return 2, f"there is not enough memory ({line}); {fewer}"
+        return 2, f"there is not enough memory ({line}); fewer --jobs and a smaller profile need less"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     return FAULT, (
         f"{what}. This is a fault of contrastlab, not of what was asked; --debug shows where it comes from, and"
@@ -239,15 +235,17 @@ def _show(args: argparse.Namespace) -> None:
     else:
         forms = {"text": partial(made.whole, terminal.width()), "markdown": made.markdown, "html": made.page}
         print(forms[args.format]())
-    registered, own = set(kinds("method")), dict[tuple[str, str, str], list[float]]()
+    own: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for r in stored:
-        for name, column in columns.items():
-            asked = (dataset, profile, column.on, column.task) == (r.dataset, r.profile, r.on, r.task)
-            if asked and r.method not in registered and column.metric in r.metrics:
-                own.setdefault((r.method, name, r.setup), []).append(r.metrics[column.metric])
-    for (method, name, _), values in own.items():
-        number = report.Estimate(*report.interval(values), len(values)).text()
-        line = f"Also stored, by a recipe that is not registered here: {method}, {name}: {number} [{len(values)}]"
+        if (r.dataset, r.profile) == (dataset, profile) and r.method not in kinds("method"):
+            own.setdefault((r.method, r.on or dataset, r.task, r.setup), []).append(r.metrics)
+    for (method, on, *_), found in own.items():
+        numbers = (
+            f"{m} {report.Estimate(*report.interval([v[m] for v in found]), len(found)).text()}" for m in found[0]
+        )
+        line = (
+            f"Also stored, by a recipe that is not registered here: {method}, {on}: {', '.join(numbers)} [{len(found)}]"
+        )
         print(escape.line(line), file=sys.stdout if (args.form or args.format) == "text" else sys.stderr)
 
 

@@ -39,11 +39,9 @@ _SEARCHED = "settings chosen on held-out training items"
 _UNSEARCHED = "settings taken without a search, for some rows or all"
 
 
-_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse } th, td { padding: .2rem .8rem; text-align: right; border-top: 1px solid #ccc }
-th:first-child { text-align: left } figure { margin: 1rem 0; overflow-x: auto } :root { color-scheme: light dark }
-</style>"""
+_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>td { padding: 0 1rem; border-top: 1px solid #aaa }
+:root { color-scheme: light dark } body { font: 1rem/1.5 sans-serif; max-width: 60rem; margin: auto; padding: 1rem }
+table { border-collapse: collapse; text-align: left } figure { margin: 1rem 0; overflow-x: auto }</style>"""
 
 
 class Lines(tuple[str, ...]):

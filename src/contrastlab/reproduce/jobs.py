@@ -108,8 +108,7 @@ def run(
 def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
-        accepted = f"1 where at most {files} files may be open (ulimit -n); workers need {LEAST_FILES}"
-        raise reject("jobs", count, accepted)
+        raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
     # a server that has imported torch once is forked for each worker; before any thread or device is in use
     method = "forkserver" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)

@@ -98,7 +98,6 @@ def look_up(
 ) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
-    lines: list[str] = []
     lacking: dict[str, list[str]] = {}
     for on in dict.fromkeys(cell.column.on for cell in every):
         mine = [cell for cell in every if cell.column.on == on]
@@ -106,7 +105,7 @@ def look_up(
             splits = mine[0].data(execution)
         except NotApplicableError as reason:
             known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
-            lacking.setdefault(str(reason), []).extend(cell.method for cell in mine)
+            lacking.setdefault(f"n/a: {reason}", []).extend(cell.method for cell in mine)
             continue
         except (MissingDataError, MissingExtraError) as error:
             data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
@@ -114,7 +113,7 @@ def look_up(
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
             known |= {cell: Unavailable(cell.method, why) for cell in mine}
-            lines.append(f"[{on}] {why}")
+            lacking.setdefault(why, []).append(on)
             continue
         for cell in mine:
             try:
@@ -122,13 +121,12 @@ def look_up(
                 stored = cell.stored(execution, splits) if execution.resume else None
             except NotApplicableError as reason:
                 known[cell] = Unavailable(cell.method, str(reason))
-                lacking.setdefault(str(reason), []).append(cell.method)
+                lacking.setdefault(f"n/a: {reason}", []).append(cell.method)
             else:
                 if stored is not None and cell.column.metric in stored.metrics:
                     known[cell] = stored
-    lines += [f"[{', '.join(dict.fromkeys(names))}] n/a: {reason}" for reason, names in lacking.items()]
-    for line in dict.fromkeys(lines):  # each said once
-        log(line)
+    for why, names in lacking.items():  # each said once
+        log(f"[{', '.join(dict.fromkeys(names))}] {why}")
     return known, [cell for cell in every if cell not in known]
 
 
