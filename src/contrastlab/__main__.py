@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -233,8 +232,8 @@ def _show(args: argparse.Namespace) -> None:
     elif args.form == "json":
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
-        forms = {"text": partial(made.whole, terminal.width()), "markdown": made.markdown, "html": made.page}
-        print(forms[args.format]())
+        whole = {"text": made.whole(terminal.width()), "markdown": made.markdown(), "html": made.page()}
+        print(whole[args.format])
     own: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for r in stored:
         if (r.dataset, r.profile) == (dataset, profile) and r.method not in kinds("method"):

@@ -39,7 +39,7 @@ _SEARCHED = "settings chosen on held-out training items"
 _UNSEARCHED = "settings taken without a search, for some rows or all"
 
 
-_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>td { padding: 0 1rem; border-top: 1px solid #aaa }
+_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>td { padding: 0 1em; border-top: 1px solid #aaa }
 :root { color-scheme: light dark } body { font: 1rem/1.5 sans-serif; max-width: 60rem; margin: auto; padding: 1rem }
 table { border-collapse: collapse; text-align: left } figure { margin: 1rem 0; overflow-x: auto }</style>"""
 
