@@ -26,7 +26,8 @@ def copy(page: Path, repository: str) -> nbformat.NotebookNode:
     """A page as a notebook whose first cell installs the package from ``repository``."""
     notebook = jupytext.read(page)
     bare = nbformat.from_dict(shipped.without_outputs(notebook))
-    install = nbformat.v4.new_code_cell(f"%pip install --quiet git+{repository}", metadata={"tags": ["colab"]})
+    needed = f"%pip install --quiet 'contrastlab[lab] @ git+{repository}'"
+    install = nbformat.v4.new_code_cell(needed, metadata={"tags": ["colab"]})
     install["id"] = "colab"
     bare.cells.insert(0, install)
     bare.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}

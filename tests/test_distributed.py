@@ -51,12 +51,26 @@ RECIPES = {
              positives=positives.Each()),
         made("ring/moco", "three_queue", views=Sensors(3, "full")),
         made("jcl/jcl", "five_queue", views=Sensors(5, "core", 6)),
+        *(made(f"ring/{base}", f"{base}_synced", **parts) for base, parts in (
+            ("moco", {"keys": BATCH_KEYS}), ("cmc", {"keys": BATCH_KEYS, "negatives": EVERY}), ("mocoring", {}),
+        )),
+        made("fmicl/moco_v3", "v3_synced"),
         *(replace(recipe, keys=keys.Queue(21, 0.8, shuffle_groups=2)) for recipe in (
             made("ring/mocoring", "moco_shuffled"), made("jcl/jcl", "jcl_shuffled"),
             made("ring/moco", "pirl_shuffled", views=Jigsaw(count=2)),
         )),
     )
 }  # fmt: skip
+
+CHUNKS = " in chunks"
+CHUNKED = [
+    name + CHUNKS for name in RECIPES if not name.endswith(("shuffled", "_synced"))
+]  # a process has one group of batch-norm
+
+
+def trained(name: str, rank: int, world: int) -> list[dict[str, Any]]:
+    recipe, chunks = RECIPES[name.removesuffix(CHUNKS)], 1 + name.endswith(CHUNKS)
+    return processes.train(recipe, rank, world, synced="_synced" in name, chunks=chunks)
 
 
 def gathered(rank: int) -> dict[str, Tensor]:
@@ -71,8 +85,8 @@ def gathered(rank: int) -> dict[str, Tensor]:
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    trained = {name: processes.train(recipe, rank, 2) for name, recipe in RECIPES.items()}
-    torch.save({"gathered": gathered(rank), **trained}, f"{folder}/rank{rank}.pt")
+    every = {name: trained(name, rank, 2) for name in [*RECIPES, *CHUNKED]}
+    torch.save({"gathered": gathered(rank), **every}, f"{folder}/rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -91,9 +105,9 @@ def assert_summed_alike(got: Tensor, expected: Tensor, step: int, where: str) ->
     torch.testing.assert_close(got, expected, rtol=0, atol=within, equal_nan=True, msg=lambda m: f"{where}: {m}")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *CHUNKED])
 def test_two_processes_compute_and_hold_what_one_does(name: str, ranks) -> None:
-    one, both = processes.train(RECIPES[name], 0, 1), (ranks[0][name], ranks[1][name])
+    one, both = trained(name.removesuffix(CHUNKS), 0, 1), (ranks[0][name], ranks[1][name])
     assert len(one) == STEPS
     assert any(k.startswith("gradient") for k in one[0])
     for step, expected in enumerate(one):

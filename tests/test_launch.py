@@ -86,7 +86,7 @@ def test_a_copy_is_the_page_without_outputs_and_one_cell_before_it(tmp_path: Pat
         copy = nbformat.read(tmp_path / page.parent.name / f"{page.stem}.ipynb", as_version=4)
         nbformat.validate(copy)
         first, *others = copy.cells
-        assert first.source == f"%pip install --quiet git+{HOME}"
+        assert first.source == f"%pip install --quiet 'contrastlab[lab] @ git+{HOME}'"
         assert first.metadata.tags == ["colab"]
         assert [cell.source for cell in others] == [cell.source for cell in jupytext.read(page).cells]
         assert not any(cell.get("outputs") for cell in others)

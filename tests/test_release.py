@@ -29,6 +29,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
+def split(need: str) -> str:
+    """Name of the module that a requirement installs."""
+    name = need.partition(">")[0]
+    modules = {"scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow": "PIL"}
+    return modules.get(name, name.replace("-", "_"))
+
+
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
@@ -107,6 +114,30 @@ def test_a_bare_import_loads_the_standard_library_and_a_command_what_it_needs(in
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     names = {name.partition(".")[0] for name in done.stdout.split()}
     assert names - set(sys.stdlib_module_names) == {"contrastlab"}
+
+
+def test_the_five_choices_need_pytorch_numpy_and_scipy_and_the_rest_names_the_extra(tmp_path: Path) -> None:
+    hidden = {split(need) for need in EXTRAS["lab"]}
+    code = f"""
+import importlib.util, sys
+absent, there = {hidden!r}, importlib.util.find_spec
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+importlib.util.find_spec = lambda name, package=None: None if name in absent else there(name, package)
+import torch
+from contrastlab import keys, methods, negatives, objectives, positives, views
+from contrastlab.__main__ import main
+one, other = torch.eye(4), torch.eye(4).roll(1, 0)
+print(float(objectives.from_views(one, other, temperature=1.0)))
+sys.exit(sum(main([command, *["ring/table1"][:command == "run"]]) for command in ("list", "run", "claims", "doctor")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 * 4, done.stderr
+    assert float(done.stdout.split()[0]) > 0
+    assert [line.partition(": pip ")[2] for line in done.stderr.splitlines()] == ["install 'contrastlab[lab]'"] * 4
 
 
 def test_a_written_notebook_is_the_committed_one_without_what_a_run_left(tmp_path: Path) -> None:

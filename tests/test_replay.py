@@ -49,7 +49,8 @@ def test_another_number_holds_only_where_something_differs_and_within_the_spread
     assert with_stored(0.99 * elsewhere.tolerance, threads=2).holds
     assert not with_stored(1.01 * elsewhere.tolerance, threads=2).holds
     settings = {**cell.settings, "lr": 0.03}
-    other = replays.Replay(cell.model_copy(update={"settings": settings}), again.again, again.metric)
+    raw = cell.model_dump(by_alias=True, exclude={"config_hash"}) | {"settings": settings}
+    other = replays.Replay(results.Result.model_validate(raw), again.again, again.metric)
     assert not other.holds  # by other settings, the same number says nothing
     assert other.differs[0].startswith("recipe ")
 

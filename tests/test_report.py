@@ -355,6 +355,20 @@ def test_a_laptop_table_without_a_search_does_not_claim_one() -> None:
     assert "chosen" not in banner["wikisplit"]
 
 
+def test_what_training_said_without_labels_is_the_mean_over_seeds_and_older_results_said_nothing() -> None:
+    assert paper(FULL).training() == ""
+    curves = [
+        {"loss": 2.0 + s, "alignment": 0.5, "effective_rank": 4.0, **({"collapsed": 1.0} if s else {})} for s in (0, 1)
+    ]
+    said = [
+        result("ring/ir", s, 80.0).model_copy(update={"curve": [{"loss": 9.0}, last]}) for s, last in enumerate(curves)
+    ]
+    head, line = paper([*said, *FULL[6:]]).training().splitlines()[-2:]
+    assert head.split("  ")[0] == "method"
+    assert " ".join(head.split()) == "method loss alignment effective rank collapsed"
+    assert line.split() == ["IR", "2.50", "0.50", "4.00", "0.50"]
+
+
 def test_columns_are_those_with_a_number_and_other_data_stand_beside_no_published_one() -> None:
     stored = results.find(RESULTS, dataset="rooms", profile="laptop")
     plan = papers.plan("cmc", 5)

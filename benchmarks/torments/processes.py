@@ -2,7 +2,7 @@
 
 Encoders are one linear layer, views are vectors, and everything a step leaves is compared: loss, gradients, offsets,
 and the stored keys with their pointers and labels. Batch statistics are the same for one process or many only where a
-queue asks for as many groups as there are processes, so only there an encoder has batch-norm.
+queue asks for as many groups as there are processes, or batch-norm is synchronised, so only there an encoder has any.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def vectors(recipe: Recipe, batch: int, generator: torch.Generator) -> list[Tens
     return [torch.randn(batch, *shape, generator=generator) for shape in shapes]
 
 
-def train(recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM) -> list[dict[str, Any]]:
+def train(
+    recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = DIM, *, synced: bool = False, chunks: int = 1
+) -> list[dict[str, Any]]:  # fmt: skip
     """A few steps of this process's share of the global batches, and all that is kept after each.
 
     Args:
@@ -102,14 +104,19 @@ def train(recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = 
         world: processes.
         batch: items of all of them.
         dim: of the embedding.
+        synced: whether encoders have batch-norm that sees the global batch, and keeps running statistics.
+        chunks: in which a process computes its share.
     """
-    normed = getattr(recipe.keys, "shuffle_groups", 1) > 1
+    normed = synced or getattr(recipe.keys, "shuffle_groups", 1) > 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         networks = encoders(recipe, normed, dim)
-    learner = Learner(recipe, Settings(dim=dim), images=IMAGES, classes=3, seed=0, encoders=networks)
-    if world > 1:
-        learner.bind(DistributedDataParallel(learner.network))
+    for encoder in networks if synced else ():
+        encoder.norm = nn.BatchNorm1d(dim)
+    settings = Settings(dim=dim, sync_batch_norm=synced, accumulate=chunks)
+    learner = Learner(recipe, settings, images=IMAGES, classes=3, seed=0, encoders=networks)
+    network: nn.Module = learner.network if chunks == 1 else keys.Chunked(learner.network, batch // world // chunks)
+    learner.bind(DistributedDataParallel(network) if world > 1 else network)
     optimiser = torch.optim.SGD(learner.network.parameters(), lr=0.5)
     generator = torch.Generator().manual_seed(7)
     out = []
@@ -135,6 +142,7 @@ def train(recipe: Recipe, rank: int, world: int, batch: int = BATCH, dim: int = 
             "offsets": learner.offsets.clone(),
             **{f"gradient of {n}": gradient for n, gradient in gradients.items()},
             **{f"kept {n}": b.clone() for n, b in learner.keys.state_dict().items()},
+            **{f"running {n}": b.clone() for n, b in learner.network.named_buffers()},
         })  # fmt: skip
     return out
 

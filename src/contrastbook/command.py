@@ -18,8 +18,10 @@ def add(commands: Any) -> None:
 
 
 def _claims(args: argparse.Namespace) -> None:
+    from contrastlab import results  # before pandas, which it misses by name
+
+    # isort: split
     from contrastbook.evidence import claims
-    from contrastlab import results
 
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
     every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")

@@ -106,6 +106,21 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
     check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
+    scored = add(_score, "score an encoder from elsewhere, beside the same architecture untrained")
+    scored.add_argument("task", help="such as linear or neighbours")
+    scored.add_argument("--encoder", required=True, help="timm:<name>, torchvision:<name>, or a file of weights")
+    scored.add_argument("--arch", default="", help="architecture of the file, such as resnet50 or timm:resnet50")
+    scored.add_argument("--stem", default="imagenet", help="imagenet, or cifar: a ResNet's for small pictures")
+    scored.add_argument("--data", default="shapes", help="such as cifar10, shapes, folder:<path>")
+    scored.add_argument("--table", default="ring/table1", help="whose protocol is taken")
+    scored.add_argument("--profile", default="auto", help="of the table")
+    scored.add_argument("--image-size", type=int, help="side of the views; default: the profile's")
+    scored.add_argument("--seed", default="0", help="of the untrained weights and of what the task draws")
+    scored.add_argument("--out", default="runs", help="folder for results")
+    exported = add(_export, "write a trained encoder for another library, with a model card")
+    exported.add_argument("run", type=Path, help="its folder, as contrastlab encoders lists it")
+    exported.add_argument("--to", required=True, help="timm, torchvision or hub-folder (all streams, with their heads)")
+    exported.add_argument("--out", type=Path, help="new folder; default: here, by the run's name")
     stored = add(_encoders, "list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
     for point in entry_points(group="contrastlab.commands"):
@@ -199,6 +214,21 @@ def _encoders(args: argparse.Namespace) -> None:
         print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
 
 
+def _score(args: argparse.Namespace) -> None:
+    from contrastlab.reproduce import foreign
+
+    print(foreign.score(
+        args.task, args.encoder, args.data, arch=args.arch, stem=args.stem, table=args.table, profile=args.profile,
+        image_size=args.image_size, seed=args.seed, out_dir=args.out,
+    ).text(terminal.width()))  # fmt: skip
+
+
+def _export(args: argparse.Namespace) -> None:
+    from contrastlab.reproduce import export
+
+    print(f"Written: {export.write(args.run, args.to, args.out)}; its README.md says how to load it")
+
+
 def _doctor(args: argparse.Namespace) -> None:
     from contrastlab import doctor
 
@@ -234,17 +264,17 @@ def _show(args: argparse.Namespace) -> None:
     else:
         whole = {"text": made.whole(terminal.width()), "markdown": made.markdown(), "html": made.page()}
         print(whole[args.format])
+        if args.format == "text" and (training := made.training(terminal.width()).strip()):
+            print(training)
     own: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for r in stored:
-        if (r.dataset, r.profile) == (dataset, profile) and r.method not in kinds("method"):
+        foreign = r.method.startswith(results.FOREIGN)
+        if (r.dataset, r.profile) == (dataset, profile) and not foreign and r.method not in kinds("method"):
             own.setdefault((r.method, r.on or dataset, r.task, r.setup), []).append(r.metrics)
     for (method, on, *_), found in own.items():
-        numbers = (
-            f"{m} {report.Estimate(*report.interval([v[m] for v in found]), len(found)).text()}" for m in found[0]
-        )
-        line = (
-            f"Also stored, by a recipe that is not registered here: {method}, {on}: {', '.join(numbers)} [{len(found)}]"
-        )
+        means = {m: report.Estimate(*report.interval([v[m] for v in found]), len(found)) for m in found[0]}
+        numbers = ", ".join(f"{m} {mean.text()}" for m, mean in means.items())
+        line = f"Also stored, by a recipe that is not registered here: {method}, {on}: {numbers} [{len(found)}]"
         print(escape.line(line), file=sys.stdout if (args.form or args.format) == "text" else sys.stderr)
 
 

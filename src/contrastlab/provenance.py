@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
+import time
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contrastlab import __version__
@@ -82,6 +87,29 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, Any]:
         "cuda": torch.version.cuda if cuda else None, "processes": world()[1],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }  # fmt: skip
+
+
+class Clock:
+    """What computing a number takes from now on."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        import torch
+
+        self.device, self.started = torch.device(device), datetime.now(UTC)
+        self.wall, self.cpu = time.monotonic(), time.process_time()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def read(self, **further: Any) -> Provenance:
+        """Code, machine, times and memory; ``further`` are the data's fields, and the speed of training."""
+        import torch
+
+        cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return Provenance(
+            **provenance(self.device), **further, started=self.started, finished=datetime.now(UTC),
+            wall_s=time.monotonic() - self.wall, cpu_s=time.process_time() - self.cpu,
+            peak_memory_bytes=torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
+        )  # fmt: skip
 
 
 def _output(*command: str) -> str | None:

@@ -19,22 +19,31 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 
 from contrastlab import files, shipped
 from contrastlab.cache import Cache
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
-from contrastlab.provenance import Provenance, provenance
+from contrastlab.provenance import Clock, Provenance, provenance
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:  # results are read without torch
     from torch import Tensor
 
 __all__ = [
-    "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack", "provenance", "read", "save",
-    "setup", "slug", "whole_hash",
+    "FOREIGN", "UNTRAINED", "Clock", "Provenance", "Result", "bits", "digest", "find", "location", "look_up", "pack",
+    "provenance", "read", "save", "setup", "slug", "whole_hash",
 ]  # fmt: skip
+
+FOREIGN = "foreign/"
+"""How the method of a result begins whose encoder was not trained here; its recipe says ``foreign`` and no parts."""
+
+UNTRAINED = "untrained"
+"""What stands for the hash of a foreign network's weights, or before it, where it is a floor."""
 
 
 class Result(BaseModel):

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Literal
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contrastlab.errors import ArgumentError, reject, unknown
@@ -180,11 +183,13 @@ class Settings(_Data):
     image_size: int = Field(224, ge=8, description="side of an augmented view in pixels")
     augmentation: str = Field("instdisc", description="name in contrastlab.data.augmentations.AUGMENTATIONS")
     # encoder
-    arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES")
+    arch: str = Field("resnet18", description="name in contrastlab.encoders.ARCHITECTURES, timm:…, or one of your own")
+    arch_options: dict[str, Any] = Field(default_factory=dict, description="of timm:…, torchvision:… and your own")
     stem: Literal["imagenet", "cifar"] = "imagenet"
     head: Literal["linear", "mlp", "moco_v3"] = "linear"
     dim: int = Field(128, ge=2, description="dimension of the unit embedding")
     width: float = Field(1.0, gt=0, description="factor on the channels of the encoder")
+    sync_batch_norm: bool = Field(False, description="batch statistics over all processes that train together")
     text: Text = Text()
     speech: Speech = Speech()
     start: Start | None = Field(None, description="another run of the same seed that it starts from; None is none")
@@ -192,6 +197,7 @@ class Settings(_Data):
     optimiser: Optimiser = Optimiser()
     epochs: int = Field(300, ge=1)
     batch_size: int = Field(256, ge=2)
+    accumulate: int = Field(1, ge=1, description="chunks of a batch that is larger than memory; batch-norm sees one")
     lr: float = Field(0.03, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
@@ -250,4 +256,4 @@ _NOT_TRAINING = {
     "test_images", "knn_every", "linear", "transfer", "layers", "segmentation", "action", "boxes", "masks",
     "keypoints", "overrides",
 }  # fmt: skip
-_UNTRAINED = {"image_size", "augmentation", "arch", "stem", "head", "dim", "width", "text", "speech"}
+_UNTRAINED = {"image_size", "augmentation", "arch", "arch_options", "stem", "head", "dim", "width", "text", "speech"}

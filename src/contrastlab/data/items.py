@@ -316,6 +316,14 @@ class Splits:
         return splits
 
 
+def fingerprint(splits: Splits) -> str:
+    """Hash of the items and labels of all parts of a data set."""
+    parts = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
+    further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
+    hashes = [getattr(part, "fingerprint", part.name) for part in (*parts, *further)]
+    return hashlib.sha256("/".join(hashes).encode()).hexdigest()[:16]
+
+
 def _labelled(part: Any) -> Any:
     return part if part.labelled else part.subset((part.labels >= 0).nonzero().flatten())
 

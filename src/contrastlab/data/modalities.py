@@ -39,7 +39,8 @@ class Modality:
 
 
 def _build(settings: Settings) -> Mapping[str, Any]:
-    return {name: getattr(settings, name) for name in ("arch", "stem", "head", "dim", "width")}
+    own = {"options": settings.arch_options} if settings.arch_options else {}
+    return {**{name: getattr(settings, name) for name in ("arch", "stem", "head", "dim", "width")}, **own}
 
 
 def _encoders(views: Views, source: Any, settings: Settings) -> nn.ModuleList:

@@ -1,5 +1,8 @@
 """Views to features and unit embeddings: backbones, heads, and trained encoders as files."""
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from contrastlab.encoders.encoder import (
     ARCHITECTURES,
     Encoder,
@@ -15,9 +18,10 @@ from contrastlab.encoders.encoder import (
     side_within,
 )
 from contrastlab.encoders.export import load, save
+from contrastlab.encoders.foreign import register
 from contrastlab.encoders.networks import Stem
 
 __all__ = [
     "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "layer_outputs", "load",
-    "named_layers", "pooled_layers", "save", "set_memory_format", "side_within",
+    "named_layers", "pooled_layers", "register", "save", "set_memory_format", "side_within",
 ]  # fmt: skip

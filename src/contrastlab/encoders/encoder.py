@@ -18,12 +18,12 @@ from torch.nn import functional as F
 from torchvision.models import ResNet
 
 from contrastlab import errors
-from contrastlab.encoders import networks, vit
+from contrastlab.encoders import foreign, networks, vit
 from contrastlab.encoders.networks import Decoder, Network, Stem
 from contrastlab.keys.batch import normed_layers
 from contrastlab.views import Views
 
-Head = Literal["linear", "mlp", "moco_v3"]
+Head = Literal["linear", "mlp", "moco_v3", "none"]
 
 
 def _initialise(module: nn.Module) -> None:
@@ -32,6 +32,8 @@ def _initialise(module: nn.Module) -> None:
 
 
 def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
+    if kind == "none":
+        return nn.Identity()
     if kind == "linear":
         return nn.Linear(feature_dim, dim)
     if kind == "moco_v3":
@@ -50,10 +52,10 @@ class Encoder(nn.Module):
     A backbone with a method ``fully_connected(dim)`` brings its own head, which reads the map before any pooling.
 
     Args:
-        backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``.
+        backbone: images ``[B, C, H, W]`` to a map ``[B, F, h, w]``, or to features ``[B, F]``.
         feature_dim: F.
         head: ``"linear"`` (one layer), ``"mlp"`` (F to F, ReLU, F to dim) or ``"moco_v3"`` (three layers, each with
-            batch-norm; 4,096 wide, or 4F below F = 384).
+            batch-norm; 4,096 wide, or 4F below F = 384); ``"none"`` leaves the features as they are.
         dim: dimension of the embedding.
         pieces: patches that a second head reads (PIRL); 0 for none.
     """
@@ -80,6 +82,8 @@ class Encoder(nn.Module):
         x = x.contiguous(memory_format=self.layout)
         class_token = pooled and hasattr(self.backbone, "pooled")
         features: Tensor = self.backbone.pooled(x) if class_token else self.backbone(x)  # type: ignore[operator]
+        if not class_token and features.dim() == 2:
+            return features if pooled else features[:, :, None, None]
         return features.mean((2, 3)) if pooled and not class_token else features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -158,24 +162,30 @@ def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
 
 def build(
     arch: str, *, in_channels: int = 3, stem: Stem = "imagenet", head: Head = "linear", dim: int = 128,
-    width: float = 1.0, pieces: int = 0,
+    width: float = 1.0, pieces: int = 0, options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Encoder:  # fmt: skip
     """A new encoder of :data:`ARCHITECTURES` in channels-last memory format, on the CPU, in training mode.
+
+    ``arch`` may also be ``timm:<name>``, ``torchvision:<name>`` or a name of :func:`contrastlab.encoders.register`,
+    whose maker takes ``options``.
 
     The stem is ``"imagenet"`` (for ResNets 7x7 stride 2 and max pooling) or ``"cifar"`` (3x3 stride 1, no pooling);
     small networks shrink their input twice as fast with ``"imagenet"``. ``width`` is a factor on the channels; a
     ResNet's stem keeps 64 (CMC's half-width networks are 0.5). The rest is as in :class:`Encoder`.
     """
-    if arch not in ARCHITECTURES:
-        raise errors.unknown("architecture", arch, ARCHITECTURES)
+    make = ARCHITECTURES.get(arch) or foreign.network(arch, options)
+    if make is None:
+        raise errors.unknown("architecture", arch, (*ARCHITECTURES, *foreign.names()))
+    if options and arch in ARCHITECTURES:
+        raise errors.reject("arch_options", dict(options), f"none with {arch}")
     for name, value, known in (("stem", stem, get_args(Stem)), ("head", head, get_args(Head))):
         if value not in known:
             raise errors.reject(name, value, " or ".join(map(repr, known)))
     for name, size in (("in_channels", in_channels), ("dim", dim), ("width", width)):
         if not size > 0:
             raise errors.reject(name, size, "a number > 0")
-    backbone, feature_dim = ARCHITECTURES[arch](in_channels, stem, width)
-    if not getattr(backbone, "initialises_itself", False):
+    backbone, feature_dim = make(in_channels, stem, width)
+    if arch in ARCHITECTURES and not getattr(backbone, "initialises_itself", False):
         backbone.apply(_initialise)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
     encoder.head.apply(_initialise)

@@ -9,6 +9,7 @@ same global batch holds.
 from contrastlab.keys.bank import Bank, BankState, MemoryBank
 from contrastlab.keys.base import (
     Batch,
+    Chunked,
     Direction,
     Embed,
     Keys,
@@ -24,9 +25,10 @@ from contrastlab.keys.base import (
 from contrastlab.keys.batch import InBatch, Prototypes
 from contrastlab.keys.maps import Locations, Pixels
 from contrastlab.keys.queue import KeyQueue, Queue
+from contrastlab.keys.synchronised import synchronise
 
 __all__ = [
-    "Bank", "BankState", "Batch", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys", "Locations",
-    "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather", "gather_with_gradient",
-    "momentum_update", "world",
+    "Bank", "BankState", "Batch", "Chunked", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys",
+    "Locations", "MemoryBank", "Network", "Pixels", "Prototypes", "Queue", "Setup", "embed", "gather",
+    "gather_with_gradient", "momentum_update", "synchronise", "world",
 ]  # fmt: skip

@@ -7,13 +7,16 @@ sums the losses of the answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather as _all_gather_with_gradient
+from torch.utils.checkpoint import checkpoint
 
 from contrastlab.choices import Choices, Need, Part, view_count
 from contrastlab.errors import NotApplicableError
@@ -80,6 +83,43 @@ class Network(nn.Module):
         return embed(self.encoders, views)
 
 
+def in_chunks(embed: Embed, views: tuple[Tensor, ...], count: int) -> list[Tensor]:
+    """What ``embed`` gives of the views ``[B, …]``, computed in ``count`` chunks of the items."""
+    size = -(-len(views[0]) // count)
+    made = [embed(*chunk) for chunk in zip(*(view.split(size) for view in views), strict=True)]
+    return made[0] if len(made) == 1 else [torch.cat(each) for each in zip(*made, strict=True)]
+
+
+class Chunked(nn.Module):
+    """A network that computes a batch in chunks of ``size`` items and holds the activations of one (GradCache).
+
+    Source: Gao et al. 2021. Forward, each chunk is embedded and what its gradient needs is dropped. Backward, when the
+    loss has given the gradient of every embedding, each chunk is embedded again with the same draws (dropout), and its
+    gradient is added to the sum. Loss and gradient are thus those of the whole batch, unless the network has
+    batch-norm: its statistics are those of a chunk. Running statistics take in each chunk once.
+    """
+
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network, self.size = network, size
+
+    def forward(self, *views: Tensor) -> list[Tensor]:
+        again = partial(checkpoint, self.network, use_reentrant=False, context_fn=self._contexts)
+        return in_chunks(again, views, -(-len(views[0]) // self.size))
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), self._same_buffers()
+
+    @contextmanager
+    def _same_buffers(self) -> Iterator[None]:
+        before = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, value in before:
+                buffer.copy_(value)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What a network and a state are made from: an encoder per stream, the recipe's views, N items of so many classes.
@@ -105,6 +145,7 @@ class Batch:
     indices: Tensor  #: ``[B]`` numbers of the items in the pre-training set
     labels: Tensor  #: ``[B]`` classes, -1 where unknown
     generator: torch.Generator  #: of the step's draws, in the same state on every process
+    chunks: int = 1  #: in which encoders without gradient compute it, as :class:`Chunked` does those with gradient
 
 
 @dataclass(frozen=True)
@@ -124,6 +165,7 @@ class KeyState(nn.Module):
 
     #: Whether pools come from earlier steps, without gradient: only scores that are used are computed.
     holds_keys: ClassVar[bool] = False
+    unit: ClassVar[bool] = True  #: whether queries and keys have unit length
     row_per_item: ClassVar[bool] = False  #: whether :meth:`rows` are in the order of the pre-training items
     directions: tuple[tuple[int, int], ...]  #: (query, key) that :meth:`ask` answers, by stream or view of one stream
     slow: nn.ModuleList | None  #: momentum encoders, one per stream

@@ -88,12 +88,14 @@ class InBatchState(KeyState):
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         queries = embed(*batch.views)
         local = base.rows_of_this_process(len(queries[0]), queries[0].device)
-        if self.slow is None:
+        slow = self.slow
+        if slow is None:
             pools = [base.gather_with_gradient(q) for q in queries]
         else:
             with torch.no_grad():
-                base.momentum_update(self.slow, network.encoders, self.momentum or 0.0)
-                pools = [base.gather(k) for k in base.embed(self.slow, batch.views)]
+                base.momentum_update(slow, network.encoders, self.momentum or 0.0)
+                keys = base.in_chunks(lambda *some: base.embed(slow, some), batch.views, batch.chunks)
+                pools = [base.gather(k) for k in keys]
         if len(pools[0]) < 2:
             raise reject("batch", len(pools[0]), "at least two items: keys in a batch of one have no negatives")
         directions = []

@@ -145,6 +145,8 @@ class PredictionNetwork(Network):
 class PixelsState(KeyState):
     """Predictions and what they are predictions of, as vectors whose product is the score."""
 
+    unit = False
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.streams = len(setup.encoders)

@@ -26,7 +26,8 @@ class Queue(Keys):
 
     Batch-norm of both encoders sees the global batch in ``shuffle_groups`` groups, those of the keys drawn anew each
     step (MoCo's shuffled batch-norm: one group per GPU, 8 of them). With one group, query and key share batch-norm
-    statistics, which leak which key is the positive. With several streams, another stream of the query's own view is
+    statistics, which leak which key is the positive. A batch that is computed in chunks needs a group or more in each
+    of them, where groups are asked for. With several streams, another stream of the query's own view is
     its key, or one of a ``further_view`` of the item (the authors' later code of CMC).
     """
 
@@ -73,7 +74,10 @@ class QueueState(KeyState):
 
     def ask(self, batch: Batch, embed: Embed, network: Network) -> tuple[list[Direction], list[Tensor]]:
         """The first view of each stream asks; keys are of the other views, or of the same where there is but one."""
-        streams, size = len(self.slow), len(batch.views[0])
+        streams, size, groups = len(self.slow), len(batch.views[0]), self.choice.shuffle_groups
+        if groups > 1 and batch.chunks > local_groups(groups):
+            accepted = f"at most {local_groups(groups)}, the groups of batch-norm of a process (keys.shuffle_groups)"
+            raise reject("accumulate", batch.chunks, accepted)
         queries = self.queries(embed, batch.views[:streams])
         first = 0 if streams == len(batch.views) else streams
         fresh = []
@@ -83,7 +87,7 @@ class QueueState(KeyState):
                 seen = batch.views[first + stream :: streams]
                 # image by image, so that the order is that of the global batch; one view keeps its memory format
                 flat = seen[0] if len(seen) == 1 else torch.stack(seen, 1).flatten(0, 1)
-                embedded = in_groups(encoder, flat, self.choice.shuffle_groups, batch.generator)
+                embedded = in_groups(encoder, flat, groups, batch.generator, batch.chunks)
                 fresh.append(embedded.view(size, len(seen), -1))
         return [Direction(queries[q], fresh[k], self.rows(k)) for q, k in self.directions], fresh
 
@@ -131,15 +135,18 @@ def local_groups(groups: int) -> int:
     return max(1, groups // count)
 
 
-def in_groups(encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator) -> Tensor:
+def in_groups(
+    encode: Callable[[Tensor], Tensor], views: Tensor, groups: int, generator: torch.Generator, chunks: int = 1
+) -> Tensor:
     """``encode`` of this process's ``[B, …]`` views in shuffled groups: batch-norm sees one at a time (MoCo).
 
     The groups are of the global batch, shared out among the processes, and each needs two views or more; 1 is one group
-    per process. ``generator``, in the same state on every process, draws anew which views share a group.
+    per process, computed in ``chunks``. ``generator``, in the same state on every process, draws anew which views share
+    a group.
     """
     own = local_groups(groups)
     if groups == 1:
-        return encode(views)
+        return base.in_chunks(lambda some: [encode(some)], (views,), chunks)[0]
     rank, count = base.world()
     if len(views) < 2 * own:
         raise reject("shuffle_groups", groups, f"at most {len(views) // 2 * count}, half of the views of a step")

@@ -8,6 +8,9 @@ Numbers are CSV files in ``tables/``; protocols are TOML files in ``protocols/``
     300
 """
 
+from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
+
+# isort: split
 from contrastlab.papers.profiles import SharedProfile, shared_profiles
 from contrastlab.papers.published import PAPERS, Entry, catalogue, plans, published, tables
 from contrastlab.papers.table_plan import REFERENCES, Column, TablePlan, parse_plan, plan

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from contrastlab import encoders as enc
 from contrastlab import keys as key
@@ -33,6 +35,7 @@ class Step:
     loss: Tensor
     terms: int  #: in the denominator of one direction
     store: tuple[Tensor, ...]  #: keys to be stored, ``[B, d]`` of each stream
+    pairs: tuple[tuple[Tensor, Tensor], ...] = ()  #: unit queries and positives of each direction, without gradient
 
 
 class Learner(nn.Module):
@@ -50,12 +53,12 @@ class Learner(nn.Module):
         encoders: nn.ModuleList | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.recipe = recipe
+        self.recipe, self.chunks = recipe, settings.accumulate
         if encoders is None:
             with fixed(seed):
                 encoders = enc.build_for(
                     recipe.views, image_channels, arch=settings.arch, stem=settings.stem, head=settings.head,
-                    dim=settings.dim, width=settings.width,
+                    dim=settings.dim, width=settings.width, options=settings.arch_options,
                 )  # fmt: skip
         if len(encoders) != len(recipe.views.streams):
             raise reject("encoders", len(encoders), f"one for each stream of the views, {recipe.views.streams}")
@@ -63,6 +66,12 @@ class Learner(nn.Module):
         setup = key.Setup(encoders, recipe.views, images, classes, settings.dim, generator, recipe.k_means)
         self.network = key.Network(encoders) if recipe.keys is None else recipe.keys.network(setup)
         self.keys = key.KeyState(setup) if recipe.keys is None else recipe.keys.state(setup)
+        if settings.sync_batch_norm:
+            if (groups := getattr(recipe.keys, "shuffle_groups", 1)) > 1:
+                raise reject("sync_batch_norm", True, f"False with shuffle_groups={groups}: groups are to be apart")
+            if self.chunks > 1:
+                raise reject("sync_batch_norm", True, f"False with accumulate={self.chunks}: batch-norm sees a chunk")
+            key.synchronise(self)
         self.weights = recipe.views.query_weights
         self.register_buffer("offsets", torch.full((len(self.weights) * len(self.keys.directions),), math.nan))
         self.bind(self.network)
@@ -82,7 +91,7 @@ class Learner(nn.Module):
         """
         streams = len(self.recipe.views.streams)
         views, again = (views, ()) if len(self.weights) == 1 else (views[:-streams], views[-streams:])
-        batch = key.Batch(views, indices, labels, draws.generator)
+        batch = key.Batch(views, indices, labels, draws.generator, self.chunks)
         directions, fresh = self.keys.ask(batch, self._forward, self.network)
         if again:
             directions += self._asked_again(directions, again)
@@ -90,14 +99,14 @@ class Learner(nn.Module):
         for i, direction in enumerate(directions):
             # float32 whatever the precision of the encoder: at τ = 0.01 a bfloat16 logit is off by half a nat
             with torch.autocast(direction.query.device.type, enabled=False):
-                scores = self._scores(direction, draws, step, total)
-                rows = objective(scores, self._offset(i, scores))
+                rows, size = self._rows(i, direction, draws, step, total)
                 losses.append(objective.reduce(key.gather_with_gradient(rows) if objective.couples_queries else rows))
-                terms = scores.size + 1
+                terms = size + 1
         kinds = torch.stack(losses).view(len(self.weights), -1).mean(1)
         weighed = [weight * kind for weight, kind in zip(self.weights, kinds, strict=True)]
         loss = torch.stack(weighed).sum() * len(self.recipe.views.pairs)
-        return Step(loss, terms, tuple(self.recipe.positives.stored(keys) for keys in fresh))
+        pairs = tuple((each.query.detach(), each.positive.detach()) for each in directions if self.keys.unit)
+        return Step(loss, terms, tuple(self.recipe.positives.stored(keys) for keys in fresh), pairs)
 
     def _asked_again(self, directions: list[key.Direction], views: tuple[Tensor, ...]) -> list[key.Direction]:
         """The same keys, contrasted with a second kind of queries, one of each stream."""
@@ -114,6 +123,30 @@ class Learner(nn.Module):
     def cluster(self, seed: int = 1234) -> None:
         """Cluster the keys anew, where the recipe needs clusters."""
         self.keys.cluster(seed)
+
+    def _rows(self, i: int, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> tuple[Tensor, int]:
+        """What the objective gives of each query, and its number of negatives; scores are held for a chunk at a time.
+
+        An offset is estimated from all scores, which are then held together.
+        """
+        objective, batch = self.recipe.objective, len(direction.query)
+        if self.chunks == 1 or objective.estimates_offset:
+            scores = self._scores(direction, draws, step, total)
+            return objective(scores, self._offset(i, scores)), scores.size
+        state, size = draws.generator.get_state(), -(-batch // self.chunks)
+
+        def some(start: int) -> tuple[Tensor, int]:
+            draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
+            of = {name: getattr(direction, name) for name in ("query", "positive", "own", "banned")}
+            part: dict[str, Any] = {
+                name: None if value is None else value[start : start + size] for name, value in of.items()
+            }
+            mine = replace(draws, first=draws.first + start, rows=draws.rows or batch)
+            scores = self._scores(replace(direction, **part), mine, step, total)
+            return objective(scores), scores.size
+
+        made = [checkpoint(some, start, use_reentrant=False) for start in range(0, batch, size)]
+        return torch.cat([rows for rows, _ in made]), made[0][1]
 
     def _scores(self, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> Scores:
         negatives, positives = self.recipe.negatives, self.recipe.positives

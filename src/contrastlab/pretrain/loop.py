@@ -31,6 +31,7 @@ from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
 from contrastlab.pretrain.progress import Journal, interruptible
 from contrastlab.pretrain.schedule import cpu_fabric, learning_rate, optimiser, plateau_drops
+from contrastlab.pretrain.spread import Watch
 from contrastlab.seeds import derive, fixed, generator
 from contrastlab.settings import Settings
 from contrastlab.tasks.base import Log as Log
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 READ_EVERY = 50  # steps between looks at what a GPU has computed: each makes the host wait for it
-_PROGRESS = ("epoch", "step", "seconds", "terms")
+_PROGRESS = ("epoch", "step", "seconds", "terms", "spread")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Trained:
     """A finished run: encoders, one per stream, in evaluation mode on the run's device.
 
     History has a row per epoch: loss (nats), lr, 1-NN accuracy (percent) where measured, waiting for data (percent of
-    the steps' time), and so on.
+    the steps' time), how the last batch's embeddings lie (:func:`contrastlab.pretrain.spread.spread`), and so on.
     """
 
     encoders: nn.ModuleList
@@ -107,6 +108,10 @@ def pretrain(
     log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
     if settings.batch_size % world:
         raise reject("batch_size", settings.batch_size, f"a multiple of the number of processes, {world}")
+    local, chunks = settings.batch_size // world, settings.accumulate
+    if chunks > 1 and (local % chunks or local < 2 * chunks):
+        accepted = f"1, or a divisor of {local}, the batch of a process, that leaves two items or more in each chunk"
+        raise reject("accumulate", chunks, accepted)
     order = subset_order(images.labels, settings.train_images, seed=0)
     steps = len(order) // settings.batch_size
     if steps == 0 and recipe.keys is not None:
@@ -146,6 +151,8 @@ class _Loop:
             network = torch.compile(network, dynamic=False)
             for encoder in learner.keys.slow or ():
                 encoder.compile(dynamic=False)
+        if settings.accumulate > 1:
+            network = keys.Chunked(network, settings.batch_size // self.world // settings.accumulate)
         self.fused = speed.fused and self.device.type in ("cpu", "cuda")
         self.optimiser = optimiser(settings, learner.network.parameters(), fused=self.fused)
         self.has_dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
@@ -158,7 +165,7 @@ class _Loop:
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, batches
         self.bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.history: list[dict[str, float]] = []
-        self.terms = 0
+        self.terms, self.spread, self.pairs = 0, dict[str, float](), tuple[tuple[Tensor, Tensor], ...]()
         # position of an image in the bank: its place in the subset, not in the full set
         self.row = torch.full((len(images),), -1).scatter_(0, order, torch.arange(len(order))).to(self.device)
         self.all_labels = images.labels.to(self.device)
@@ -168,7 +175,7 @@ class _Loop:
         if resume:
             self.load()
         ends = time.monotonic() + 60 * (math.inf if max_minutes is None else max_minutes)
-        saver = _Saver(self, checkpoint_every)
+        saver, watch = _Saver(self, checkpoint_every), Watch(self, self.log)
         with (
             interruptible() as stop,
             closing(Journal(self, self.folder if self.rank == 0 else None, self.log)) as journal,
@@ -178,6 +185,7 @@ class _Loop:
                 self.begin_epoch()
                 while self.step < (self.epoch + 1) * self.steps:
                     self.timed_step(stream)
+                    watch.after_step()
                     journal.after_step()
                     if time.monotonic() > ends:
                         stop.set()
@@ -187,9 +195,10 @@ class _Loop:
                         raise KeyboardInterrupt(f"stopped at step {self.step}; run again to continue")
                     saver.after_step()
                 self.end_epoch()
-                journal.after_epoch()
-                saver.after_epoch()
+                for listener in (watch, journal, saver):
+                    listener.after_epoch()
         encoders = self.learner.network.encoders.eval()
+        keys.synchronise(encoders, on=False)  # one process scores
         return Trained(encoders, self.history, self.seconds, self.step * self.settings.batch_size)
 
     def all_stop(self, stop: bool) -> bool:
@@ -275,7 +284,7 @@ class _Loop:
         loss = out.loss.detach().double()
         self.sums += torch.stack([loss, torch.ones_like(loss)])
         self.bad = torch.where((self.bad < 0) & ~finite, self.step, self.bad)
-        self.terms = out.terms
+        self.terms, self.pairs = out.terms, out.pairs
         self.step += 1
 
     def finite(self, loss: Tensor) -> Tensor:
@@ -363,7 +372,7 @@ class _Loop:
         checkpoint.fill_optimiser(self.optimiser, state["optimiser"])
         self.sums.copy_(state["sums"])
         for name in _PROGRESS:
-            setattr(self, name, state["progress"][name])
+            setattr(self, name, state["progress"].get(name, getattr(self, name)))  # older ones have no spread
         self.history = [dict(row) for row in state["history"]]
         self.log(f"[{self.name}] resume at epoch {self.epoch}, step {self.step}")
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 10.0  # between the lines of epochs at least
 LINE_WITHIN_S = 60.0  # without a line in the middle of an epoch at most, where there is no bar
+LABEL_FREE = {"mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity", "effective_rank": "rank"}
 SAME_SIGNAL_S = 2.0  # in which a second signal is the first: a launcher passes on what the whole group was sent
 
 
@@ -72,7 +73,8 @@ class Journal:
             self._write_board(self.folder / "tensorboard" / name[:100], row)
         if loop.epoch == epochs or self._silent(LINE_EVERY_S):
             left = loop.seconds / loop.epoch * (epochs - loop.epoch)
-            self._say(f"{loop.epoch}/{epochs}", row["loss"], row["images_per_s"], bottleneck(row["waiting"]), left)
+            speed, bound_by = row["images_per_s"], bottleneck(row["waiting"])
+            self._say(f"{loop.epoch}/{epochs}", row["loss"], speed, bound_by, left, row)
 
     def _write_board(self, folder: Path, row: dict[str, float]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -96,10 +98,13 @@ class Journal:
         values = [row["nn1"] for row in self.loop.history if "nn1" in row]
         return f"{values[-1]:.1f}%" if values else "–"
 
-    def _say(self, place: str, loss: float, speed: float, bound_by: str, left: float) -> None:
+    def _say(
+        self, place: str, loss: float, speed: float, bound_by: str, left: float, row: Mapping[str, float] | None = None
+    ) -> None:
         self.last_line = time.monotonic()
+        lie = "".join(f" {word} {row[name]:.2f}" for name, word in LABEL_FREE.items() if row and name in row)
         self.log(
-            f"[{self.loop.name}] epoch {place} loss {loss:.3f} 1-NN {self._accuracy()}"
+            f"[{self.loop.name}] epoch {place} loss {loss:.3f}{lie} 1-NN {self._accuracy()}"
             f" {speed:.0f} img/s {bound_by}, eta {int(left // 60)}:{int(left % 60):02d}"
         )
 

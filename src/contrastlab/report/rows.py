@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contrastlab import tasks
 from contrastlab.errors import reject
 from contrastlab.papers import REFERENCES, Column, TablePlan
 from contrastlab.report.numbers import Estimate, interval, signed
-from contrastlab.results import Result, slug
+from contrastlab.results import FOREIGN, UNTRAINED, Result, digest, slug
 from contrastlab.tasks import Metric
 
 RANDOM, RANDOM_LAB, SUPERVISED = REFERENCES
 PRETRAINED = "pretrained network as loaded"
+TRAINING = {
+    "loss": "loss", "mi_bound": "bound", "alignment": "alignment", "uniformity": "uniformity",
+    "effective_rank": "effective rank", "mean_cosine": "mean cosine", "collapsed": "collapsed",
+}  # fmt: skip
+"""What a run says of itself without labels, by its name in a curve."""
 OTHER_SETTINGS = "stored under other settings than the protocol has now"
 
 
@@ -42,6 +47,7 @@ class Row:
     note: str = ""
     published_sd: float | None = None
     precision: str = ""  # that the encoders were trained in
+    training: Mapping[str, float] = field(default_factory=dict)  # TRAINING at the last epoch, the mean over seeds
 
     @property
     def difference(self) -> float | None:
@@ -64,6 +70,13 @@ class Scores:
     precision: str
     curves: dict[int, list[dict[str, float]]]  # what training said of itself, a row an epoch
     core_seconds: float  # of one seed, in the mean: training or the task, whichever took longer
+
+    @property
+    def training(self) -> dict[str, float]:
+        """What every seed says of its last epoch, the mean; share of the seeds for ``collapsed``."""
+        last = [{"collapsed": 0.0, **curve[-1]} for curve in self.curves.values() if "effective_rank" in curve[-1]]
+        said = [name for name in TRAINING if last and all(name in row for row in last)]
+        return {name: math.fsum(row[name] for row in last) / len(last) for name in said}
 
     @property
     def estimate(self) -> Estimate:
@@ -111,16 +124,21 @@ def scores(plan: TablePlan, column: Column, results: Sequence[Result], method: s
     left = len({id(r) for r in (*own, *mine)}) - len(same)
     if left > 0:
         notes.append(f"{left} result(s) of an earlier configuration left out")
-    sizes = {result.items for result in same}
+    return _together(metric, same, join(*notes))
+
+
+def _together(metric: Metric, same: Sequence[Result], note: str) -> Scores:
+    """Results of one configuration as one row's, the newest last."""
+    newest, sizes = same[-1], {result.items for result in same}
     if len(sizes) > 1:
-        raise reject("items", sorted(sizes), f"one number for all seeds of {method}")
+        raise reject("items", sorted(sizes), f"one number for all seeds of {newest.method}")
     widths = [r.half_widths[metric.name] for r in same if metric.name in r.half_widths]
     half_width = math.sqrt(math.fsum(w * w for w in widths) / len(widths)) if widths else None
     made, views = newest.provenance, newest.recipe.get("views") or {}
     split = views.get("type") == "Split" or "space" in views  # a jigsaw has a space where it splits colours
     cost = [max(r.provenance.cpu_s or 0.0, *(row.get("seconds", 0.0) for row in r.curve[-1:]), 0.0) for r in same]
     return Scores(
-        metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, join(*notes),
+        metric, {r.seed: r.metrics[metric.name] for r in same}, made.data_fingerprint, newest.items, note,
         made.data_note, split, half_width, newest.precision,
         {r.seed: r.curve for r in same if r.curve}, math.fsum(cost) / len(cost),
     )  # fmt: skip
@@ -133,7 +151,8 @@ def rows_apart(plan: TablePlan, column: str, method: str, base: str) -> float | 
 
 
 def _with_numbers(row: Row, cell: Scores, floor: Scores | None) -> Row:
-    row = replace(row, measured=cell.estimate, note=join(row.note, cell.note), precision=cell.precision)
+    note = join(row.note, cell.note)
+    row = replace(row, measured=cell.estimate, note=note, precision=cell.precision, training=cell.training)
     if floor is None:
         return row
     if floor.data != cell.data:
@@ -172,8 +191,36 @@ def make(
             floor = (cells.get(RANDOM_LAB) if cell.split else None) or cells[plan.floor]
             row = _with_numbers(row, cell, None if floor is cell or method == RANDOM_LAB else floor)
         rows.append(row)
+    rows += foreign_rows(plan, column, results, profile)
     rows += [_gain(plan, printed, row, base, cells, missing) for row, base in plan.pairs.items()]
     return rows, [cell for cell in cells.values() if cell is not None]
+
+
+def foreign_rows(plan: TablePlan, column: Column, results: Sequence[Result], profile: str) -> list[Row]:
+    """Encoders from elsewhere that the task scored as it does here, each against its own architecture untrained."""
+    settings = plan.settings(column.data, plan.floor, profile, column)
+    asked = digest(tasks.get(column.task, settings).identity())
+    where, metric = (column.on or column.data, profile, column.task, asked), tasks.metric(column.metric)
+    here = [
+        r for r in results if r.method.startswith(FOREIGN) and metric.name in r.metrics
+        and (r.dataset, r.profile, r.task, digest(r.task_config)) == where
+    ]  # fmt: skip
+    newest = {r.config_hash: r for r in sorted(here, key=lambda r: r.provenance.finished)}.values()
+    floors = {_network(r): r for r in newest if r.recipe["foreign"]["weights"].startswith(UNTRAINED)}
+    rows = []
+    for r in newest:
+        floor, size, label = floors.get(_network(r), r), r.settings["image_size"], r.method.removeprefix(FOREIGN)
+        sees = "" if size == settings.image_size else f"sees images of {size} pixels"
+        against = "" if floor is r else f"read against {floor.method.removeprefix(FOREIGN)}"
+        cell, low = (_together(metric, [each], "") for each in (r, floor))
+        row = Row(r.method, label, "reference", note=join(sees, against))
+        rows.append(_with_numbers(row, cell, None if floor is r else low))
+    return rows
+
+
+def _network(result: Result) -> tuple[str, str]:
+    """What a foreign encoder and its floor share."""
+    return str(result.recipe["foreign"].get("network")), digest(result.settings)
 
 
 def _gain(

@@ -13,7 +13,7 @@ from contrastlab import escape, tasks, terminal
 from contrastlab.errors import ContrastLabError
 from contrastlab.papers import Column, TablePlan
 from contrastlab.report.numbers import Estimate, signed
-from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, Row, join
+from contrastlab.report.rows import PRETRAINED, RANDOM_LAB, TRAINING, Row, join
 from contrastlab.tasks import Metric
 
 if TYPE_CHECKING:  # a list of what is stored draws nothing
@@ -283,6 +283,19 @@ class Report:
         findings = "\n".join(terminal.fold(line, width) for line in self.findings)
         return f"{self.text(width)}\n\n{findings}\n"
 
+    def training(self, width: int | None = None) -> str:
+        """What runs say of themselves without labels, for a terminal; empty where none does, as of older results."""
+        rows = [row for row, _ in self.drawn if row.training]
+        if not rows:
+            return ""
+        names = [name for name in TRAINING if any(row.training.get(name) for row in rows)]
+        cells = [[row.label, *(signed(row.training[n]) if n in row.training else "–" for n in names)] for row in rows]
+        about = (
+            f"Last epoch of training, without labels (profile {self.profile}, mean over seeds; loss and bound in nats):"
+        )
+        body = terminal.table(["method", *(TRAINING[name] for name in names)], cells, width)
+        return f"{terminal.fold(about, width)}\n\n{body}\n"
+
     def markdown(self) -> str:
         """The table for a README or a log."""
         cells: list[list[str]] = [list(map(str, self.texts)), ["---"] * self.texts.shape[1]]
@@ -418,6 +431,7 @@ class Reports:
 
     text = _joined("text", "\n\n")
     whole = _joined("whole", "\n\n")
+    training = _joined("training", "\n")
     markdown = _repr_markdown_ = _joined("markdown", "\n")
     html = _repr_html_ = _joined("html", "")
     figure_html = _joined("figure_html", "")

@@ -7,11 +7,12 @@ from contrastlab.reproduce.arguments import PROFILE_VARIABLE, choose_profile, pa
 from contrastlab.reproduce.records import records
 
 if TYPE_CHECKING:
+    from contrastlab.data.items import fingerprint
     from contrastlab.reproduce.cells import Cell, first_process
     from contrastlab.reproduce.execution import Execution, parse_devices
     from contrastlab.reproduce.jobs import Cluster
     from contrastlab.reproduce.replays import Replay, replay
-    from contrastlab.reproduce.run import Run, embed, fingerprint
+    from contrastlab.reproduce.run import Run, embed
     from contrastlab.reproduce.tables import table
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 
 _FILES = {
     "Cell": "cells", "first_process": "cells", "Execution": "execution", "parse_devices": "execution",
-    "Cluster": "jobs", "Replay": "replays", "replay": "replays", "Run": "run", "embed": "run", "fingerprint": "run",
+    "Cluster": "jobs", "Replay": "replays", "replay": "replays", "Run": "run", "embed": "run", "fingerprint": "cells",
     "table": "tables",
 }  # fmt: skip
 

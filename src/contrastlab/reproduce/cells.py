@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,7 @@ import torch
 
 from contrastlab import data, escape, files, keys, methods, results, tasks
 from contrastlab.data import Splits
+from contrastlab.data.items import fingerprint
 from contrastlab.data.loading import decoders
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NotApplicableError
@@ -25,7 +23,7 @@ from contrastlab.pretrain.loop import Log
 from contrastlab.pretrain.schedule import precision
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.execution import Execution
-from contrastlab.reproduce.run import Run, fingerprint
+from contrastlab.reproduce.run import Run
 from contrastlab.results import Result, slug
 from contrastlab.seeds import derive
 from contrastlab.settings import Settings
@@ -134,7 +132,7 @@ class Cell:
 
     def _compute(self, run: Run, on: Splits, fabric: Fabric, execution: Execution, log: Log) -> Result | None:
         """Find or make the run, score it, store the result; only the first of several processes has one."""
-        clock, data_fingerprint, on_own = _Clock(fabric.device), data_hash(run.data, on), on is run.data
+        clock, data_fingerprint, on_own = results.Clock(fabric.device), data_hash(run.data, on), on is run.data
         run = run.to(fabric.device)
         on = run.data if on_own else on.to(fabric.device)
         trained = run.train(
@@ -147,21 +145,14 @@ class Cell:
             shutil.rmtree(setting.folder, ignore_errors=True)
         with decoders((execution.speed or Speed()).workers * fabric.world_size):  # this process scores for all
             measured = self.task.score(trained.encoders, setting)
-        items, settings = max(m.items for m in measured.values()), run.settings
         result = Result(
             table=f"{self.plan.paper}/{slug(self.plan.table)}", dataset=self.column.data, on=self.column.on,
-            method=self.method, seed=self.seed, profile=self.profile, task=self.task.name,
-            task_config=self.task.identity(), items=items,
-            protocol={
-                **self.task.protocol(setting), "arch": settings.arch, "stem": settings.stem,
-                "image_size": settings.image_size, "split": f"{on.test.name}, {items} test items",
-            },
-            settings=settings.model_dump(mode="json"), recipe=run.recipe.describe(),
-            metrics={name: m.value for name, m in measured.items()},
-            half_widths={name: m.half_width for name, m in measured.items() if m.half_width is not None},
-            correct={name: results.pack(m.correct) for name, m in measured.items() if m.correct is not None},
-            curve=trained.history, precision=precision(settings.precision, execution.accelerator),
-            provenance=clock.read(trained, data_fingerprint=data_fingerprint, data_note=on.note),
+            method=self.method, seed=self.seed, profile=self.profile, recipe=run.recipe.describe(),
+            curve=trained.history, precision=precision(run.settings.precision, execution.accelerator),
+            provenance=clock.read(
+                data_fingerprint=data_fingerprint, data_note=on.note,
+                images_per_s=trained.images / trained.seconds if trained.seconds else None,
+            ), **self.task.record(measured, setting, run.settings),
         )  # fmt: skip
         results.save(result, execution.out_dir)
         log(f"[{self.method} seed {self.seed}] {self.text(result)} in {result.provenance.wall_s:.0f} s")
@@ -190,26 +181,6 @@ class Cell:
         value = result.metrics.get(metric.name)
         label = f"{metric.label} on {self.column.on}" if self.column.on else metric.label
         return f"{label} " + ("n/a" if value is None else f"{value:.2f} {metric.unit}")
-
-
-class _Clock:
-    """What computing a cell takes from now on, as provenance has it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.started = device, datetime.now(UTC)
-        self.wall, self.cpu = time.monotonic(), time.process_time()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-
-    def read(self, trained: Trained, **of_data: str) -> results.Provenance:
-        """Code, machine, times, speed and memory."""
-        cuda, kib = self.device.type == "cuda", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return results.Provenance(
-            **results.provenance(self.device), **of_data, started=self.started, finished=datetime.now(UTC),
-            wall_s=time.monotonic() - self.wall, cpu_s=time.process_time() - self.cpu,
-            images_per_s=trained.images / trained.seconds if trained.seconds else None,
-            peak_memory_bytes=torch.cuda.max_memory_allocated(self.device) if cuda else kib * 1024,
-        )  # fmt: skip
 
 
 def data_hash(own: Splits, on: Splits) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,14 +40,6 @@ _ANEW = "delete the folder and run the cell again"
 
 class BusyError(Exception):
     """Another process computes this run."""
-
-
-def fingerprint(splits: Splits) -> str:
-    """Hash of the items and labels of all parts of a data set."""
-    parts = (splits.pretrain, splits.train, splits.test) if splits.labelled else (splits.pretrain,)
-    further = (part for fold in getattr(splits, "further", ()) for part in fold)  # official splits after the first
-    hashes = [getattr(part, "fingerprint", part.name) for part in (*parts, *further)]
-    return hashlib.sha256("/".join(hashes).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

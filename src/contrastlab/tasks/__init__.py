@@ -29,16 +29,17 @@ from contrastlab.tasks.definitions import (
 )
 
 if TYPE_CHECKING:
+    from contrastlab.tasks.foreign import Scored, score
     from contrastlab.tasks.linear import correct, linear_lbfgs, linear_sgd
     from contrastlab.tasks.representations import bootstrap, encode, frozen, knn, nearest_neighbour, represent
     from contrastlab.tasks.segmentation import confusion, mean_iou, pixel_accuracy
     from contrastlab.tasks.similarity import spearman
 
 __all__ = [
-    "TASKS", "Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Measured", "Metric", "Neighbours", "Setting",
-    "Similarity", "Task", "Transfer", "bootstrap", "confusion", "correct", "encode", "frozen", "get", "knn",
-    "linear_lbfgs", "linear_sgd", "mean_iou", "metric", "nearest_neighbour", "pixel_accuracy", "represent", "spearman",
-    "task_of",
+    "TASKS", "Action", "Boxes", "Keypoints", "Layers", "Linear", "Masks", "Measured", "Metric", "Neighbours", "Scored",
+    "Setting", "Similarity", "Task", "Transfer", "bootstrap", "confusion", "correct", "encode", "frozen", "get", "knn",
+    "linear_lbfgs", "linear_sgd", "mean_iou", "metric", "nearest_neighbour", "pixel_accuracy", "represent", "score",
+    "spearman", "task_of",
 ]  # fmt: skip
 
 _LAZY = {
@@ -46,6 +47,7 @@ _LAZY = {
     **dict.fromkeys(("bootstrap", "encode", "frozen", "knn", "nearest_neighbour", "represent"), "representations"),
     **dict.fromkeys(("confusion", "mean_iou", "pixel_accuracy"), "segmentation"),
     "spearman": "similarity",
+    **dict.fromkeys(("Scored", "score"), "foreign"),
 }
 
 TASKS: Mapping[str, type[Task]] = MappingProxyType({task.name: task for task in definitions.TASKS})

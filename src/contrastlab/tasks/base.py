@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from contrastlab.errors import NotApplicableError, reject
+from contrastlab.results import pack
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -147,3 +148,18 @@ class Task:
     def protocol(self, setting: Setting) -> dict[str, Any]:
         """How the metrics were taken, for a reader."""
         raise NotImplementedError
+
+    def record(self, measured: dict[str, Measured], setting: Setting, settings: Settings) -> dict[str, Any]:
+        """What was asked and answered: fields of a :class:`contrastlab.results.Result`."""
+        items = max(m.items for m in measured.values())
+        return {
+            "task": self.name, "task_config": self.identity(), "items": items,
+            "protocol": {
+                **self.protocol(setting), "arch": settings.arch, "stem": settings.stem,
+                "image_size": settings.image_size, "split": f"{setting.data.test.name}, {items} test items",
+            },
+            "settings": settings.model_dump(mode="json"),
+            "metrics": {name: m.value for name, m in measured.items()},
+            "half_widths": {name: m.half_width for name, m in measured.items() if m.half_width is not None},
+            "correct": {name: pack(m.correct) for name, m in measured.items() if m.correct is not None},
+        }  # fmt: skip

@@ -1,0 +1,218 @@
+"""Encoders from elsewhere are scored as ours are, and ours leave for elsewhere."""
+
+import copy
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from contrastlab import __main__, data, encoders, methods, papers, report, reproduce, results, tasks
+from contrastlab.data.augmentations import augmentation
+from contrastlab.encoders import foreign
+from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError
+from contrastlab.reproduce import export
+from contrastlab.settings import LinearProbe, Settings
+from made_runs import equal, generator, quiet, refused, unchanged
+
+needs_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed (extra vit)")
+FEW = Settings(image_size=16, linear=LinearProbe(solver="lbfgs", features="pooled"))
+CHILDREN = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
+CHECKPOINTS = {  # trainer: what stands before a name, and what else is in the file
+    "MoCo v2": ("module.encoder_q.", ("module.encoder_q.fc.0.weight", "module.encoder_k.conv1.weight", "module.queue")),
+    "lightly": ("backbone.", ("projection_head.layers.0.weight",)),
+    "solo-learn": ("backbone.", ("projector.0.weight", "momentum_backbone.conv1.weight")),
+    "itself": ("", ("fc.weight",)),
+}
+
+
+@pytest.fixture(scope="module")
+def shapes() -> data.Splits:
+    return data.load("shapes", n_train=60, n_test=40)
+
+
+def slim(seed: int, width: float = 0.05) -> nn.Module:
+    """A ResNet-18 with few channels and torchvision's names."""
+    torch.manual_seed(seed)
+    return encoders.build("resnet18", width=width).backbone
+
+
+def save(tensors: dict[str, Tensor], path: Path) -> Path:
+    if path.suffix == ".safetensors":
+        safetensors.torch.save_file({name: value.contiguous() for name, value in tensors.items()}, path)
+    else:
+        torch.save({"epoch": 3, "state_dict": tensors, "hyper_parameters": {"lr": 0.1}}, path)
+    return path
+
+
+@pytest.mark.parametrize("trainer", CHECKPOINTS)
+@pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])
+def test_state_dicts_of_other_trainers_load_by_their_key_maps(trainer, suffix, tmp_path) -> None:
+    theirs, ours, (prefix, further) = slim(1), slim(2), CHECKPOINTS[trainer]
+    named = dict.fromkeys(further, torch.zeros(3))
+    for name, value in theirs.state_dict().items():
+        first, _, rest = name.partition(".")
+        named[prefix + (f"{CHILDREN.index(first)}.{rest}" if trainer == "lightly" else name)] = value
+    path = save(named, tmp_path / f"weights{suffix}")
+    assert not equal(theirs, ours)
+    assert foreign.fill(ours, path, "resnet18") == trainer
+    assert equal(theirs, ours)
+    less = {
+        key: value for key, value in named.items() if not key.endswith(("layer3.0.conv1.weight", "6.0.conv1.weight"))
+    }
+    cut, other = save(less, tmp_path / f"cut{suffix}"), slim(3)
+    refused(
+        (lambda: foreign.fill(slim(1, 0.1), path, "resnet18"), ArgumentError, f"'resnet18'.*{trainer}.*another shape"),
+        (lambda: foreign.fill(other, cut, "resnet18"), ArgumentError, "1 of .* tensors are absent.*layer3.0.conv1"),
+    )
+    assert equal(other, slim(3))
+
+
+class Trap:
+    """An object that a pickle makes by running code."""
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (Path("sprung"),)
+
+
+def test_of_a_checkpoint_nothing_is_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": slim(1).state_dict(), "callbacks": Trap()}, "trap.pth")
+    with pytest.raises(CorruptFileError, match=r"trap.pth holds no state dict .*; other objects are not read"):
+        foreign.read(Path("trap.pth"))
+    assert not Path("sprung").exists()
+
+
+class Mean(nn.Module):
+    """Any network: a map, or its mean; with or without a weight that no layer draws."""
+
+    def __init__(self, form: str = "map", bare: bool = False) -> None:
+        super().__init__()
+        self.layer, self.form, self.scale = nn.Conv2d(3, 6, 3, 2), form, nn.Parameter(torch.ones(1)) if bare else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.layer(x)
+        return {"map": made, "features": made.mean((2, 3)), "tokens": made.flatten(2)}[self.form]
+
+
+def test_any_network_is_scored_as_a_loop_scores_it_beside_itself_untrained(shapes, tmp_path) -> None:
+    network, shown = Mean(), augmentation("instdisc", 16)
+    with unchanged(network):
+        scored = tasks.score(network, "linear", shapes, settings=FEW, name="mine")
+        other = tasks.score(Mean("features"), "linear", shapes, settings=FEW, untrained=network)
+    with torch.no_grad():
+        seen = [network(shown.normalise(shown.plain(part.items))).mean((2, 3)) for part in (shapes.train, shapes.test)]
+    right = tasks.linear_lbfgs(seen[0], shapes.train.labels, seen[1]).argmax(1) == shapes.test.labels
+    assert scored.encoder.metrics["linear"] == pytest.approx(100 * float(right.double().mean()))
+    assert results.bits(scored.encoder.correct["linear"]).tolist() == right.tolist()
+    assert other.untrained.metrics == scored.encoder.metrics  # its floor was given
+    assert len({each.config_hash for each in (*scored, *other)}) == 4
+    again = tasks.score(copy.deepcopy(network), "linear", shapes, settings=FEW, name="mine")
+    assert [(r.config_hash, r.metrics) for r in again] == [(r.config_hash, r.metrics) for r in scored]
+    assert repr(scored).startswith(f"linear accuracy: {scored.encoder.metrics['linear']:.2f} ± ")
+    for each in scored:
+        assert results.read(results.save(each, tmp_path)) == each
+        assert each.provenance.data_fingerprint == reproduce.fingerprint(shapes)
+        assert each.half_widths.keys() == each.metrics.keys()
+    score: Callable[..., object] = lambda *given: tasks.score(*given, settings=FEW)  # noqa: E731
+    refused(
+        (lambda: score(Mean("tokens"), "linear", shapes), NotApplicableError, "it gives .2, 6, 49."),
+        (lambda: score(nn.Linear(9, 2), "linear", shapes), NotApplicableError, "is not scored.*shapes"),
+        (lambda: score(Mean(bare=True), "linear", shapes), ArgumentError, "untrained=None.* draws scale anew"),
+        (lambda: score(network, "linear", "shapes"), ArgumentError, "'shapes'.*what data.load gives"),
+    )
+
+
+def test_a_row_from_elsewhere_stands_beside_ours_with_its_own_floor(shapes, tmp_path) -> None:
+    plan = papers.plan("ring", 1)
+    settings = plan.settings("shapes", plan.floor, "smoke")
+    scored = tasks.score(Mean(), "linear", shapes, settings=settings, name="theirs", profile="smoke")
+    for each in (*scored, *tasks.score(Mean(), "linear", shapes, settings=FEW, name="otherwise", profile="smoke")):
+        results.save(each, tmp_path)
+    made = report.table(plan, results.find(tmp_path), "shapes", "smoke")
+    row, floor = (next(row for row in made.rows if row.label == label) for label in ("theirs", "theirs untrained"))
+    assert row.versus_random == pytest.approx(scored.encoder.metrics["linear"] - scored.untrained.metrics["linear"])
+    assert (row.note, floor.versus_random) == ("read against theirs untrained", None)
+    assert row.measured is not None
+    assert row.measured.sampling == pytest.approx(scored.encoder.half_widths["linear"])
+    assert "otherwise" not in made.text()  # another probe
+
+
+@needs_timm
+def test_the_command_scores_a_file_and_its_floor(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    load = data.load
+    monkeypatch.setattr(data, "load", lambda name: load(name, n_train=60, n_test=40))
+    save(encoders.build("timm:test_resnet").backbone.state_dict(), Path("w.safetensors"))
+    line = ["score", "linear", "--data", "shapes", "--profile", "smoke", "--encoder"]
+    assert __main__.main([*line, "w.safetensors", "--arch", "timm:test_resnet"]) == 0
+    assert __main__.main([*line, "timm:test_resnet"]) == 0  # the same floor once more
+    said = capsys.readouterr().out
+    assert "w.safetensors (timm:test_resnet): read against timm:test_resnet untrained" in said
+    assert "timm:test_resnet has no weights, so it is scored untrained" in said
+    names = {"foreign/w.safetensors (timm:test_resnet)", "foreign/timm:test_resnet untrained"}
+    assert {r.method for r in results.find("runs")} == names
+    assert len(results.find("runs")) == 2
+    assert __main__.main(["show", "ring/table1", "--dataset", "shapes", "--profile", "smoke"]) == 0
+    told = capsys.readouterr()
+    assert "timm:test_resnet untrained  " in told.out
+    assert "not registered" not in told.err
+
+
+@pytest.fixture(scope="module")
+def trained(shapes, tmp_path_factory) -> Callable[..., reproduce.Run]:
+    root = tmp_path_factory.mktemp("runs")
+
+    def train(name: str, **changes: object) -> reproduce.Run:
+        settings = papers.plan("ring", 1).settings("shapes", name, "smoke")
+        settings = settings.override(epochs=1, batch_size=16, train_images=16, test_images=8, **changes)
+        recipe = methods.get(name).override(settings.overrides | {"negatives.k": 8})
+        run = reproduce.Run(recipe, settings, shapes, 0, root)
+        run.train(log=quiet)
+        return run
+
+    return train
+
+
+@needs_timm
+@pytest.mark.parametrize("arch", ["resnet18", "vit_nano", "timm:test_resnet"])
+def test_timm_makes_an_exported_encoder_again(arch, trained, tmp_path) -> None:
+    import timm
+
+    run = trained("ring/ir", arch=arch, stem="imagenet")
+    folder = export.write(run.folder, "timm", tmp_path / "out")
+    config, views = json.loads((folder / "config.json").read_text()), torch.randn(2, 3, 32, 32, generator=generator())
+    name, given = config["architecture"], {"checkpoint_path": str(folder / export.FILE), **config["model_args"]}
+    for theirs in (timm.create_model(name, num_classes=0, **given), timm.create_model(f"local-dir:{folder}", True)):
+        with torch.no_grad():
+            torch.testing.assert_close(theirs.eval()(views), run.encoders()[0].features(views), rtol=1e-4, atol=1e-4)
+    line = f"timm.create_model('{name}', checkpoint_path='model.safetensors', num_classes=0"
+    assert line in (folder / "README.md").read_text()
+    refused(
+        (lambda: export.write(run.folder, "timm", folder), ArgumentError, "a folder that does not exist yet"),
+        (
+            lambda: export.write(run.folder, "keras"),
+            ArgumentError,
+            "to='keras': accepted is timm or torchvision or hub",
+        ),
+    )
+
+
+def test_a_hub_folder_is_whole_and_its_card_has_equation_data_and_numbers(trained, shapes, tmp_path) -> None:
+    run, single = trained("ring/cmc"), trained("ring/ir", arch="resnet18", stem="cifar")
+    told = {"settings": run.settings.model_dump(mode="json"), "recipe": run.recipe.describe(), "method": "ring/cmc"}
+    scored = tasks.score(Mean(), "linear", shapes, settings=FEW, profile="smoke").encoder.model_copy(update=told)
+    results.save(results.Result.model_validate(scored.model_dump(by_alias=True, exclude={"config_hash"})), run.root)
+    folder = export.write(run.folder, "hub-folder", tmp_path / "out")
+    assert equal(encoders.load(folder / export.FILE), run.encoders())
+    text = (folder / "README.md").read_text()
+    for part in (run.recipe.equation, "Data: shapes", f"| {scored.metrics['linear']:.2f} (±", "| `smoke` | 40 |"):
+        assert part in text
+    refused(
+        (lambda: export.write(run.folder, "timm", tmp_path / "x"), NotApplicableError, "2 encoders and timm takes one"),
+        (lambda: export.write(single.folder, "torchvision", tmp_path / "x"), NotApplicableError, "stem=cifar"),
+    )
