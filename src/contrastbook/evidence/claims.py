@@ -281,6 +281,12 @@ def published(line: Mapping[Any, Any]) -> str:
     return signed(line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True)
 
 
+def measured(line: Mapping[Any, Any]) -> str:
+    """The gain and its interval, such as ``−0.41 (−1.71 to +0.89)``; of one seed the gain."""
+    gain, *ends = (signed(line[name], sign=True) for name in ("gain", "low", "high") if pd.notna(line[name]))
+    return f"{gain} ({' to '.join(ends)})" if ends else gain
+
+
 def forest(lines: pd.DataFrame) -> Figure:
     """Every measured claim of :func:`frame`: gain, interval, seeds and published gain, explained by a key."""
     from contrastbook.figures.base import BLUE, ORANGE, subplots
@@ -321,10 +327,7 @@ def html(lines: pd.DataFrame) -> str:
             "verdict": sentence(line),
             "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
             "published": published(line),
-            "measured": signed(line["gain"], sign=True),
-            "95 % interval": " to ".join(
-                signed(line[end], sign=True) for end in ("low", "high") if pd.notna(line[end])
-            ),
+            "measured (95 % interval)": measured(line),
             "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
             "profile": line["profile"],
         }
