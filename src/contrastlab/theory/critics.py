@@ -43,6 +43,46 @@ class Separable(nn.Module):
         return u @ v.T / self.temperature  # type: ignore[no-any-return]
 
 
+class Joint(nn.Module):
+    """``f(x, y) = top(relu(g(x) + h(y)))``: with linear g and h, the network of x and y side by side.
+
+    g: ``[B, p]`` → ``[B, d]``, h: ``[M, q]`` → ``[M, d]``, top: ``[B, M, d]`` → ``[B, M, 1]``. Only ``top`` is computed
+    for every pair.
+    """
+
+    def __init__(self, g: nn.Module, h: nn.Module, top: nn.Module) -> None:
+        super().__init__()
+        self.g, self.h, self.top = g, h, top
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """``[B, M]`` scores."""
+        scores: Tensor = self.top(F.relu(self.g(x)[:, None] + self.h(y)[None]))
+        return scores.squeeze(2)
+
+
+def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
+    """The map ``[M, p]`` → ``[M, p]`` under which each coordinate of ``samples`` ``[N, p]`` is standard normal, float64.
+
+    It is linear between neighbouring samples and grows as asinh beyond the outermost. It is increasing in each
+    coordinate, hence invertible: the log ratio of pairs, and so their mutual information, is that of raw values.
+    """
+    if samples.dim() != 2 or len(samples) < 2:
+        raise reject("samples", tuple(samples.shape), "a tensor of shape [N, p] with N of at least 2")
+    knots = samples.double().T.sort(1).values.contiguous()
+    count = knots.shape[1]
+    scores = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+
+    def apply(values: Tensor) -> Tensor:
+        columns = values.double().T.contiguous()
+        right = torch.searchsorted(knots, columns).clamp(1, count - 1)
+        low, high = knots.gather(1, right - 1), knots.gather(1, right)
+        share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).tiny)
+        beyond = share.clamp(max=0).asinh() + (share - 1).clamp(min=0).asinh()
+        return (scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)).T
+
+    return apply
+
+
 @dataclass(frozen=True)
 class Trace:
     """How a training went: nats of each epoch on what is trained on, and after it on held-out data; larger is better.
