@@ -176,7 +176,7 @@ def estimate(x: Tensor, y: Tensor) -> dict[str, dict[str, Any]]:
         with torch.no_grad():  # the shift at which NWJ of this critic is largest
             negatives = bounds.pairs(critic(parts[1][0], parts[1][1]))[1]
             critic.shift += 1 + math.log(negatives.numel()) - torch.logsumexp(negatives.flatten(), 0)
-        train(critic, of_pairs(make()), parts, **OTHER_SIZES[kind])
+        train(critic, of_pairs(make()), parts, **LATER[kind])
         found[label] = {**read(critic, of_pairs(make()), parts[2]), "seconds": round(time.process_time() - began, 1)}
     return found
 

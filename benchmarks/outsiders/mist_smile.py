@@ -1,7 +1,8 @@
 """``torch-mist``, in an environment of its own: see ``benchmarks/outside.py``.
 
-``FOLDER TRAINED STOPPED TASK…`` prints one line of JSON for each task: SMILE, the estimator that ``estimate_mi`` takes by default, with all other defaults, on standardised samples: the first
-TRAINED pairs train it, the next STOPPED stop it, the rest are what it is read from.
+``FOLDER TRAINED STOPPED TASK…`` prints one line of JSON for each task: SMILE, the estimator that ``estimate_mi`` takes
+by default, with all other defaults, on standardised samples. The first TRAINED pairs train it, the next STOPPED stop
+it, the rest are what it is read from.
 """
 
 import contextlib
