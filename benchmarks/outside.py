@@ -58,11 +58,8 @@ OTHERS = {"NWJ": lambda: bounds.nwj, "DV": lambda: bounds.donsker_varadhan, "MIN
 """Bounds that are maximised beside InfoNCE; each call makes a new one."""
 info_nce = of_pairs(bounds.info_nce)
 SIZES = {"separable": {"batch": 250, "epochs": 60, "patience": 8}, "joint": {"batch": 125, "epochs": 25, "patience": 4}}
-OTHER_SIZES = {
-    "separable": {"batch": 250, "epochs": 15, "patience": 3},
-    "joint": {"batch": 125, "epochs": 6, "patience": 2},
-}
-"""Of a training by network: a joint one scores every pair anew."""
+LATER = {"separable": {"batch": 250, "epochs": 15, "patience": 3}, "joint": {"batch": 125, "epochs": 6, "patience": 2}}
+"""Sizes of a training by network, from the canonical pairs on and from InfoNCE's critic on; a joint one costs more."""
 
 
 class Critic(nn.Module):
