@@ -20,7 +20,7 @@ NBVAL = pytest -p no:cacheprovider -n $(WORKERS) --dist loadfile --nbval-current
 export UV_COMPILE_BYTECODE = 1
 
 .PHONY: help setup table1 test test-all lint lint-actions format size types pairing unit notebooks kept chapters book check-book pdf lab \
-  bench mutants torture lowest wheel clean
+  bench mutants torture outside lowest wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##[ ]*/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -113,8 +113,17 @@ mutants: setup ## change the guarded formulas one place at a time and list what 
 	@$(SYNC) --group mutants
 	@$(ONE_THREAD) $(RUN) python benchmarks/mutants.py
 
-torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; minutes; the book shows it
+torture: setup ## kill runs, fill disks, damage files and more, and store what came of it; an hour; the book shows it
+	@$(UV) venv --quiet --allow-existing .outside/chaos
+	-@$(UV) pip install --quiet --python .outside/chaos/bin/python ckpt-chaos==0.1.8
 	@CUDA_VISIBLE_DEVICES= $(ONE_THREAD) $(RUN) python benchmarks/torture.py
+
+outside: setup ## information of the 40 tasks of benchmark-mi beside its estimators and torch-mist, which get .outside/; resumable
+	@$(UV) venv --quiet --allow-existing --python 3.11 .outside/bmi
+	@$(UV) pip install --quiet --python .outside/bmi/bin/python benchmark-mi==0.1.3 jax==0.4.33 jaxlib==0.4.33 "numpy<2"
+	@$(UV) venv --quiet --allow-existing --python 3.11 .outside/mist
+	@$(UV) pip install --quiet --python .outside/mist/bin/python torch-mist==0.2.17 "numpy<2"
+	@$(ONE_THREAD) $(RUN) python benchmarks/outside.py --processes $(WORKERS)
 
 lowest: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## tests with the oldest packages that pyproject admits, on Python 3.11, in .lowest/
 	@mkdir -p .lowest

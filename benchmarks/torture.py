@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torments import corrupt, disk, finite, kill, processes, tables
+from torments import chaos, corrupt, disk, faults, finite, kill, processes, tables
 from torments.figures import Figures, Log
 
 from contrastlab import files
@@ -52,6 +52,8 @@ PARTS = {
     "kill": Part(kill.run, 50, "Cells killed at a random instant, and resumed"),
     "tables": Part(tables.run, 1, "Cells of four tables in one folder, one table killed"),
     "disk": Part(disk.run, 24, "Full disks, read-only folders and jumping clocks"),
+    "faults": Part(faults.run, 0, "Calls that change a file, failing one after the other"),
+    "chaos": Part(chaos.run, 12, "Commands killed by `ckpt-chaos` at their file events"),
     "corrupt": Part(corrupt.run, 1000, "Stored files damaged at random"),
     "processes": Part(processes.run, 0, "Recipes on two and three processes beside one"),
     "finite": Part(finite.run, 0, "Degenerate batches at τ = 0.01 in bfloat16"),

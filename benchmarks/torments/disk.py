@@ -88,7 +88,7 @@ def asked(name: str, place: Path, said: Path, before: Callable[[kill.Events], No
     return kill.forked(work)
 
 
-def _after(
+def after(
     figures: Figures, what: str, name: str, place: Path, said: Path, code: int, whole: dict[str, Any], again: int
 ) -> None:  # fmt: skip
     """Count a try: refused by name and then identical, or identical at once; everything else failed."""
@@ -121,7 +121,7 @@ def full(name: str, place: Path, whole: dict[str, Any], draw: random.Random, fig
         if torn:
             figures.count("failed", "full disk", f"{name}: left half-written: {torn}")
         else:
-            _after(figures, "full disk", name, out, said, code, whole, again)
+            after(figures, "full disk", name, out, said, code, whole, again)
 
 
 def _bounded(
@@ -137,7 +137,7 @@ def _bounded(
     # the line of the error is shorter than any bound that a file of the cell meets
     code = asked(name, place, said, limit)
     again = kill.forked(lambda: kill.compute(name, place, kill.Events()))
-    _after(figures, "bounded files", name, place, said, code, whole, again)
+    after(figures, "bounded files", name, place, said, code, whole, again)
 
 
 def read_only(
@@ -164,7 +164,7 @@ def read_only(
     finally:
         _allow(place)
     again = kill.forked(lambda: kill.compute(name, place, kill.Events()))
-    _after(figures, "read-only folder", name, place, said, code, whole, again)
+    after(figures, "read-only folder", name, place, said, code, whole, again)
 
 
 def _forbid(place: Path) -> None:
