@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import harness
+import outside
 import pytest
 import report
 import torch
+
+from contrastlab.theory.toys import JointGaussian
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -102,3 +105,12 @@ def test_each_task_has_a_truth_and_the_stored_results_answer_every_bar() -> None
     assert all(bar["holds"] is not None for bar in stored["bars"])
     assert {"git_commit", "cpu", "threads"} <= stored["provenance"].keys()
     assert {"torch", "numpy", "lightly", "pytorch-metric-learning", "python"} <= stored["provenance"]["versions"].keys()
+
+
+def test_a_critic_of_all_canonical_pairs_is_the_log_ratio_of_normal_variables() -> None:
+    x, y = JointGaussian.correlated(0.6, 3).sample(500, torch.Generator().manual_seed(0))
+    x, y = (x - x.mean(0)) @ torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 2.0]]), y - y.mean(0)
+    fitted = JointGaussian(torch.cov(torch.cat([x, y], 1).T.double()).numpy(), 3)
+    assert torch.allclose(outside.Critic(x, y, 3, False)(x, y).double(), fitted.log_ratio(x, y), atol=1e-3)
+    for kind in ("separable", "joint"):  # a network adds nothing before it is trained
+        assert outside.network(kind, 3, 3)(x, y).abs().max() == 0

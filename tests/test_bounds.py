@@ -12,7 +12,7 @@ from contrastlab.errors import ArgumentError, NonFiniteLossError
 from contrastlab.negatives import Ball, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
 from contrastlab.theory import bounds, exact
-from contrastlab.theory.critics import Separable, evaluate, fit, mlp
+from contrastlab.theory.critics import Joint, Separable, evaluate, fit, mlp, normal_scores
 from contrastlab.theory.toys import JointGaussian
 
 JOINT = exact.Joint.of([[0.30, 0.05, 0.02], [0.05, 0.20, 0.03], [0.02, 0.08, 0.25]])
@@ -133,6 +133,7 @@ def test_the_hypothesis_is_watched_whatever_own_and_banned_keys_score():
         (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(3, 0)), r"negatives=\(3, 0\): .*K of at least 2"),
         (lambda: bounds.info_nce(torch.zeros(3), torch.zeros(2, 4)), r"negatives=\(2, 4\): accepted is .*\[3, K - 1\]"),
         (lambda: bounds.nwj(torch.zeros(3, 1), torch.zeros(3)), r"positives=\(3, 1\)"),
+        (lambda: normal_scores(torch.zeros(1, 2)), r"samples=\(1, 2\)"),
         (
             lambda: bounds.f_information(torch.zeros(2), torch.tensor([0.0, 1.0]), divergences.JS),
             r"independents=1.0: accepted is numbers below 0.693147",
@@ -148,12 +149,14 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-@pytest.mark.parametrize("kind", ["separable", "shared", "sphere"])
+@pytest.mark.parametrize("kind", ["separable", "shared", "sphere", "joint"])
 def test_critics_score_every_pair(kind):
     torch.manual_seed(0)
     g, h = (mlp([2, 16, 8]) for _ in range(2))
     sphere = Separable(g, h, temperature=0.1, normalise=True)
-    critic = {"separable": Separable(g, h, temperature=0.5), "shared": Separable(g), "sphere": sphere}[kind]
+    joint = Joint(torch.nn.Linear(2, 16), torch.nn.Linear(2, 16, bias=False), mlp([16, 8, 1]))
+    separable = Separable(g, h, temperature=0.5)
+    critic = {"separable": separable, "shared": Separable(g), "sphere": sphere, "joint": joint}[kind]
     x, y = torch.randn(5, 2), torch.randn(7, 2)
     scores = critic(x, y)
     assert scores.shape == (5, 7)
@@ -162,6 +165,24 @@ def test_critics_score_every_pair(kind):
     assert torch.allclose(scores, one_by_one, atol=1e-5)
     if kind == "sphere":
         assert scores.abs().max().item() <= 10 + 1e-4
+    if kind == "joint":  # the network of x and y side by side
+        first = torch.nn.Linear(4, 16)
+        first.weight.data, first.bias.data = torch.cat([joint.g.weight, joint.h.weight], 1).data, joint.g.bias.data
+        both = torch.cat([x[:, None].expand(5, 7, 2), y[None].expand(5, 7, 2)], 2)
+        assert torch.allclose(scores, torch.nn.Sequential(first, torch.nn.ReLU(), joint.top)(both)[..., 0], atol=1e-5)
+
+
+def test_normal_scores_are_increasing_and_give_normal_coordinates():
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.randn(999, 2, generator=generator) / torch.randn(999, 2, generator=generator).abs()  # heavy tails
+    scores = normal_scores(samples)
+    ranks = samples.argsort(0).argsort(0)
+    assert torch.allclose(scores(samples), torch.special.ndtri((ranks + 0.5) / 999).double(), atol=1e-5)
+    line = torch.sinh(torch.linspace(-25, 25, 20_001, dtype=torch.float64))[:, None].repeat(1, 2)
+    assert (scores(line).diff(dim=0) > 0).all()  # beyond the samples, too
+    assert scores(line).abs().max() < 11
+    tied = torch.tensor([[0.0], [0.0], [1.0]])
+    assert normal_scores(tied)(tied).isfinite().all()
 
 
 def info_nce(scores: torch.Tensor) -> torch.Tensor:
