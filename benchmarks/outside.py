@@ -271,8 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     python, folder = str(PLACE / "bmi/bin/python"), PLACE / f"samples-{given.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     count = TRAIN + STOP + REPORT
-    script = Path(__file__).parent / "outsiders" / "bmi_tasks.py"
-    subprocess.run([python, str(script), "sample", str(folder), str(given.seed), str(count)], check=True)
+    if not (folder / "whole").exists():
+        script = Path(__file__).parent / "outsiders" / "bmi_tasks.py"
+        subprocess.run([python, str(script), "sample", str(folder), str(given.seed), str(count)], check=True)
+        (folder / "whole").touch()
     store, made = Store(given.out), provenance()
     settings = {"seed": given.seed, "samples": count, "trained": TRAIN, "stopped": STOP, "candidates": K}
     if store.all.get("settings") != settings:

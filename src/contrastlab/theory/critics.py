@@ -61,7 +61,7 @@ class Joint(nn.Module):
 
 
 def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
-    """The map ``[M, p]`` → ``[M, p]``, float64, under which each coordinate of ``samples`` ``[N, p]`` is standard normal.
+    """The map ``[M, p]`` → ``[M, p]``, float64, that makes each coordinate of ``samples`` ``[N, p]`` standard normal.
 
     It is linear between neighbouring samples and grows as asinh beyond the outermost. It is increasing in each
     coordinate, hence invertible: the log ratio of pairs, and so their mutual information, is that of raw values.
