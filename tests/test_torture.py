@@ -110,45 +110,31 @@ def test_a_full_disk_a_read_only_folder_and_a_clock_that_jumps_lose_nothing(tmp_
 def test_a_call_that_fails_once_loses_nothing(tmp_path) -> None:
     done = faults.run(8, 0, tmp_path, quiet, ("queue, linear",))
     assert done.failures == []
-    assert done.tried == done.refused + done.identical == 8
-    assert done.refused > 4
+    assert done.tried == done.refused + done.identical == 8 > done.identical
 
 
 def test_each_call_that_changes_a_file_fails_in_its_turn(tmp_path) -> None:
-    def work(number: int) -> int:
-        def change() -> None:
-            faults.Faults(tmp_path, number).watch()
-            files.write_whole(tmp_path / f"{number}" / "a", "text")
+    def change(number: int) -> None:
+        faults.Faults(tmp_path, number).watch()
+        files.write_whole(tmp_path / f"{number}" / "a", "text")
 
-        return kill.forked(change)
-
-    calls = ["mkdir", "open", "write", "flush", "fsync", "replace"]
-    assert [work(number) for number in range(1, 9)] == [1] * len(calls) + [0, 0]
+    codes = [kill.forked(lambda: change(number)) for number in range(1, 9)]  # noqa: B023
+    assert codes == [1] * 6 + [0] * 2  # mkdir, open, write, flush, fsync, replace
     assert [path.parent.name for path in sorted(tmp_path.glob("*/*"))] == ["7", "8"]
 
 
 def test_what_ckpt_chaos_says_is_counted(tmp_path, monkeypatch) -> None:
-    said = [("control", False, None, 0), ("before", True, None, 0), ("torn", True, None, 1),
-            ("torn", True, "ExitCode1", None), ("before", False, None, 0)]  # fmt: skip
-    lines = [
-        f"#!{chaos.sys.executable}",
-        "import os, sys",
-        "os.makedirs(place := sys.argv[sys.argv.index('--work') + 1])",
-    ]
+    said = [("control", 0, None, 0), ("before", 1, None, 0), ("torn", 1, None, 1), ("torn", 1, "Exit", None),
+            ("before", 0, None, 0)]  # fmt: skip
     for number, (mode, crashed, raised, different) in enumerate(said):
         outcome = {"raised": raised, "weights_diff": different}
         text = json.dumps({"label": mode, "crashed": crashed, "outcome": outcome, "point": [number, mode]})
-        lines += [
-            f"os.mkdir(f'{{place}}/pt_{number}')",
-            f"open(f'{{place}}/pt_{number}/result.json', 'w').write({text!r})",
-        ]
-    (tmp_path / "bin").mkdir()
-    (program := tmp_path / "bin" / "ckpt-chaos").write_text("\n".join(lines))
-    program.chmod(0o700)
+        files.write_whole(tmp_path / "cell-0" / f"pt_{number}" / "result.json", text)
+    (files.make_folder(tmp_path / "bin") / "ckpt-chaos").symlink_to("/bin/true")
     monkeypatch.setattr(chaos, "PLACE", tmp_path)
-    done = chaos.run(4, 0, tmp_path / "runs", quiet, ("queue, linear",))
+    done = chaos.run(4, 0, tmp_path, quiet, ("queue, linear",))
     assert (done.tried, done.identical) == (5, 2)
-    assert [line.split(": ")[-1] for line in done.failures] == ["other content", "ExitCode1", "not killed"]
+    assert [line.split(": ")[-1] for line in done.failures] == ["other content", "Exit", "not killed"]
 
 
 def test_recipes_on_two_and_three_processes_are_those_of_one(tmp_path) -> None:

@@ -76,7 +76,7 @@ def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
         columns = values.double().T.contiguous()
         right = torch.searchsorted(knots, columns).clamp(1, count - 1)
         low, high = knots.gather(1, right - 1), knots.gather(1, right)
-        share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).tiny)
+        share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).eps)
         beyond = share.clamp(max=0).asinh() + (share - 1).clamp(min=0).asinh()
         return (scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)).T
 
