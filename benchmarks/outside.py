@@ -288,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (folder / "whole").touch()
     store, made = Store(given.out), provenance()
     settings = {"seed": given.seed, "samples": count, "trained": TRAIN, "stopped": STOP, "candidates": K}
+    settings["critics"] = [", ".join(each) for each in CRITICS]
     if store.all.get("settings") != settings:
         store.all = {"settings": settings, "tasks": {}}
     tasks = {path.stem: np.load(path) for path in sorted(folder.glob("*.npz")) if given.task in path.stem}
