@@ -1,6 +1,6 @@
 """What the book shows of the papers' tables, from ``results/``: pictures, what came of a table, and all that is stored.
 
-:func:`show` is the page of a paper; :func:`opening` stands above the notebook of a table (``_ext/tables.py``), and
+:func:`show` is the page of a paper; :func:`opening` stands above the notebook of a table (``_ext/openings.py``), and
 :func:`matrix` on the page of results.
 """
 

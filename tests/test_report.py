@@ -414,10 +414,16 @@ def test_shared_protocols_count_and_data_of_the_paper_say_more_than_more_rows() 
     assert [(each.dataset, each.rows, each.printed) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
 
 
-def test_every_published_table_has_a_line_and_studies_are_named() -> None:
-    page = report.matrix([], {"vince/table3": {"paper": "<11> studies"}})
-    assert [re.sub("<[^>]+>", "", name) for name in re.findall(r'<th scope="row">(.*?)</th>', page)] == [
-        e.name for e in papers.catalogue()
-    ]
-    assert "&lt;11&gt; studies" in page
-    assert page.count('class="there"') == 1 + sum(bool(e.notebook) for e in papers.catalogue())
+def test_columns_of_a_table_are_one_table_and_a_smoke_run_marks_no_row() -> None:
+    tables = [paper(FULL), replace(paper(FULL[:6]), name="other")]
+    page = report.Reports(tuple(tables)).html()
+    assert page.count("<table") == 1
+    cells = [re.findall("<t[hd]>(.*?)</t[hd]>", line) for line in page.split("</thead>")[1].split("</tr>")]
+    lines = {line[0]: line[1:] for line in cells if line}
+    assert lines["IR"] == ["81.33 ± 3.79 ▲"] * 2
+    assert lines["IRing"][1] == "–"
+    assert lines["IRing − IR"][0].startswith("+2.83 ± ")
+    small = [result("ring/ir", 0, 50.0, profile="smoke"), result("ours/random", 0, 15.0, profile="smoke")]
+    shown = report.table(PLAN, small, "cifar10", "smoke")
+    assert "+35.0" in shown.html()
+    assert not {"▲", "▽"} & set(shown.html())
