@@ -423,7 +423,7 @@ def test_columns_of_a_table_are_one_table_and_a_smoke_run_marks_no_row() -> None
     assert lines["IR"] == ["81.33 ± 3.79 ▲"] * 2
     assert lines["IRing"][1] == "–"
     assert lines["IRing − IR"][0].startswith("+2.83 ± ")
-    small = [result("ring/ir", 0, 50.0, profile="smoke"), result("ours/random", 0, 15.0, profile="smoke")]
-    shown = report.table(PLAN, small, "cifar10", "smoke")
-    assert "+35.0" in shown.html()
-    assert not {"▲", "▽"} & set(shown.html())
+    small = [result(name, 0, value, profile="smoke") for name, value in (("ring/ir", 50.0), ("ours/random", 15.0))]
+    shown = report.table(PLAN, small, "cifar10", "smoke").html()
+    assert "+35.0" in shown
+    assert not {"▲", "▽"} & set(shown)

@@ -242,12 +242,7 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
 
 
 def test_dollars_of_a_report_are_no_formula_for_mathjax() -> None:
-    for page in (
-        table_of("$x$").html(),
-        gallery.matrix([], evidence.claims.frame([], [])),
-        atlas.table(),
-        thumbnails.cards([]),
-    ):
+    for page in (table_of("$x$").html(), gallery.matrix([], CLAIMS), atlas.table(), thumbnails.cards([])):
         assert "tex2jax_ignore mathjax_ignore" in page
 
 

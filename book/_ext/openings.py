@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
-
 HEAD = re.compile(r"<thead>\s*<tr[^>]*>(.*?)</tr>\s*<tr[^>]*>(.*?)</tr>\s*</thead>", re.S)
 CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.S)
 
@@ -65,8 +63,10 @@ def tidy(app: Any, pagename: str, templatename: str, context: dict[str, Any], do
 PROOF = "A run at smoke size: it proves that every part runs, and nothing else"
 
 
-def open_with_picture(app: Any, doctree: nodes.document) -> None:
+def open_with_picture(app: Any, doctree: Any) -> None:
     """Put the picture of a table above its notebook, below the question; say what the folded runs are."""
+    from docutils import nodes
+
     page = app.env.docname
     if not page.startswith("nbs/"):
         return
