@@ -126,7 +126,12 @@ def dots(reports: Sequence[Report]) -> Figure:
         axes.grid(axis="x", color="0.9")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    figure.set_label(" ".join(each.alt for each in reports))
+    said = (
+        f"{each.name}: {', '.join(f'{row.label} {number.text()}' for row, number in each.drawn)}" for each in reports
+    )
+    figure.set_label(
+        f"Dot plot of {first.plan.paper} {first.plan.heading}, profile {first.profile}. {'; '.join(said)}."
+    )
     return figure
 
 
@@ -148,13 +153,13 @@ def verdicts(lines: pd.DataFrame) -> dict[str, int]:
     return dict(sorted(count.items(), key=lambda each: each[0] in OPEN))
 
 
-def outcome(entry: Entry, best: Evidence, drawn: Report, lines: pd.DataFrame) -> str:
-    """What came of a table, in a sentence: the verdicts on its claims, or how many rows are above the floor."""
+def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.DataFrame) -> str:
+    """What came of a table, in a sentence: the verdicts on its claims, or how many numbers are above the floor."""
     where = {"paper": entry.paper, "table": entry.table, "dataset": best.dataset, "profile": best.profile}
     mine = lines[(lines[list(where)] == pd.Series(where)).all(axis=1) & (lines["verdict"] != "not run")]
     if mine.empty:
-        judged = [row.above_random for row in drawn.rows if row.above_random is not None]
-        return f"{sum(judged)} of {len(judged)} measured rows are above the {drawn.floor}."
+        rows = [row for each in drawn for row in each.rows if row.kind == "method" and row.above_random is not None]
+        return f"{sum(bool(row.above_random) for row in rows)} of {len(rows)} numbers are above the {drawn[0].floor}."
     said: dict[str, list[str]] = {}
     for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
         said.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
@@ -172,7 +177,7 @@ def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str
     here = [r for r in stored if (r.dataset, r.profile) == (best[0].dataset, best[0].profile)]
     drawn = report.columns(plan, here, best[0].dataset, best[0].profile)
     said = f"The paper's claim: {plan.claim} Measured here (profile {best[0].profile}): {best[0]}."
-    came = outcome(entry, best[0], drawn[0], lines)
+    came = outcome(entry, best[0], drawn, lines)
     return (
         f'{light(report.image(dots(drawn)))}<p class="{escape.LITERAL}">{escape.html(said)} '
         f"<strong>{escape.html(came)}</strong></p>"
@@ -248,7 +253,7 @@ def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, M
 
     ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
     """
-    body = []
+    body, none = [], []
     for entry in papers.catalogue():
         mine = lines[(lines["paper"] == entry.paper) & (lines["table"] == entry.table)]
         cells = {p: [escape.html((others or {}).get(entry.name, {}).get(p, ""))] for p in report.PROFILES}
@@ -262,9 +267,13 @@ def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, M
         if entry.notebook:
             link = f'<a href="../{escape.html(entry.notebook[:-6])}.html">{link}</a>'
         shown = ["<br>".join(filter(None, parts)) for parts in cells.values()]
+        if not any(shown):
+            none.append(link)
+            continue
         marks = "".join(f'<td class="{"there" if text else "none"}">{text or "–"}</td>' for text in shown)
         body.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("table", *report.PROFILES))
     return (
-        f'<table class="evidence {escape.LITERAL}"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+        f'<div class="{escape.LITERAL}"><table class="evidence"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only: {', '.join(none)}.</p></div>"
     )

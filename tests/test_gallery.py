@@ -18,12 +18,11 @@ LAPTOP = [result(r.method, seed, r.metrics["linear"], profile="laptop") for seed
 
 def test_the_matrix_has_a_line_for_each_table_its_studies_and_its_verdicts() -> None:
     page = gallery.matrix(LAPTOP, claims.frame(LAPTOP, [PLAN]), {"vince/table3": {"paper": "<11> studies"}})
-    lines = dict(re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page))
-    names = {re.sub("<[^>]+>", "", name): text for name, text in lines.items()}
-    assert list(names) == [e.name for e in papers.catalogue()]
-    assert "&lt;11&gt; studies" in names["vince/table3"]
-    assert 'class="verdict same-sign">1 same sign' in names["ring/table1"]
-    assert "verdict" not in names["ring/table5b"]
+    lines = {re.sub("<[^>]+>", "", name): text for name, text in re.findall(r'"row">(.*?)</th>(.*?)</tr>', page)}
+    assert {"ring/table1", "vince/table3"} <= lines.keys()
+    assert all(page.count(f">{e.name}</a>") + page.count(f"{e.name}, ") >= 1 for e in papers.catalogue())
+    assert "&lt;11&gt; studies" in lines["vince/table3"]
+    assert 'class="verdict same-sign">1 same sign' in lines["ring/table1"]
 
 
 def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> None:
