@@ -32,7 +32,7 @@ def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> No
     assert gallery.pictured(entry("ring/table1"), FULL[:0], lines) == ""
     measured, apart = gallery.dots([report.table(PLAN, LAPTOP, "cifar10", "laptop")]).axes[::-1]
     published = [PLAN.published_value("cifar10", row) for row in ("ring/ir", "ring/iring")]
-    assert apart.lines[0].get_xdata() == published
+    assert apart.lines[0].get_xdata().tolist() == published
     assert not [line for line in measured.lines if line.get_marker() == "D"]
 
 
