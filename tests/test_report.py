@@ -415,15 +415,9 @@ def test_shared_protocols_count_and_data_of_the_paper_say_more_than_more_rows() 
 
 
 def test_columns_of_a_table_are_one_table_and_a_smoke_run_marks_no_row() -> None:
-    tables = [paper(FULL), replace(paper(FULL[:6]), name="other")]
-    page = report.Reports(tuple(tables)).html()
+    page = report.Reports((paper(FULL), replace(paper(FULL[:6]), name="other"))).html()
     assert page.count("<table") == 1
-    cells = [re.findall("<t[hd]>(.*?)</t[hd]>", line) for line in page.split("</thead>")[1].split("</tr>")]
-    lines = {line[0]: line[1:] for line in cells if line}
-    assert lines["IR"] == ["81.33 ± 3.79 ▲"] * 2
-    assert lines["IRing"][1] == "–"
-    assert lines["IRing − IR"][0].startswith("+2.83 ± ")
+    assert re.search(r"<th>IR</th>\s*<td>81.33 ± 3.79 ▲</td>\s*<td>81.33 ± 3.79 ▲</td>", page)
+    assert re.search(r"<th>IRing − IR</th>\s*<td>\+2.83 ± [\d.]+</td>\s*<td>–</td>", page)
     small = [result(name, 0, value, profile="smoke") for name, value in (("ring/ir", 50.0), ("ours/random", 15.0))]
-    shown = report.table(PLAN, small, "cifar10", "smoke").html()
-    assert "+35.0" in shown
-    assert not {"▲", "▽"} & set(shown)
+    assert re.search(r"\+35\.0[^▲▽]*$", report.table(PLAN, small, "cifar10", "smoke").html())
