@@ -222,7 +222,7 @@ def every(entry: Entry, stored: Sequence[Result]) -> str:
         drawn = "" if curves is None else light(report.image(curves))
         sentences = [*page.findings, f"Where it comes from: {report.origin(here)}"]
         parts.append(f"{page.html()}{listed(sentences)}{more}{drawn}")
-    head = f"All that is stored for {escape.html(plan.heading)}: {len(parts)} of data set and profile"
+    head = f"All that is stored for {escape.html(plan.heading)}, by data set and profile: {len(parts)}"
     return f"<details><summary>{head}</summary>{''.join(parts)}</details>" if parts else ""
 
 
