@@ -37,9 +37,10 @@ def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> No
 
 
 def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_alone() -> None:
+    plain = pd.DataFrame({"c": [0]}).to_html()
     made = pd.DataFrame({"a": [1], "b": [2]}, pd.Index(["IR^nce"], name="row")).to_html()
-    page = openings.raise_names(openings.one_row(f'<p title="IR^nce">x^2</p>{made}'), openings.names())
-    assert re.findall("<th>(.*?)</th>", page) == ["row", "a", "b", "IR<sup>nce</sup>"]
+    page = openings.raise_names(openings.one_row(f'<p title="IR^nce">x^2</p>{plain}{made}'), openings.names())
+    assert re.findall("<th>(.*?)</th>", page) == ["", "c", "0", "row", "a", "b", "IR<sup>nce</sup>"]
     assert '<p title="IR^nce">x^2</p>' in page
 
 

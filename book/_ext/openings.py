@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HEAD = re.compile(r"<thead>\s*<tr[^>]*>(.*?)</tr>\s*<tr[^>]*>(.*?)</tr>\s*</thead>", re.S)
+ROW = r"\s*<tr[^>]*>((?:(?!</tr>).)*)</tr>\s*"
+HEAD = re.compile(rf"<thead>{ROW}{ROW}</thead>", re.S)
 CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.S)
 
 
