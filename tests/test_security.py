@@ -192,8 +192,7 @@ def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, mon
     assert Tags(report.image(forest)).tags == Tags(report.image(evidence.claims.forest(plain))).tags
     assert not any(is_math_text(tick.get_text()) for tick in forest.axes[0].get_yticklabels())
 
-    first = papers.catalogue()[0]
-    pages = [gallery.matrix([], plain, {first.name: {"laptop": each}}) for each in (name, PLAIN)]
+    pages = [gallery.matrix([], plain, {papers.catalogue()[0].name: {"laptop": each}}) for each in (name, PLAIN)]
     same_page(*pages, name)
 
     made = [
