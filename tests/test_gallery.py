@@ -36,7 +36,7 @@ def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> No
 
 
 def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_alone() -> None:
-    made = f'<thead><tr><th>c</th></tr></thead>{pd.DataFrame({"a": [1]}, pd.Index(["IR^nce"], name="row")).to_html()}'
+    made = f"<thead><tr><th>c</th></tr></thead>{pd.DataFrame({'a': [1]}, pd.Index(['IR^nce'], name='row')).to_html()}"
     page = openings.raise_names(openings.one_row(f'<p title="IR^nce">x^2</p>{made}'), openings.names())
     assert re.findall("<th>(.*?)</th>", page) == ["c", "row", "a", "IR<sup>nce</sup>"]
     assert '<p title="IR^nce">x^2</p>' in page
@@ -54,9 +54,6 @@ def test_a_page_is_checked_for_its_first_figure_weight_scroll_bars_and_links(tmp
         picture: [],
         f'<p style="height:1300px"></p>{picture}': ["no figure in the first 1200 px"],
         f"{picture}{crowded}": ["scroll bar inside", "link text of 44 characters"],
-            "scroll bar inside",
-            "link text of 44 characters",
-        ],
         f'{picture}<img src="b.png" alt="b">': [" MB: accepted is 2 MB"],
     }.items():
         path.write_text(f"<!doctype html><article>{body}</article>", encoding="utf-8")
