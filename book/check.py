@@ -126,7 +126,7 @@ def measures(page: Page, path: Path) -> Iterator[str]:
 def white_papers(page: Page) -> Iterator[str]:
     """Figures of a dark page whose corner is light."""
     for number, figure in enumerate(page.locator(PAPER).all()):
-        figure.scroll_into_view_if_needed()
+        figure.evaluate("e => { e.scrollIntoView(); scrollBy(0, -150); }")  # its corner below the bar of the page
         box = figure.bounding_box()
         if box is None or min(box["width"], box["height"]) < 60:
             continue

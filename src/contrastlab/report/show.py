@@ -467,7 +467,8 @@ class Reports:
             return first.html()
         numbers = [(r.name, row.label, row.measured.text(row.kind == "difference") + r._mark(row))
                    for r in self.reports for row in r.rows if row.measured]  # fmt: skip
-        texts = pd.DataFrame(numbers).pivot_table(index=1, columns=0, values=2, aggfunc="first", sort=False).fillna("–")
+        frame = pd.DataFrame(numbers, columns=["column", "row", "text"])
+        texts = frame.pivot_table("text", "row", "column", aggfunc="first", sort=False).fillna("–")
         said = (*(f"{r.name}: {r.about}" for r in self.reports), *(line for r in self.reports for line in r.remarks))
         caption = f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
         return framed(caption, first.banner, texts.T if len(texts) < texts.shape[1] else texts, dict.fromkeys(said))
