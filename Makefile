@@ -30,7 +30,7 @@ help: ## this list
 	  || { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv .tools || { rm -rf .tools; \
 	  echo "$(PYTHON) cannot make virtual environments (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
-	@.tools/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.8"
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==0.11.16
 
 setup: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## install the locked environment into .venv
 	@$(SYNC)

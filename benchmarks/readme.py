@@ -7,7 +7,6 @@ from pathlib import Path
 
 from contrastbook.evidence import claims
 from contrastlab import results
-from contrastlab.report.numbers import signed
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "book/_static/samplers.png"
@@ -20,10 +19,9 @@ def decided(folder: Path = ROOT / "results") -> str:
     lines = lines[~lines["verdict"].isin(("open", "not run"))].drop_duplicates(["paper", "table", "claim", "dataset"])
     rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]
     for line in lines.to_dict("records"):
-        gain, low, high = (signed(line[name], sign=True) for name in ("gain", "low", "high"))
         where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}"
         seeds = f"{line['used']}, `{line['profile']}`"
-        cells = (where, claims.published(line), f"{gain} ({low} to {high})", seeds, claims.sentence(line))
+        cells = (where, claims.published(line), claims.measured(line), seeds, claims.sentence(line))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import size
 
+from contrastlab import data, tasks
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "contrastlab"
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -59,3 +61,14 @@ def test_budgets_hold_and_tests_that_promises_name_exist() -> None:
     assert not over
     for name in re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", TEXT):
         assert (ROOT / name).exists(), name
+
+
+def test_every_task_and_every_data_set_has_a_test_that_names_it() -> None:
+    """Its name, its family's, its class or its reader: those who add one add a test of it."""
+    tests = Path(__file__).parent
+    here = {*tests.rglob("test_*.py"), tests / "bad_input.toml"} - {Path(__file__)}
+    words = set(re.findall(r"\w+", " ".join(path.read_text(encoding="utf-8") for path in here)))
+    own = {name: {name, kind.__name__} for name, kind in tasks.TASKS.items()}
+    own |= {name: {name, str(data.PUBLISHED.get(name, {}).get("read", "")).partition(".")[2]} for name in data.names()}
+    families = {name: {name.partition("_")[0]} for name in own}  # such as voices_digit
+    assert not [name for name, known in own.items() if not (known | families[name]) & words]

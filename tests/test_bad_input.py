@@ -180,7 +180,10 @@ def test_what_nobody_foresaw_is_one_line_and_debug_shows_it(monkeypatch, capsys)
     (PermissionError(13, "Permission denied", "/srv/a"), "Permission denied: '/srv/a'"),
     (MemoryError("9 GB"), "not enough memory (9 GB)"),
     (torch.OutOfMemoryError("CUDA 9 GB"), "not enough memory (CUDA 9 GB)"),
-    (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 GB"), "fewer --jobs and a smaller profile"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 GB"), "can't allocate memory: 9 GB); fewer --jobs"),
+    (ImportError("libtorch.so: failed to map segment from shared object"), "fewer --jobs and a smaller profile"),
+    (RuntimeError("[gloo/transport/tcp/pair.cc:5] Connection closed by peer"), "another process of this run has ended"),
+    (OSError(24, "Too many open files"), "Too many open files"),
 ])  # fmt: skip
 def test_what_the_machine_refuses_is_no_fault(error, words, monkeypatch, capsys) -> None:
     fail(monkeypatch, "methods", error)

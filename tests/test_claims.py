@@ -284,8 +284,8 @@ def test_what_has_no_verdict_has_a_price_and_nothing_else_has(every, monkeypatch
 def test_the_page_has_a_line_for_each_claim_and_the_files() -> None:
     frame = claims.frame([*cells("ring/ir", [50.0] * 8), *cells("ring/iring", [50.5, 51.0] * 4)], [PLAN])
     texts = re.findall("<td>(.*?)</td>", claims.html(frame))
-    assert texts[:4] == ["same sign", "ring 1: IRing − IR, cifar10", "+2.7", "+0.75"]
-    assert texts[4:] == ["+0.48 to +1.02", "8", "laptop"]
+    assert texts[:4] == ["same sign", "ring 1: IRing − IR, cifar10", "+2.7", "+0.75 (+0.48 to +1.02)"]
+    assert texts[4:] == ["8", "laptop"]
     assert f"1 of {len(frame)} lines" in claims.html(frame)
     content = re.findall(r'download="(.*?)" href="data:.*?;base64,(.*?)"', claims.links(frame))
     files = {name: base64.b64decode(text) for name, text in content}

@@ -1,11 +1,14 @@
 """The words of the command line lead on: to what is accepted, to what can be chosen, to what comes next."""
 
 import csv
+import html
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,7 +113,35 @@ def test_lists_are_tables_for_people_and_all_fields_for_programs(stored, monkeyp
         assert len(narrow.splitlines()) > len(wide.splitlines()) > 3
 
 
-@pytest.mark.parametrize("arguments", [["show", "jcl/table1"], ["claims"], ["encoders"]], ids=lambda words: words[0])
+def test_a_list_has_titles_and_html_is_a_page(stored: Path, capsys) -> None:
+    here = ["--results", str(stored)]
+    for entry in json.loads(printed(["list", *here, "--json"], capsys)):
+        known = tuple(entry["table"].replace("table", "").split("/")) in papers.plans()
+        assert bool(entry["title"]) == known
+    page = printed(["show", "ring/table1", *here, "--format", "html"], capsys)
+    assert page.startswith("<!doctype html>")
+    assert page.count("<style>") == page.count("<title>") == 1
+    for line in printed(["show", "ring/table1", *here], capsys).splitlines()[-4:]:
+        assert html.escape(line) in page
+
+
+def test_claims_are_counted_and_grouped_and_one_seed_is_left_out(capsys) -> None:
+    lines = list(csv.DictReader(io.StringIO(printed(["claims", "--results", str(ROOT / "results"), "--csv"], capsys))))
+    *shown, last = printed(["claims", "--results", str(ROOT / "results")], capsys).splitlines()[1:]
+    told = [line for line in lines if line["gain"] and int(line["seeds"]) > 1]
+    assert len(shown) == len(told) > 20
+    assert not re.search(r"-\d", "".join(shown))  # a minus sign is one
+    opened = [" open" in line for line in shown]
+    assert opened == sorted(opened)
+    for verdict, count in Counter(line["verdict"] for line in lines).items():
+        assert f"{verdict}: {count}" in last
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", "jcl/table1"], ["claims"], ["encoders"], ["list"]], ids=lambda words: words[0]
+)
 def test_the_usual_folders_need_not_exist(arguments, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    printed(arguments, capsys)
+    (tmp_path / "results").write_text("no folder")
     printed(arguments, capsys)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab import data, methods, negatives, objectives, positives, reproduce
-from contrastlab.errors import NotApplicableError
+from contrastlab import candidates, data, methods, negatives, objectives, positives, reproduce
+from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.objectives import Scores
@@ -46,7 +46,11 @@ def debiased(page: Any) -> Recipe:
     return replace(methods.get("ring/simclr"), name="x/debiased", objective=page.Debiased(0.05))
 
 
-@pytest.mark.parametrize("make", [ring, debiased])
+def mixed(page: Any) -> Recipe:
+    return replace(methods.get("ring/ir"), name="x/mixed", negatives=page.Mixed(50.0, k=16))
+
+
+@pytest.mark.parametrize("make", [ring, debiased, mixed])
 def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -> None:
     recipe = make(page).override({"negatives.k": 16, "negatives.inner": 5})
     done, again = (
@@ -54,7 +58,7 @@ def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -
     )
     assert [row["step"] for row in done.history] == [3, 6]
     assert all(math.isfinite(row["loss"]) for row in done.history)
-    assert "mi_bound" not in done.history[-1]  # a ring bounds nothing, and neither does the debiased loss
+    assert "mi_bound" not in done.history[-1]  # of no ring, no debiased loss, and no part that does not say so
     assert again.history == done.history  # read back from its checkpoint
     assert type(recipe.keys).__name__ in recipe._repr_markdown_()
     assert methods.canonical(recipe.describe()) == recipe.describe()
@@ -145,6 +149,19 @@ def test_the_objective_at_its_edges(page) -> None:
     for gradient in torch.autograd.grad(loss.sum(), (own, others)):
         assert not gradient[0].any()
         assert bool(gradient.isfinite().all())
+
+
+def test_mixed_negatives_are_half_of_the_closest_and_never_the_own_key(page) -> None:
+    scores, own = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    pool = candidates.Candidates(scores, own)
+    chosen = page.Mixed(10.0, k=900).select(pool, BatchRandom(torch.Generator().manual_seed(1)), 0, 1)
+    assert candidates.checked(page.Mixed(), chosen, pool.shape) is chosen
+    for query, row in enumerate(chosen.indices.tolist()):
+        others = sorted(set(range(40)) - {query}, key=lambda key: -float(scores[query, key]))
+        assert set(row[:900]) == set(others[:3])  # 10 % of 39 keys, whole ones
+        assert set(row[900:]) == set(others)
+    with pytest.raises(ArgumentError, match="^k=0: accepted is"):
+        page.Mixed(k=0)
 
 
 def test_what_the_parts_need_is_refused_by_the_recipe(page) -> None:

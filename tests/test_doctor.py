@@ -2,6 +2,7 @@
 
 import os
 import platform
+import pwd
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_versions_device_and_folders_are_named(tmp_path: Path, monkeypatch: pyte
     assert "can be written" in said["results"]
     assert "GiB free" in said["results"]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_user_without_a_home_has_a_report_and_a_cache_where_it_works(tmp_path, monkeypatch) -> None:
+    def nobody(user: int) -> None:  # as in a container
+        raise KeyError(user)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "CONTRASTLAB_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
+    assert lines(report(tmp_path))["data root"] == ".cache/contrastlab (default), empty or not there"
 
 
 def test_extras_that_are_missing_are_named(monkeypatch, tmp_path) -> None:

@@ -1,6 +1,5 @@
-"""A trained encoder leaves the package whole: torchvision and timm read it, and it comes back as it was."""
+"""A trained encoder leaves the package whole: torchvision reads it, and it comes back as it was."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -52,19 +51,6 @@ def test_a_resnet_loads_into_torchvision_with_nothing_missing_but_fc(name, tmp_p
     assert answer.missing_keys == ["fc.weight", "fc.bias"]
     assert all(key.startswith("head.") for key in answer.unexpected_keys)
     theirs.fc = nn.Identity()
-    same_features(theirs, net)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed (extra vit)")
-def test_a_resnet_loads_into_timm_by_the_documented_line(tmp_path) -> None:
-    import timm
-
-    (net,) = stored(tmp_path, Augmented(1), arch="resnet18", stem="imagenet", head="linear", dim=8)
-    path = str(tmp_path / "encoder.safetensors")
-    line = 'timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)'
-    assert line in (encoders.export.__doc__ or "")
-    theirs = timm.create_model("resnet18", num_classes=0)
-    assert timm.models.load_checkpoint(theirs, path, strict=False).missing_keys == []
     same_features(theirs, net)
 
 

@@ -69,6 +69,15 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_holds_is_not
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run1.jsonabc.tmp", "run[1].json", "run[1].jsonxyz.tmp"]
 
 
+def test_a_file_may_be_read_by_whom_the_umask_admits(tmp_path) -> None:
+    before = os.umask(0o027)
+    try:
+        path = files.write_whole(tmp_path / "x.json", "whole")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_writer_keeps_its_file_from_others_until_it_is_in_place(tmp_path, monkeypatch) -> None:
     path, sync = tmp_path / "x.json", os.fsync
     depth = []

@@ -53,7 +53,7 @@ def save(tensors: dict[str, Tensor], path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])
 def test_state_dicts_of_other_trainers_load_by_their_key_maps(trainer, suffix, tmp_path) -> None:
     theirs, ours, (prefix, further) = slim(1), slim(2), CHECKPOINTS[trainer]
-    named = dict.fromkeys(further, torch.zeros(3))
+    named = {name: torch.zeros(3) for name in further}
     for name, value in theirs.state_dict().items():
         first, _, rest = name.partition(".")
         named[prefix + (f"{CHILDREN.index(first)}.{rest}" if trainer == "lightly" else name)] = value

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import time
@@ -288,7 +289,25 @@ def test_metrics_of_a_resumed_run_hold_every_epoch_once(pictures, tiny, shrink, 
         assert float(got["loss"]) == pytest.approx(row["loss"], rel=1e-6)
         assert (got["nn1"] != "") == ("nn1" in row)
     assert [i for i, row in enumerate(done.history, 1) if "nn1" in row] == [2, 4]
-    assert any((tmp_path / "tensorboard").iterdir())
+    (board,) = (tmp_path / "tensorboard").iterdir()
+    assert board.name == "ring-ir-seed-0-pictures-0"  # what TensorBoard shows
+
+
+def test_a_folder_that_is_deleted_during_a_run_is_named(pictures, tiny, shrink, tmp_path, monkeypatch, capsys) -> None:
+    after = progress.Journal.after_epoch
+    monkeypatch.setattr(
+        progress.Journal, "after_epoch", lambda self: after(self) or shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    )
+    with pytest.raises(StorageError, match=f"^{tmp_path}/out/tensorboard/.* was removed while the run wrote there"):
+        pretrain(shrink(methods.get("ring/ir")), tiny, pictures(48), folder=tmp_path / "out", log=quiet)
+    assert "Traceback" not in capsys.readouterr().err  # of TensorBoard's thread
+
+
+def test_encoders_as_they_begin_need_no_batch(pictures, tiny) -> None:
+    few = tiny.override(batch_size=64)
+    assert pretrain(methods.get("ours/random"), few, pictures(12), log=quiet).encoders
+    with pytest.raises(ArgumentError, match="batch_size=64: accepted is at most the number of images, 12"):
+        pretrain(methods.get("ring/simclr"), few, pictures(12), log=quiet)
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,23 @@ def test_processes_wait_longer_than_a_task_takes_and_never_on_apple_s_device(mon
         reproduce.Execution(accelerator="mps")
 
 
+def test_a_process_that_waits_for_other_machines_says_so_and_hears_signals(monkeypatch, capsys) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    both, within = (signal.SIGINT, signal.SIGTERM), []
+    before = [signal.getsignal(each) for each in both]
+    monkeypatch.setattr(Fabric, "launch", lambda fabric: within.extend(map(signal.getsignal, both)))
+    reproduce.Execution(accelerator="cpu", num_nodes=2, strategy="ddp").fabric()
+    assert within == [signal.SIG_DFL, signal.SIG_DFL]  # a handler would be called when the waiting has an end
+    assert "waits for all 2 machines" in capsys.readouterr().out
+    assert [signal.getsignal(each) for each in both] == before
+
+
+def test_workers_are_refused_where_too_few_files_may_be_open(monkeypatch) -> None:
+    monkeypatch.setattr(jobs.resource, "getrlimit", lambda of: (64, 64))
+    with pytest.raises(ArgumentError, match=r"^jobs=2: accepted is 1 where at most 64 files may be open \(ulimit -n\)"):
+        jobs._local([], reproduce.Execution(), 2, quiet)
+
+
 @pytest.mark.parametrize(
     ("named", "expected"),
     [(None, ["0", "1"]), ("", ["0", "1"]), ("4,5", ["4", "5"]), ("GPU-a1, GPU-b2", ["GPU-a1", "GPU-b2"])],

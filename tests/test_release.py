@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from contrastlab import __main__, papers, report, results, shipped
 from contrastlab.errors import ArgumentError, CorruptFileError, UnknownNameError
@@ -240,6 +241,8 @@ def test_workflows_pin_actions_by_commit_and_call_make(path: Path) -> None:
     for action in uses:
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
     assert "permissions:\n  contents: read\n" in text
+    for job in yaml.safe_load(text)["jobs"].values():  # a token is given to the step that needs it
+        assert "token" not in str(job.get("env")).lower()
     for target in re.findall(r"run: make ([a-z-]+)", text):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M), target
 
@@ -250,6 +253,14 @@ def test_one_commit_stands_for_each_action() -> None:
         for action, commit in re.findall(r"uses: ([\w/-]+)@(.*)", path.read_text(encoding="utf-8")):
             pins.setdefault(action, set()).add(commit)
     assert {action: commits for action, commits in pins.items() if len(commits) > 1} == {}
+
+
+def test_one_version_of_uv_installs_the_project_everywhere() -> None:
+    where = [ROOT / "Makefile", ROOT / "binder" / "environment.yml", *WORKFLOWS]
+    text = "".join(path.read_text(encoding="utf-8") for path in where)
+    versions = re.findall(r'\buv[=><]+([\d.]+)|\n +version: "([\d.]+)"', text)
+    assert len(versions) == 2 + text.count("astral-sh/setup-uv@") > 5
+    assert len({"".join(each) for each in versions}) == 1
 
 
 def test_version_changelog_citation_and_bug_report_agree() -> None:

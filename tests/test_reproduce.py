@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
 from contrastlab import data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, UnknownNameError
-from contrastlab.pretrain import Speed
+from contrastlab.pretrain import Speed, pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Reports, Unavailable
 from contrastlab.reproduce import jobs, notebook, run, tables
@@ -531,8 +533,20 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
     assert reproduce.embed(made.folder, pictures).shape == (3, how.dim)
     with pytest.raises(NotApplicableError, match="encoders of.*3.*channels; pictures of 1 have"):
         reproduce.embed(made.folder, pictures[:, :1])
-    with pytest.raises(ArgumentError, match="images='ndarray': accepted is a uint8 tensor"):
-        reproduce.embed(made.folder, pictures.numpy())
+    files = [tmp_path / "pictures" / f"{k}.png" for k in range(3)]
+    files[0].parent.mkdir()
+    opened = [Image.fromarray(picture.permute(1, 2, 0).numpy()) for picture in pictures]
+    for path, picture in zip(files, opened, strict=True):
+        picture.save(path)
+    expected = reproduce.embed(made.folder, pictures)
+    for same in (files, [str(path) for path in files], str(files[0].parent), opened):
+        assert torch.equal(reproduce.embed(made.folder, same), expected)
+    torch.testing.assert_close(reproduce.embed(made.folder, files[0]), expected[:1])
+    for other in (TensorDataset(pictures), [], [1]):
+        with pytest.raises(ArgumentError, match="^images='.*accepted is a uint8 tensor .*, a folder, paths or Pillow"):
+            reproduce.embed(made.folder, other)
+        with pytest.raises(ArgumentError, match="^items='.*accepted is a set of contrastlab.data, such as ImageSet"):
+            pretrain(methods.get("ring/ir"), how, other)
     for images in (torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8).byte(), torch.zeros(0, 3, 8, 8).byte()):
         with pytest.raises(ArgumentError, match="^images="):
             reproduce.embed(tmp_path, images)
@@ -671,7 +685,9 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, c
     del methods._RECIPES["mine/narrow"]  # as in another process, which shows what is stored
     shown = ["show", "ring/table1", "--dataset", "shapes", "--profile", "smoke", "--results", str(tmp_path)]
     assert command.main(shown) == 0
-    assert "Also stored, by recipes that are not registered here: mine/narrow" in capsys.readouterr().err
+    number = f"{stored['mine/narrow'].metrics['linear']:.2f}"
+    said = f"Also stored, by a recipe that is not registered here: mine/narrow, shapes: linear {number}"
+    assert said in capsys.readouterr().out
     with pytest.raises(UnknownNameError):
         papers.plan("ring", 1).resolve("mine/narrow")  # the plan itself has the printed rows only
     changed = replace(mine, temperature=0.2)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -124,6 +125,19 @@ def test_find_filters_and_ignores_what_is_not_a_result(tmp_path: Path) -> None:
     assert results.find(tmp_path / "none") == []
     with pytest.raises(ArgumentError, match="root="):
         results.find(tmp_path / "speed.json")
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(tmp_path, monkeypatch) -> None:
+    closed, read = results.save(make(), tmp_path).parent, os.listdir
+
+    def refuse(folder: Path) -> list[str]:  # root may read every folder
+        if Path(folder) == closed:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return read(folder)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(StorageError, match=f"^{closed} may not be read"):
+        results.find(tmp_path)
 
 
 def test_results_never_leave_the_root(tmp_path: Path) -> None:
@@ -272,6 +286,11 @@ def test_an_altered_file_is_noticed_a_newer_named_and_an_older_has_no_checksum(t
             results.read(path)
     path.write_text(json.dumps({name: value for name, value in raw.items() if name != "checksum"}))
     assert results.read(path) == make()
+    later = make().provenance.model_copy(update={"finished": NOW + timedelta(days=365)})
+    path = results.save(make(provenance=later), tmp_path)
+    path.write_text(re.sub(r',\s*"checksum": "\w+"', "", path.read_text()))
+    with pytest.raises(CorruptFileError, match=f"{path}.*its checksum is missing"):
+        results.read(path)
     path = results.save(make(), tmp_path)
     path.write_text(path.read_text().replace('"schema": 2', '"schema": 3'))
     with pytest.raises(CorruptFileError, match="schema=3: accepted is 2; a newer version"):

@@ -30,7 +30,7 @@ from contrastlab.data import limits, videos
 from contrastlab.data.pictures import StreamedImages
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
 from contrastlab.report import Unavailable
-from contrastlab.reproduce import notebook
+from contrastlab.reproduce import cells, notebook
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]
@@ -93,6 +93,12 @@ def test_nothing_that_is_read_is_run_or_unpickled() -> None:
             assert dangers(path.read_text(encoding="utf-8")) == allowed.get(name, []), name
             seen += 1
     assert seen > 200
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "book/reproduce.md"])
+def test_where_no_pickle_is_promised_the_one_of_submitit_is_named(page: str) -> None:
+    (line,) = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "pickle" in line.lower()]
+    assert "submitit" in line
 
 
 def test_an_encoder_file_names_no_other_folder_of_weights(tmp_path: Path) -> None:
@@ -268,6 +274,13 @@ def test_a_name_in_a_terminal_adds_no_line_and_no_colour(name: str, tmp_path, mo
     (line,) = capsys.readouterr().out.splitlines()
     assert line.isprintable()
     assert line.count(escape.line(name)) == 2
+
+
+def test_a_path_that_was_written_is_printed_on_its_line(tmp_path, capsys) -> None:
+    assert __main__.main(["notebook", "ring/table1", "--to", str(tmp_path / "\x1b[2J\n.ipynb")]) == 0
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+    cells.say("folder:\x1b[2J")
+    assert capsys.readouterr().out == "folder:\\x1b[2J\n"
 
 
 def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path, browser: Any) -> None:

@@ -83,7 +83,7 @@ window.addEventListener("DOMContentLoaded", () => {
     const facts = {
       paper: (row) => row.cells[1].textContent.split(" ")[0],
       verdict: (row) => row.cells[0].textContent.match(/^(open|same sign|opposite sign|[a-z ]*(none is claimed|larger than))/)[0],
-      profile: (row) => row.cells[6].textContent,
+      profile: (row) => row.cells[row.cells.length - 1].textContent,
     };
     for (const [name, value] of Object.entries(facts)) {
       const label = document.createElement("label");

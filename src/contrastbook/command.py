@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from contrastlab import terminal
@@ -24,19 +25,18 @@ def _claims(args: argparse.Namespace) -> None:
 
     lines = claims.frame(results.find(terminal.folders("results", args.results)))
     every: Any = lines.astype(object).where(lines.notna(), None).to_dict("records")
-    asked = [line for line in every if line["core_hours" if args.prices else "gain"] is not None]
+    told = [line for line in every if (line["core_hours"] is not None if args.prices else line["seeds"] > 1)]
     shown: list[dict[str, object]] = []
-    for line in asked:
+    for line in sorted(told, key=lambda line: (line["verdict"] == "open", line["verdict"])):
         name = f"{claims.table_of(line)}, {claims.column_of(line)}: {line['claim']}"
-        shown.append({"claim": name, "published": claims.published(line)})
+        row = {"claim": name, "published": claims.published(line)}
         if args.prices:
-            cost = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
-            shown[-1] |= {"price": cost, "why": claims.sentence(line)}
-            continue
-        ends = "" if line["low"] is None else f" [{line['low']:+.2f}, {line['high']:+.2f}]"
-        seeds = {"seeds": line["used"], "profile": line["profile"], "verdict": claims.sentence(line)}
-        shown[-1] |= {"measured": f"{line['gain']:+.2f}{ends}", **seeds}
+            row["price"] = f"{line['core_hours']:.1f} core-hours".replace("inf core-hours", "out of reach on two cores")
+        else:
+            row |= {"measured": claims.measured(line), "seeds": line["used"], "profile": line["profile"]}
+        shown.append({**row, "verdict": claims.sentence(line)})
     terminal.show(args, every, shown)
     if not args.form and not args.prices:
-        left = len(every) - len(asked)
-        print(terminal.fold(f"{left} claims have no run; --prices says what would decide them.", terminal.width()))
+        counts = "; ".join(f"{each}: {n}" for each, n in Counter(line["verdict"] for line in every).most_common())
+        single = f"{sum(line['seeds'] == 1 for line in every)} lines of one seed are left out, see --csv"
+        print(terminal.fold(f"{counts}. {single}; --prices says what would decide a claim.", terminal.width()))

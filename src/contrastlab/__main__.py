@@ -24,6 +24,9 @@ FAULT = 70
 """Exit status of a fault of this package, as BSD's sysexits have it; 2 is for what was asked of it."""
 
 
+_NO_ROOM = ("allocate memory", "bad_alloc", "failed to map segment")  # of PyTorch, the C++ library, the loader
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong on one line, as every other error is said; a part of an option's name is no option."""
 
@@ -167,10 +170,11 @@ def _explain(error: Exception) -> tuple[int, str]:
     line = escape.line(error)
     if isinstance(error, ContrastLabError | OSError):  # as of a file that may not be read
         return 2, line
+    if "gloo" in line or type(error).__name__.startswith("Dist"):  # of torch.distributed
+        return 2, f"another process of this run has ended ({line}); run again to continue"
     # PyTorch's, on a device or not
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in line:
-        fewer = "fewer --jobs and a smaller profile need less"
-        return 2, f"there is not enough memory ({line}); {fewer}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in line for w in _NO_ROOM):
+        return 2, f"there is not enough memory ({line}); fewer --jobs and a smaller profile need less"
     what = escape.line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     return FAULT, (
         f"{what}. This is a fault of contrastlab, not of what was asked; --debug shows where it comes from, and"
@@ -182,14 +186,16 @@ def _list(args: argparse.Namespace) -> None:
     from contrastlab import papers, report, results
 
     stored = results.find(terminal.folders("results", args.results))
-    records, rows = [], []
+    records, rows, plans = [], [], papers.plans()
     for entry in papers.catalogue():
-        found = report.evidence(entry, stored)
+        found, key = report.evidence(entry, stored), (entry.paper, entry.table)
+        title = papers.plan(*key).title if key in plans else ""
         for each in found or (None,):
             of_data = {name: getattr(each, name, None) for name in ("dataset", "profile", "rows", "of", "seeds")}
-            records.append({"table": entry.name, "notebook": entry.notebook, **of_data})
+            records.append({"table": entry.name, "title": title, "notebook": entry.notebook, **of_data})
         kept = ", ".join(f"{each.dataset} {each.profile}" for each in found)
-        rows.append({"table": entry.name, "notebook": entry.notebook or "–", "stored": kept or "–"})
+        name = Path(entry.notebook).stem or "–"
+        rows.append({"table": entry.name, "title": title or "–", "notebook": name, "stored": kept or "–"})
     terminal.show(args, records, rows)
 
 
@@ -233,7 +239,7 @@ def _doctor(args: argparse.Namespace) -> None:
 def _notebook(args: argparse.Namespace) -> None:
     from contrastlab.reproduce import notebook
 
-    path = notebook.write(args.table, args.to)
+    path = escape.line(notebook.write(args.table, args.to))
     print(f"Written: {path}. Open it in JupyterLab, or: papermill {path} out.ipynb -p profile smoke")
     if find_spec("jupyterlab") is None:
         print("JupyterLab and papermill are not installed: pip install 'contrastlab[notebook]'")
@@ -256,13 +262,20 @@ def _show(args: argparse.Namespace) -> None:
     elif args.form == "json":
         print(made.frame.to_json(orient="records", force_ascii=False))
     else:
-        print(made.whole(terminal.width()) if args.format == "text" else getattr(made, args.format)())
+        whole = {"text": made.whole(terminal.width()), "markdown": made.markdown(), "html": made.page()}
+        print(whole[args.format])
         if args.format == "text" and (training := made.training(terminal.width()).strip()):
             print(training)
-    own = sorted({r.method for r in stored if (r.dataset, r.profile) == (dataset, profile)} - set(kinds("method")))
-    own = [name for name in own if not name.startswith(results.FOREIGN)]
-    if own:
-        print(f"Also stored, by recipes that are not registered here: {escape.line(', '.join(own))}", file=sys.stderr)
+    own: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    for r in stored:
+        foreign = r.method.startswith(results.FOREIGN)
+        if (r.dataset, r.profile) == (dataset, profile) and not foreign and r.method not in kinds("method"):
+            own.setdefault((r.method, r.on or dataset, r.task, r.setup), []).append(r.metrics)
+    for (method, on, *_), found in own.items():
+        means = {m: report.Estimate(*report.interval([v[m] for v in found]), len(found)) for m in found[0]}
+        numbers = ", ".join(f"{m} {mean.text()}" for m, mean in means.items())
+        line = f"Also stored, by a recipe that is not registered here: {method}, {on}: {numbers} [{len(found)}]"
+        print(escape.line(line), file=sys.stdout if (args.form or args.format) == "text" else sys.stderr)
 
 
 def _replay(args: argparse.Namespace) -> None:
@@ -322,7 +335,7 @@ def _run(args: argparse.Namespace) -> None:
         if args.picture is not None:
             content = io.BytesIO()
             done.figure().savefig(content, format=args.picture.suffix[1:], dpi=150)
-            print(f"Picture: {files.write_whole(args.picture, content.getvalue())}")
+            print(f"Picture: {escape.line(files.write_whole(args.picture, content.getvalue()))}")
     if not args.no_wait:
         reasons = [row.status for row in done.rows if row.status.startswith("n/a: ")]
         if reasons and not any(row.measured for row in done.rows):  # what was asked for cannot be

@@ -18,6 +18,11 @@ from contrastlab.files import DAMAGED, verified, with_checksum, write_whole
 _PACKAGE = Path(__file__).parent
 
 
+def root() -> Path:
+    """``XDG_CACHE_HOME``, by default ``~/.cache``; of a user without a home ``.cache`` in the working folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache").removeprefix("~/"))
+
+
 @cache
 def code() -> str:
     """SHA-256 of the files of this package, and of those that add data sets to it: 64 hexadecimal digits."""
@@ -25,8 +30,8 @@ def code() -> str:
     specs = [find_spec(name) for name in sorted(names)]
     roots = [_PACKAGE, *(Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ())]
     digest = hashlib.sha256()
-    for root in roots:
-        for folder, inner, files in os.walk(root):
+    for place in roots:
+        for folder, inner, files in os.walk(place):
             inner[:] = sorted(set(inner) - {"__pycache__", "_shipped"})
             for name in sorted(files):
                 if name.endswith((".py", ".toml", ".csv")):
@@ -47,9 +52,8 @@ class Cache:
 
     @property
     def path(self) -> Path:
-        """The file: below ``XDG_CACHE_HOME``, by default ``~/.cache``."""
-        root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        return Path(root) / "contrastlab" / ".kept" / f"{self._name}.json"
+        """The file: below :func:`root`."""
+        return root() / "contrastlab" / ".kept" / f"{self._name}.json"
 
     def _read(self) -> dict[str, Any]:
         with suppress(*DAMAGED):

@@ -17,6 +17,7 @@ import torch
 from packaging.requirements import Requirement
 
 from contrastlab import data, escape
+from contrastlab.data import limits
 from contrastlab.errors import ContrastLabError, MissingDataError
 from contrastlab.pretrain.schedule import precision
 from contrastlab.provenance import provenance
@@ -26,7 +27,7 @@ def lines(
     out_dir: Path | str = "runs", data_root: str | Path | None = None, *, read_data: bool = False
 ) -> Iterator[str]:  # fmt: skip
     """The installation in lines of ``name: value``; with ``read_data``, which takes minutes, also of each data set."""
-    known = [*_installation(), *_extras(), _folder(Path(out_dir)), _data_root(data_root)]
+    known = [*_installation(), *_extras(), _folder(limits.own_path("out", out_dir)), _data_root(data_root)]
     if not read_data:
         known.append(("", "--data reads every data set and says how to get those that are missing"))
     sets = data.names() if read_data else ()

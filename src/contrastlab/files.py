@@ -9,8 +9,9 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from contrastlab.errors import CorruptFileError, StorageError
+from contrastlab.errors import CorruptFileError, StorageError, unreadable
 
 if TYPE_CHECKING:  # records are read without torch
     import torch
@@ -42,6 +43,20 @@ def make_folder(path: Path) -> Path:
     except OSError as error:
         raise StorageError(f"cannot make the folder {path}: {error.strerror or error}") from error
     return path
+
+
+def listed(folder: Path, pattern: str) -> Iterator[Path]:
+    """What ``folder.glob(pattern)`` gives, sorted; a folder that may not be read is a ``StorageError``, not empty."""
+    first, _, rest = pattern.partition("/")
+    try:
+        names = sorted(os.listdir(folder))
+    except PermissionError as error:
+        raise unreadable(str(folder), error) from error
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        if fnmatchcase(name, first):
+            yield from listed(folder / name, rest) if rest else (folder / name,)
 
 
 def write_whole(path: Path, content: str | bytes | bytearray) -> Path:

@@ -136,6 +136,7 @@ def bits(text: str) -> np.ndarray:
 
 
 _RESTORE = "Restore it, or delete it and run the cell again."
+_CHECKSUMS_SINCE = "2026-11-22T08"  # of results that were finished before, some have none
 
 
 def _slug(name: str) -> str:
@@ -182,6 +183,8 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
         if (schema := raw.get("schema")) != 2:
             raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
         if not known:
+            if "checksum" not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
+                raise ValueError("its checksum is missing")
             raw = files.verified(raw)
         stored = raw.pop("config_hash", None)
         raw.pop("checksum", None)
@@ -217,7 +220,7 @@ def look_up(root: Path | str, *, method: str, hash_: str, **place: Any) -> Resul
 
 def _stored(root: Path, pattern: str) -> Iterator[tuple[Path, Path, Callable[[], Any]]]:
     """Where each result is, the file that it is in, and what reads its JSON, in the order of their paths."""
-    for path in sorted(root.glob(f"cells/{pattern}")):
+    for path in files.listed(root, f"cells/{pattern}"):
         yield path, path, partial(_json, path)
     archive = root / shipped.ARCHIVE
     if archive.is_file():

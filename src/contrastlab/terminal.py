@@ -35,7 +35,7 @@ def folders(argument: str, given: Sequence[str] | None) -> Sequence[str | Path]:
     for folder in given or ():
         if not Path(folder).is_dir():
             raise reject(argument, folder, "a folder that exists")
-    return given or FOLDERS
+    return given or [folder for folder in FOLDERS if folder.is_dir()]
 
 
 def width() -> int | None:

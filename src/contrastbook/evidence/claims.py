@@ -281,6 +281,12 @@ def published(line: Mapping[Any, Any]) -> str:
     return signed(line["published"], 1 if round(line["published"], 1) == line["published"] else 2, sign=True)
 
 
+def measured(line: Mapping[Any, Any]) -> str:
+    """The gain and its interval, such as ``−0.41 (−1.71 to +0.89)``; of one seed the gain."""
+    gain, *ends = (signed(line[name], sign=True) for name in ("gain", "low", "high") if pd.notna(line[name]))
+    return f"{gain} ({' to '.join(ends)})" if ends else gain
+
+
 def forest(lines: pd.DataFrame) -> Figure:
     """The measured claims of :func:`frame`, sorted, explained by a key. A value at an edge lies beyond it."""
     from contrastbook.figures.base import BLUE, ORANGE, dress, subplots
@@ -317,18 +323,16 @@ def forest(lines: pd.DataFrame) -> Figure:
 def html(lines: pd.DataFrame) -> str:
     """The measured claims of :func:`frame` as a table for a page, all escaped; those not run are counted below."""
     shown = lines[lines["gain"].notna()].to_dict("records")
-    ends = ([signed(line[end], sign=True) for end in ("low", "high") if pd.notna(line[end])] for line in shown)
     texts = pd.DataFrame(
         {
             "verdict": sentence(line),
             "claim": escape.line(f"{table_of(line)}: {line['claim']}, {column_of(line)}"),
             "published": published(line),
-            "measured": signed(line["gain"], sign=True),
-            "95 % interval": " to ".join(interval),
+            "measured (95 % interval)": measured(line),
             "seeds": f"{line['used']}" if line["used"] == line["seeds"] else f"{line['used']} of {line['seeds']}",
             "profile": line["profile"],
         }
-        for line, interval in zip(shown, ends, strict=True)
+        for line in shown
     )
     body = texts.to_html(classes="published-measured", border=0, index=False)
     return (

@@ -280,7 +280,8 @@ def read_voc(folder: Path, *lists: str, classes: Sequence[str] | None = None, ru
         base, _, part = f"./{listed}".rpartition("/")
         path = folder / base / "ImageSets" / "Main" / f"{part}.txt"
         with _reading(path, _VOC):
-            stems = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            lines = path.read_text(encoding="utf-8").splitlines()
+            stems = dict.fromkeys(line.split()[0] for line in lines if line.strip())  # each counts once
         limits.check_inside(f"{path}: picture", stems)
         for image, stem in enumerate(stems, len(images) + 1):
             size, shown = _voc_file(folder / base / "Annotations" / f"{stem}.xml")

@@ -340,7 +340,7 @@ class UnlabelledSplits(Splits):
     labelled: ClassVar[bool] = False
     advice: ClassVar[str] = (
         "To give labels, sort the files into one subfolder a class, or name a column of a table"
-        f" {', '.join(LABEL_COLUMNS)}"
+        f" {', '.join(LABEL_COLUMNS)}; contrastlab.reproduce.Run(recipe, settings, data).train() needs none"
     )
 
     def __init__(self, name: str, pretrain: Any, note: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NoReturn
 
+from contrastlab import cache
 from contrastlab.errors import CorruptFileError, TooLargeError, reject
 
 MAX_PIXELS = 2**26  #: Of a picture: 8192×8192, 200 MB as RGB. Pillow's own limit is higher, and only a warning.
@@ -111,5 +112,5 @@ def own_path(argument: str, path: str | Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """``contrastlab`` in the user's cache folder: ``XDG_CACHE_HOME``, by default ``~/.cache``."""
-    return own_path("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contrastlab"
+    """``contrastlab`` in the user's cache folder, see :func:`contrastlab.cache.root`."""
+    return own_path("XDG_CACHE_HOME", cache.root()) / "contrastlab"

@@ -84,6 +84,8 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in 
 
 def modality(source: Any) -> Modality:
     """The modality of a set of items."""
+    if not hasattr(source, "modality"):
+        raise errors.reject("items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
     if source.modality not in MODALITIES:
         raise errors.unknown("modality", source.modality, MODALITIES)
     return MODALITIES[source.modality]

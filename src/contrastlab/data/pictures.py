@@ -32,16 +32,20 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeErro
 
 
 @contextmanager
-def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
+def opened(source: Path | bytes | Image.Image, where: str = "") -> Iterator[Image.Image]:
     """A picture, from a file or its content, whose header has been read and whose pixels have not.
 
     What is no picture of one of :data:`FORMATS`, here or where its pixels are read inside, is a ``CorruptFileError``
     that calls it ``where``; more pixels than :data:`contrastlab.data.limits.MAX_PIXELS` are a ``TooLargeError``.
     """
-    where = where or ("an image" if isinstance(source, bytes) else str(source))
+    where = where or (str(source) if isinstance(source, Path) else "an image")
     if isinstance(source, Path):
         limits.check_regular(source)
     try:
+        if isinstance(source, Image.Image):
+            limits.check_pixels(*source.size, where)
+            yield source
+            return
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             limits.check_pixels(*image.size, where)
             yield image
@@ -55,7 +59,7 @@ def opened(source: Path | bytes, where: str = "") -> Iterator[Image.Image]:
         raise CorruptFileError(f"{where} cannot be decoded: {error}") from error
 
 
-def decode(source: Path | bytes, where: str = "") -> Image.Image:
+def decode(source: Path | bytes | Image.Image, where: str = "") -> Image.Image:
     """An encoded picture as it is stored, as grey (mode ``L``) or as ``RGB``; errors are those of :func:`opened`.
 
     A palette and CMYK become RGB, transparency is left out, of an animation the first frame is taken, and of 16 bits
@@ -209,7 +213,7 @@ def threaded(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[
         yield from pool.imap(function, items, chunksize=256)
 
 
-def stack(sources: Sequence[tuple[Path | bytes, str]]) -> Tensor:
+def stack(sources: Sequence[tuple[Path | bytes | Image.Image, str]]) -> Tensor:
     """What :func:`decode` makes of each, in one uint8 ``[N, C, H, W]``: grey if all are, cropped if sizes differ."""
     total = 0
     for source, where in sources:  # their headers alone, before any is decoded

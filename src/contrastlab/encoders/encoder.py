@@ -175,7 +175,7 @@ def build(
     """
     make = ARCHITECTURES.get(arch) or foreign.network(arch, options)
     if make is None:
-        raise errors.unknown("architecture", arch, (*ARCHITECTURES, *foreign.names()))
+        raise errors.unknown("architecture", arch, (*ARCHITECTURES, "timm:<name>", "torchvision:<name>"))
     if options and arch in ARCHITECTURES:
         raise errors.reject("arch_options", dict(options), f"none with {arch}")
     for name, value, known in (("stem", stem, get_args(Stem)), ("head", head, get_args(Head))):

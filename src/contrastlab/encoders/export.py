@@ -1,10 +1,11 @@
 """Trained encoders as files that other libraries read: ``encoder.safetensors``, tensors and a few plain words.
 
 A single stream's backbone keeps its names, which for a ResNet are torchvision's and timm's; its head is ``head.…``.
-With several streams each name begins with its stream's: ``L.conv1.weight``. Elsewhere it is read by one line::
+With several streams each name begins with its stream's: ``L.conv1.weight``. torchvision reads it by one line::
 
     torchvision.models.resnet18().load_state_dict(safetensors.torch.load_file(path), strict=False)  # misses fc only
-    timm.models.load_checkpoint(timm.create_model("resnet18", num_classes=0), path, strict=False)
+
+``contrastlab export`` (:mod:`contrastlab.reproduce.export`) makes a folder of it for others, timm among them.
 """
 
 from __future__ import annotations

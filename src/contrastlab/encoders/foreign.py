@@ -10,8 +10,7 @@ import pickle
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
-from importlib.resources import files
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from contrastlab import errors
+from contrastlab import errors, files
 from contrastlab.encoders.networks import Network, Stem
-from contrastlab.files import DAMAGED
 
 _GROUP = "contrastlab.encoders"
-_KEY_MAPS: Mapping[str, Any] = tomllib.loads(files(_GROUP).joinpath("state_dicts.toml").read_text(encoding="utf-8"))
+_KEY_MAPS: Mapping[str, Any] = tomllib.loads(resources.files(_GROUP).joinpath("state_dicts.toml").read_text("utf-8"))
 _OWN: dict[str, Callable[..., Any]] = {}
 
 
@@ -42,15 +40,10 @@ def register(name: str, make: Callable[..., nn.Module]) -> None:
     _OWN[name] = make
 
 
-def names() -> tuple[str, ...]:
-    """Architectures beside the package's: registered ones, those of entry points, and how others begin."""
-    return (*_OWN, *entry_points(group=_GROUP).names, "timm:<name>", "torchvision:<name>")
-
-
 def network(arch: str, options: Mapping[str, Any]) -> Network | None:
     """What makes the backbone ``arch`` with further arguments ``options``; ``None`` for a name that is not known."""
     library, _, name = arch.partition(":")
-    own = _OWN.get(arch) or next((point.load() for point in entry_points(group=_GROUP, name=arch)), None)
+    own = _OWN.get(arch) or next((point.load() for point in metadata.entry_points(group=_GROUP, name=arch)), None)
     make = partial(_LIBRARIES[library], name) if name and library in _LIBRARIES else own
     return None if make is None else partial(_build, arch, make, options)
 
@@ -74,15 +67,16 @@ def _build(
 
 def _timm(name: str, in_channels: int, **options: Any) -> Any:
     timm = errors.import_extra("timm", "vit")
-    _check("timm", name, timm.list_models(), lambda plain, tag: f"hf download timm/{name} model.safetensors")
+    _check("timm", name, timm.list_models(), f"hf download timm/{name} model.safetensors")
     return timm.create_model(name, in_chans=in_channels, num_classes=0, **options)
 
 
 def _torchvision(name: str, in_channels: int, **options: Any) -> Any:
     from torchvision import models
 
-    _check("torchvision", name, models.list_models(module=models),
-           lambda plain, tag: f"curl -O {models.get_model_weights(plain)[tag].url}")  # fmt: skip
+    plain, _, tag = name.partition(".")
+    how = f"the url of torchvision.models.get_model_weights({plain!r})[{tag!r}]"
+    _check("torchvision", name, models.list_models(module=models), how)
     made = models.get_model(name, weights=None, **options)
     layers = [(path, layer) for path, layer in made.named_modules() if isinstance(layer, nn.Linear)]
     if in_channels != 3 or not layers:
@@ -96,15 +90,14 @@ def _torchvision(name: str, in_channels: int, **options: Any) -> Any:
 _LIBRARIES: Mapping[str, Callable[..., Any]] = {"timm": _timm, "torchvision": _torchvision}
 
 
-def _check(library: str, name: str, known: list[str], get: Callable[[str, str], str]) -> None:
+def _check(library: str, name: str, known: list[str], get: str) -> None:
     """Refuse a name that a library has not, and say of one with a tag, ``resnet18.a1_in1k``, how to get its weights."""
     plain, _, tag = name.partition(".")
     if plain not in known:
         raise errors.unknown(f"network of {library}", plain, known)
     if tag:
-        arch = f"{library}:{plain}"
-        how = f"run {get(plain, tag)} and pass the file: --encoder FILE --arch {arch}"
-        raise errors.MissingDataError(f"trained weights of {arch} are not downloaded here; {how}")
+        how = f"{get}, then --encoder FILE --arch {library}:{plain}"
+        raise errors.MissingDataError(f"weights of {library}:{name} are not downloaded here; get the file: {how}")
 
 
 # State dicts of other trainers ----------------------------------------------------------------------------------------
@@ -112,8 +105,6 @@ def _check(library: str, name: str, known: list[str], get: Callable[[str, str], 
 
 def read(path: Path) -> dict[str, Tensor]:
     """The tensors of a ``.safetensors`` file, or of a checkpoint of ``torch.save``, by name, on the CPU."""
-    if not path.is_file():
-        raise errors.MissingDataError(f"no state dict at {path}: there is no such file")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -121,7 +112,7 @@ def read(path: Path) -> dict[str, Tensor]:
         while not any(isinstance(value, Tensor) for value in inside.values()):
             inside = next(inside[name] for name in ("state_dict", "model", "teacher", "student") if name in inside)
         return {str(name): value for name, value in inside.items() if isinstance(value, Tensor)}
-    except (*DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
+    except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
         plain = "" if isinstance(error, pickle.UnpicklingError) else str(error)  # that one advises to trust the file
         reason = (plain or type(error).__name__).splitlines()[0]
         accepted = (

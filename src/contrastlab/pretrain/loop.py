@@ -102,7 +102,7 @@ def pretrain(
         NonFiniteLossError: with step and last checkpoint.
         KeyboardInterrupt: after Ctrl-C or ``max_minutes``, with the checkpoint written.
     """
-    fabric = fabric or cpu_fabric(settings.precision)
+    kind, fabric = modality(images), fabric or cpu_fabric(settings.precision)
     fabric.launch()
     rank, world = keys.world()
     log = log or (lambda line: print(line, flush=True) if rank == 0 else None)
@@ -114,12 +114,12 @@ def pretrain(
         raise reject("accumulate", chunks, accepted)
     order = subset_order(images.labels, settings.train_images, seed=0)
     steps = len(order) // settings.batch_size
-    if steps == 0:
+    if steps == 0 and recipe.keys is not None:
         raise reject("batch_size", settings.batch_size, f"at most the number of images, {len(order)}")
     if recipe.keys is not None and recipe.keys.reads_labels and int(images.labels[order].min()) < 0:
         raise NotApplicableError("the supervised reference needs labels; this pre-training set has unlabelled images")
     with fixed(seed):
-        encoders = modality(images).encoders(recipe.views, images, settings)
+        encoders = kind.encoders(recipe.views, images, settings)
     if start is not None:
         encoders.load_state_dict(start.state_dict())
     learner = Learner(recipe, settings, images=len(order), classes=len(images.classes), seed=seed, encoders=encoders)

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import multiprocessing
+import re
 import signal
 import sys
 import threading
@@ -68,7 +69,8 @@ class Journal:
         loop, row, epochs = self.loop, self.loop.history[-1], self.loop.settings.epochs
         if self.folder is not None:
             files.write_whole(self.folder / "metrics.csv", table(loop.history))
-            self._write_board(self.folder / "tensorboard", row)
+            name = re.sub(r"[^\w.-]+", "-", f"{loop.name} {getattr(loop.source, 'name', '')}")  # TensorBoard shows it
+            self._write_board(self.folder / "tensorboard" / name[:100], row)
         if loop.epoch == epochs or self._silent(LINE_EVERY_S):
             left = loop.seconds / loop.epoch * (epochs - loop.epoch)
             speed, bound_by = row["images_per_s"], bottleneck(row["waiting"])
@@ -78,10 +80,14 @@ class Journal:
         from torch.utils.tensorboard import SummaryWriter
 
         step = int(row["step"])
+        if self.board is not None and not folder.is_dir():
+            self.board = None  # whose thread would write into it
+            raise StorageError(f"{folder} was removed while the run wrote there; run again to continue")
         try:  # what a killed run wrote of steps that are taken again is purged
             self.board = self.board or SummaryWriter(folder, purge_step=step)
             for name in row.keys() - {"step"}:
                 self.board.add_scalar(name, row[name], step)
+            self.board.flush()
         except OSError as error:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
 

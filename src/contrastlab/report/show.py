@@ -39,6 +39,11 @@ _SEARCHED = "settings chosen on held-out training items"
 _UNSEARCHED = "settings taken without a search, for some rows or all"
 
 
+_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>td { padding: 0 1em; border-top: 1px solid #aaa }
+:root { color-scheme: light dark } body { font: 1rem/1.5 sans-serif; max-width: 60rem; margin: auto; padding: 1rem }
+table { border-collapse: collapse; text-align: left } figure { margin: 1rem 0; overflow-x: auto }</style>"""
+
+
 class Lines(tuple[str, ...]):
     """Lines of text that print themselves; what a name of somebody's brings along breaks no line."""
 
@@ -435,6 +440,14 @@ class Reports:
     markdown = _repr_markdown_ = _joined("markdown", "\n")
     figure_html = _joined("figure_html", "")
     __repr__ = _joined("__repr__", "\n\n")
+
+    def page(self) -> str:
+        """The tables and what they show as a page of HTML with a style."""
+        parts = [f"<title>{escape.html(self.plan.title)}</title>"]
+        for each in self.reports:
+            lines = "".join(f"<li>{escape.html(line)}</li>" for line in each.findings)
+            parts.append(f'{each.html()}<ul class="{escape.LITERAL}">{lines}</ul>')
+        return _HEAD + "".join(parts)
 
     @property
     def plan(self) -> TablePlan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from contrastlab import data, files, keys, methods, results, tasks
+from contrastlab import data, escape, files, keys, methods, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.items import fingerprint
 from contrastlab.data.loading import decoders
@@ -196,4 +196,4 @@ def first_process() -> bool:
 def say(line: str) -> None:
     """Print a line of progress, once however many processes there are."""
     if first_process():
-        print(line, flush=True)
+        print(escape.line(line), flush=True)

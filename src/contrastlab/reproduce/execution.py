@@ -7,7 +7,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contrastlab import shipped
+from contrastlab.data.limits import own_path
 from contrastlab.errors import DeviceError, check_flag, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.schedule import precision, warnings_only
@@ -61,7 +63,7 @@ class Execution:
             raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
         if self.strategy not in ("auto", "ddp"):
             raise reject("strategy", self.strategy, "auto or ddp")
-        if Path(self.out_dir).is_file():
+        if own_path("out_dir", self.out_dir).is_file():
             raise reject("out_dir", str(self.out_dir), "a folder")
         if self.max_minutes is not None and not self.max_minutes >= 0:
             raise reject("max_minutes", self.max_minutes, "None, or minutes of at least 0")
@@ -94,13 +96,30 @@ class Execution:
                     )
                 if isinstance(fabric.strategy, DDPStrategy):
                     fabric = Fabric(strategy=DDPStrategy(timeout=COLLECTIVE_TIMEOUT), **options)
-                fabric.launch()
+                if os.environ.get("LOCAL_RANK", "0") != "0":
+                    end_with_parent()
+                elif self.num_nodes > 1:
+                    first = os.environ.get("MASTER_ADDR", "this one, as MASTER_ADDR is not set")
+                    print(f"waits for all {self.num_nodes} machines (the first: {first}); run this on each", flush=True)
+                # who waits for others in compiled code hears no handler
+                with nullcontext() if self.one_process else signals(signal.SIG_DFL, signal.SIGINT, signal.SIGTERM):
+                    fabric.launch()
         except (ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
             asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"
             raise DeviceError(f"{asked} cannot be had here: {error}") from error
-        if fabric.world_size > 1 and fabric.local_rank > 0:
-            end_with_parent()
         return fabric
+
+
+@contextmanager
+def signals(handler: Any, *numbers: int) -> Iterator[None]:
+    """What happens on some signals within, here and in processes that are started: ``SIG_IGN``, ``SIG_DFL``."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if main}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @cache

@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from contrastlab import encoders, escape, files, results, shipped, tasks
+from contrastlab import encoders, escape, files, report, results, shipped, tasks
 from contrastlab.data.augmentations import augmentation
-from contrastlab.encoders import export
 from contrastlab.errors import NotApplicableError, reject
-from contrastlab.methods import CHOICES, Recipe
-from contrastlab.methods.recipe import build, types_of
-from contrastlab.report import Estimate
+from contrastlab.methods.recipe import CHOICES, Recipe, build, types_of
 from contrastlab.reproduce.records import read_record
-from contrastlab.results import Result
 from contrastlab.settings import Settings
 
 FILE = "model.safetensors"
@@ -40,7 +36,7 @@ def write(run: Path | str, to: str, out: Path | str | None = None) -> Path:
         raise reject("out", str(folder), "a folder that does not exist yet")
     settings, first = Settings.model_validate(record["settings"]), networks[0]
     config: dict[str, Any] = {"architecture": settings.arch}
-    load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / export.FILE)
+    load, (tensors, values) = _LOADS[to], files.read_tensors(Path(run) / encoders.export.FILE)
     if to != "hub-folder":
         if len(networks) > 1:
             raise NotApplicableError(f"{run} has {len(networks)} encoders and {to} takes one; hub-folder has them all")
@@ -87,19 +83,22 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
         f"# {recipe.name}, seed {record['seed']}", "", recipe._repr_markdown_(), "", "```python", load, "```", "",
         f"- Data: {data}; fingerprint `{record.get('data_fingerprint')}`",
         f"- Architecture {settings.arch}, stem {settings.stem}, views of {settings.image_size} pixels",
-        f"- Training: {settings.epochs} epochs, batches of {settings.batch_size}; run `{record['hash']}`", "",
+        f"- Training: epochs {settings.epochs}, batch size {settings.batch_size}; run `{record['hash']}`", "",
         *((*heads, *rows) if rows else ("No task has scored this run where it lies.",)), "",
     ))  # fmt: skip
 
 
-def _row(name: str, result: Result) -> str:
+def _row(name: str, result: results.Result) -> str:
     metric, value = tasks.metric(name), result.metrics[name]
     half = metric.half_width(value, result.items, result.half_widths.get(name))
-    label = f"{metric.label} on {escape.markdown(result.on or result.dataset)}"
-    return f"| {label} | {Estimate(value, None, 1, half).text()} {metric.unit} | `{result.profile}` | {result.items} |"
+    label, text = (
+        f"{metric.label} on {escape.markdown(result.on or result.dataset)}",
+        report.Estimate(value, None, 1, half),
+    )
+    return f"| {label} | {text.text()} {metric.unit} | `{result.profile}` | {result.items} |"
 
 
-def stored(run: Path, record: dict[str, Any]) -> list[Result]:
+def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:
     """The results of all tasks that scored a run, of those beside it and those that came with the package."""
     wanted = Settings.model_validate(record["settings"]).identity(), {**record["recipe"], "name": ""}
     every = results.find((run.resolve().parents[1], *shipped.RESULTS), dataset=record["dataset"], seed=record["seed"])

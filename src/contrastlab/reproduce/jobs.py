@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -29,13 +30,15 @@ from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution, end_after
+from contrastlab.reproduce.execution import Execution, end_after, signals
 from contrastlab.reproduce.run import BusyError
 from contrastlab.results import Result
 
 JOBS_VARIABLE, VISIBLE = "CONTRASTLAB_JOBS", "CUDA_VISIBLE_DEVICES"
 LAST_STEP_S = 60.0
 """Seconds that a worker whose parent was killed has for the step in hand and a checkpoint."""
+
+LEAST_FILES = 256
 
 Answer = Result | Unavailable
 
@@ -103,12 +106,16 @@ def run(
 
 
 def _local(groups: list[list[Cell]], execution: Execution, count: int, log: Log) -> dict[Cell, Answer]:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < LEAST_FILES:  # a worker that may open no more ends without a word
+        raise reject("jobs", count, f"1 where at most {files} files may be open (ulimit -n), not {LEAST_FILES}")
     # a server that has imported torch once is forked for each worker; before any thread or device is in use
     method = "forkserver" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["contrastlab.reproduce"])
-        with _deaf_to_interrupts():  # the server would begin to ignore them only when it has imported
+        # Ctrl-C reaches every process of a terminal; the server would begin to ignore it only when it has imported
+        with signals(signal.SIG_IGN, signal.SIGINT):
             forkserver.ensure_running()
     lines, numbers, stopping = context.SimpleQueue(), context.SimpleQueue(), context.Event()
     for number in range(count):
@@ -162,19 +169,6 @@ def refuse_in_worker() -> None:
     """End a worker that imports a script without a ``__main__`` guard; its parent says why (``_NOT_BEGUN``)."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started within ignore Ctrl-C, which reaches every process of a terminal."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def visible_devices(execution: Execution) -> list[str]:

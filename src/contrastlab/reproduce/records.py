@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from contrastlab import files
 from contrastlab.checkpoint import Artefact
 from contrastlab.errors import CorruptFileError
 
@@ -32,5 +33,5 @@ def read_record(folder: Path) -> dict[str, Any]:
 def records(roots: Iterable[Path | str]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folder and record of every finished run under ``roots``."""
     for root in roots:
-        for path in sorted(Path(root).glob(f"encoders/*/{RECORD}")):
+        for path in files.listed(Path(root), f"encoders/*/{RECORD}"):
             yield path.parent, read_record(path.parent)

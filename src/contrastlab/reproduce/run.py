@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from contrastlab import encoders, files, keys, methods, results, tasks
 from contrastlab.checkpoint import Artefact
-from contrastlab.data import ImageSet, Splits
+from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
+from contrastlab.data.pictures import stack
 from contrastlab.encoders.export import FILE
 from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 from contrastlab.methods import Recipe
@@ -170,29 +172,37 @@ class Run:
 
 
 def embed(
-    folder: Path | str, images: Tensor, *, kind: Literal["embedding", "pooled", "map"] = "embedding",
+    folder: Path | str, images: Any, *, kind: Literal["embedding", "pooled", "map"] = "embedding",
     device: torch.device | str = "cpu",
 ) -> Tensor:  # fmt: skip
     """Representations of your own pictures by a stored run, with the size and normalisation it was trained with.
 
-    Images ``[N, C, H, W]`` uint8, not normalised, give ``[N, F]`` float32, the streams side by side: the unit output of
-    the head, or the features behind it after (``pooled``) or before pooling (``map``).
+    Images are a uint8 tensor ``[N, C, H, W]``, not normalised, a folder, paths or Pillow's. They give ``[N, F]``
+    float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
+    before pooling (``map``).
     """
     if kind not in ("embedding", "pooled", "map"):
         raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
-    form = "a uint8 tensor of shape [N, C, H, W], N at least 1"
-    if not isinstance(images, Tensor):
-        raise reject("images", type(images).__name__, form)
-    if images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
-        raise reject("images", (images.dtype, tuple(images.shape)), form)
+    source = _own(images)
     nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
     if record.get("modality", "image") != "image":
         raise reject("folder", str(folder), f"a run of pictures; this one is of the modality {record['modality']}")
     views = build("views", record["recipe"]["views"], types_of("views"))
-    needed, count = [net.in_channels for net in nets], images.shape[1]
+    needed, count = [net.in_channels for net in nets], source.channels
     given = list(views.channels(count))
     if given != needed:
         raise NotApplicableError(f"{folder}: encoders of {needed} channels; pictures of {count} have views of {given}")
-    source = ImageSet("own", images, torch.full((len(images),), -1), ())
     augmentation = modality(source).augmentation(Settings.model_validate(record["settings"]))
     return tasks.encode(nets, views, augmentation, source, kind=kind, device=device)[0]
+
+
+def _own(images: Any) -> Any:
+    form = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
+    if isinstance(images, str | Path) and Path(images).is_dir():
+        return load(f"folder:{images}").pretrain
+    given = [images] if isinstance(images, str | Path) else images
+    if isinstance(given, list | tuple) and given and all(isinstance(each, str | Path | Image.Image) for each in given):
+        images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in given])
+    if not isinstance(images, Tensor) or images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
+        raise reject("images", getattr(images, "shape", type(images).__name__), form)
+    return ImageSet("own", images, torch.full((len(images),), -1), ())

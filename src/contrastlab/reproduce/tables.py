@@ -98,14 +98,14 @@ def look_up(
 ) -> tuple[dict[Cell, Result | Unavailable], list[Cell]]:
     """What is stored or cannot be, and the cells that are left to run."""
     known: dict[Cell, Result | Unavailable] = {}
-    lines: list[str] = []
+    lacking: dict[str, list[str]] = {}
     for on in dict.fromkeys(cell.column.on for cell in every):
         mine = [cell for cell in every if cell.column.on == on]
         try:
             splits = mine[0].data(execution)
         except NotApplicableError as reason:
             known |= {cell: Unavailable(cell.method, str(reason)) for cell in mine}
-            lines += [f"[{cell.method}] n/a: {reason}" for cell in mine]
+            lacking.setdefault(f"n/a: {reason}", []).extend(cell.method for cell in mine)
             continue
         except (MissingDataError, MissingExtraError) as error:
             data.load(mine[0].column.data, execution.data_root)  # without data to pre-train on, nothing can be run
@@ -113,7 +113,7 @@ def look_up(
             # Notebooks and reports are passed on; the folders of the machine that made them are not.
             why = f"needs {lacks}: {error}".replace(str(data.data_root(execution.data_root)), "CONTRASTLAB_DATA")
             known |= {cell: Unavailable(cell.method, why) for cell in mine}
-            lines.append(f"[{on}] {why}")
+            lacking.setdefault(why, []).append(on)
             continue
         for cell in mine:
             try:
@@ -121,12 +121,12 @@ def look_up(
                 stored = cell.stored(execution, splits) if execution.resume else None
             except NotApplicableError as reason:
                 known[cell] = Unavailable(cell.method, str(reason))
-                lines.append(f"[{cell.method}] n/a: {reason}")
+                lacking.setdefault(f"n/a: {reason}", []).append(cell.method)
             else:
                 if stored is not None and cell.column.metric in stored.metrics:
                     known[cell] = stored
-    for line in dict.fromkeys(lines):  # each said once
-        log(line)
+    for why, names in lacking.items():  # each said once
+        log(f"[{', '.join(dict.fromkeys(names))}] {why}")
     return known, [cell for cell in every if cell not in known]
 
 
