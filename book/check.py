@@ -54,7 +54,7 @@ SCROLLED = """() => [...document.querySelectorAll('article, article *')].filter(
   return (bars.test(overflowX) && e.scrollWidth > e.clientWidth + 1)
     || (bars.test(overflowY) && e.scrollHeight > e.clientHeight + 1); }).map(e => [e.tagName.toLowerCase(),
   ...e.classList].join('.') + ' ' + e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 40))"""
-PAPER = "article :is(img:not(.photo), .js-plotly-plot):visible"
+PAPER = "article :is(img:not(.photo), .js-plotly-plot):not(details:not([open]) *):visible"
 STATE = "e => JSON.stringify([e.layout.title, e._fullData.map(t => [...(t.y || [])].slice(0, 400))])"
 
 PLAYGROUND = "document.getElementById('playground-live').playground"
@@ -126,7 +126,7 @@ def measures(page: Page, path: Path) -> Iterator[str]:
 def white_papers(page: Page) -> Iterator[str]:
     """Figures of a dark page whose corner is light."""
     for number, figure in enumerate(page.locator(PAPER).all()):
-        figure.scroll_into_view_if_needed()
+        figure.evaluate("e => { e.scrollIntoView(); scrollBy(0, -150); }")  # its corner below the bar of the page
         box = figure.bounding_box()
         if box is None or min(box["width"], box["height"]) < 60:
             continue
@@ -302,6 +302,7 @@ def main(root: Path, *names: str) -> int:
                 if (width, scheme) == (390, "dark") and not played:
                     continue
                 context = browser.new_context(offline=True, color_scheme=scheme)
+                context.set_default_timeout(300_000)  # a busy machine is slow, not wrong
                 page = context.new_page()
                 found += [f"{width} px, {scheme}: {text}" for text in problems(page, path, width, scheme)]
                 context.close()

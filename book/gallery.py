@@ -1,15 +1,51 @@
-"""The page of a paper's tables: a line for each notebook, and a picture of what was measured, from ``results/``."""
+"""What the book shows of the papers' tables, from ``results/``: pictures, what came of a table, and all that is stored.
+
+:func:`show` is the page of a paper; :func:`opening` stands above the notebook of a table (``_ext/openings.py``), and
+:func:`matrix` on the page of results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 
-from contrastlab import escape, papers, report, results
-from contrastlab.papers import Entry
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from contrastbook import evidence
+from contrastbook.figures.base import BLUE, ORANGE
+from contrastlab import data, escape, papers, report, results
+from contrastlab.papers import Entry, TablePlan
+from contrastlab.report import Evidence, Report
 from contrastlab.results import Result
 
 ROOT = Path(__file__).parents[1]
+OPEN = ("open", "not run")
+"""What is no verdict."""
+
+
+@cache
+def kept() -> tuple[Result, ...]:
+    """All results that the project keeps."""
+    return tuple(results.find(ROOT / "results"))
+
+
+@cache
+def claims(paper: str) -> pd.DataFrame:
+    """The claims of a paper's tables with what :func:`kept` says of them."""
+    return of_claims(paper, kept())
+
+
+def of_claims(paper: str, stored: Sequence[Result]) -> pd.DataFrame:
+    """The claims of a paper's tables with what is stored of them."""
+    return evidence.claims.frame(stored, [papers.plan(*known) for known in papers.plans() if known[0] == paper])
 
 
 def name(entries: Iterable[Entry]) -> str:
@@ -29,16 +65,165 @@ def headline(notebook: str) -> str:
     return next(line.removeprefix("# # ") for line in script.splitlines() if line.startswith("# # "))
 
 
-def pictured(entry: Entry, stored: list[Result]) -> str:
-    """The figure of the best evidence that is kept for a table, with the paper's claim; empty where there is none."""
+def of_paper(paper: str) -> dict[str, list[Entry]]:
+    """Notebooks of a paper, each with the tables it makes."""
+    notebooks: dict[str, list[Entry]] = {}
+    for entry in papers.catalogue():
+        if entry.paper == paper and entry.notebook:
+            notebooks.setdefault(entry.notebook, []).append(entry)
+    return notebooks
+
+
+def raised(label: str) -> str:
+    """A published name as a label of matplotlib: ``IR^nce`` with what follows the caret above the line."""
+    return re.sub(r"\^([A-Za-z0-9+-]+)", r"$^{\\mathrm{\1}}$", escape.mathtext(label))
+
+
+def dots(reports: Sequence[Report]) -> Figure:
+    """A dot for each measured row, filled if above the untrained encoder (the dashed line); a panel for each column.
+
+    Solid bars are t intervals over seeds, dotted bars the sampling error of the test items of one seed. Published
+    numbers of a single column have a panel and a scale of their own, unless the profile is the paper's.
+    """
+    first = reports[0]
+    seen = {row.method: row for each in reports for row, _ in each.drawn}
+    rows = [seen[method] for method in dict.fromkeys(r.method for r in first.rows) if method in seen]
+    places = {row.method: y for y, row in enumerate(rows)}
+    published = {places[r.method]: r.published for r in rows if r.published is not None}
+    apart = bool(published) and len(reports) == 1 and not first.comparable
+    count = len(reports) + apart
+    wide = min(count, 3)
+    deep = -(-count // wide)
+    size = (8, 0.5 + (0.75 + (0.4 if deep == 1 else 0.26) * max(len(rows), 1)) * deep)
+    figure, grid = plt.subplots(deep, wide, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    plt.close(figure)
+    panels = list(grid.flat)
+    for axes, each in zip(panels[apart:], reports, strict=False):
+        for row, number in each.drawn:
+            y, mean, dotted = places[row.method], number.mean, number.half_width is None
+            width = number.sampling if dotted else number.half_width
+            if width is not None:
+                axes.plot([mean - width, mean + width], [y, y], color=BLUE, ls=":" if dotted else "-", lw=2, zorder=2)
+            if each.comparable and row.published is not None:
+                axes.plot(row.published, y, "D", color=ORANGE, markerfacecolor="none", markersize=8, zorder=3)
+            floor = row.method == each.plan.floor
+            face = "white" if row.above_random is False or floor else BLUE
+            axes.plot(mean, y, "o", color=BLUE, markerfacecolor=face, markersize=8, zorder=3)
+            if floor:
+                axes.axvline(mean, color="0.4", ls="--", lw=1, zorder=1)
+        unit = f"% of {each.metric.items}" if each.metric.unit == "percent" else each.metric.unit
+        words = each.name if len(reports) > 1 else f"measured: {each.name}, profile {each.profile}"
+        axes.set_title(escape.mathtext(words), fontsize="medium", loc="left")
+        axes.set_xlabel(textwrap.fill(f"{each.metric.label} ({unit})", 80 // wide))
+    if apart:
+        panels[0].plot(list(published.values()), list(published), "D", color=ORANGE, markersize=7)
+        panels[0].set_title("published, on a scale of its own", fontsize="medium", loc="left")
+        panels[0].set_xlabel("as in the paper")
+    for axes in panels:
+        axes.set_visible(axes.has_data() or axes is panels[0])
+        axes.set_yticks(range(len(rows)), [raised(row.label) for row in rows])
+        axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+        axes.grid(axis="x", color="0.9")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    said = (
+        f"{each.name}: {', '.join(f'{row.label} {number.text()}' for row, number in each.drawn)}" for each in reports
+    )
+    figure.set_label(
+        f"Dot plot of {first.plan.paper} {first.plan.heading}, profile {first.profile}. {'; '.join(said)}."
+    )
+    return figure
+
+
+def light(page: str, colours: int = 48) -> str:
+    """A page whose charts have few colours, which is a third of their weight."""
+
+    def fewer(found: re.Match[str]) -> str:
+        made = BytesIO()
+        drawn = Image.open(BytesIO(base64.b64decode(found[1]))).convert("RGB")
+        drawn.quantize(colours, dither=Image.Dither.NONE).save(made, "png", optimize=True)
+        return f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+
+    return re.sub(r"data:image/png;base64,([A-Za-z0-9+/=]+)", fewer, page)
+
+
+def verdicts(lines: pd.DataFrame) -> dict[str, int]:
+    """How many of some lines of :func:`claims` have which verdict; *open* comes last."""
+    count = lines.loc[lines["verdict"] != "not run", "verdict"].value_counts()
+    return dict(sorted(count.items(), key=lambda each: each[0] in OPEN))
+
+
+def outcome(entry: Entry, best: Evidence, drawn: Sequence[Report], lines: pd.DataFrame) -> str:
+    """What came of a table, in a sentence: the verdicts on its claims, or how many numbers are above the floor."""
+    where = {"paper": entry.paper, "table": entry.table, "dataset": best.dataset, "profile": best.profile}
+    mine = lines[(lines[list(where)] == pd.Series(where)).all(axis=1) & (lines["verdict"] != "not run")]
+    if mine.empty:
+        rows = [row for each in drawn for row in each.rows if row.kind == "method" and row.above_random is not None]
+        return f"{sum(bool(row.above_random) for row in rows)} of {len(rows)} numbers are above the {drawn[0].floor}."
+    said: dict[str, list[str]] = {}
+    for line in mine.sort_values("verdict", key=lambda each: each.isin(OPEN), kind="stable").to_dict("records"):
+        said.setdefault(evidence.claims.sentence(line), []).append(line["claim"])
+    words = [f"{len(named)} {verdict}" + f" ({'; '.join(named)})" * (not verdict.startswith("open") and len(named) < 4)
+             for verdict, named in said.items()]  # fmt: skip
+    return f"Claimed differences that were run: {len(mine)}. Verdicts: {'; '.join(words)}."
+
+
+def pictured(entry: Entry, stored: Sequence[Result], lines: pd.DataFrame) -> str:
+    """The figure of the best evidence for a table, the paper's claim, what came of it; empty where there is none."""
     best = report.best_first(report.evidence(entry, stored))
     if not best:
         return ""
     plan = papers.plan(entry.paper, entry.table)
     here = [r for r in stored if (r.dataset, r.profile) == (best[0].dataset, best[0].profile)]
-    claim = f"The paper's claim: {plan.claim} Measured here ({best[0].profile}): {best[0]}."
-    drawn = report.columns(plan, here, best[0].dataset, best[0].profile)[0].figure_html()
-    return f"<p>{escape.html(claim)}</p>{drawn}"
+    drawn = report.columns(plan, here, best[0].dataset, best[0].profile)
+    said = f"The paper's claim: {plan.claim} Measured here (profile {best[0].profile}): {best[0]}."
+    came = outcome(entry, best[0], drawn, lines)
+    return (
+        f'{light(report.image(dots(drawn)))}<p class="{escape.LITERAL}">{escape.html(said)} '
+        f"<strong>{escape.html(came)}</strong></p>"
+    )
+
+
+def opening(notebook: str) -> str:
+    """What stands above a notebook: the picture of each of its tables that was measured."""
+    entries = [e for e in papers.catalogue() if e.notebook == notebook]
+    return "".join(pictured(entry, kept(), claims(entry.paper)) for entry in entries)
+
+
+def reports(plan: TablePlan, stored: Sequence[Result]) -> Iterator[tuple[tuple[Report, ...], int, list[Result]]]:
+    """What is stored for a table, whichever table it was first run for: a report a column, rows, and their results."""
+    for dataset, profile in sorted({(r.dataset, r.profile) for r in stored}):
+        if data.modality_of(dataset) not in plan.modalities:
+            continue
+        tasks = {column.task for column in plan.select(dataset).values()}
+        here = [r for r in stored if (r.dataset, r.profile) == (dataset, profile) and r.task in tasks]
+        each = report.columns(plan, here, dataset, profile)
+        shown = {row.method for page in each for row in page.rows if row.measured}
+        count = len(shown & set(plan.methods))
+        if count:
+            yield each, count, [r for r in here if r.method in shown]
+
+
+def listed(sentences: Iterable[str]) -> str:
+    """Sentences as a list."""
+    return f'<ul class="{escape.LITERAL}">{"".join(f"<li>{escape.html(line)}</li>" for line in sentences)}</ul>'
+
+
+def every(entry: Entry, stored: Sequence[Result]) -> str:
+    """All that is stored of a table, folded: a table for each data set and profile, curves, and where it comes from."""
+    if (entry.paper, entry.table) not in papers.plans():
+        return ""
+    plan, parts = papers.plan(entry.paper, entry.table), []
+    for (page, *further), count, here in reports(plan, stored):
+        if 2 * count < len(plan.methods) and all(r.table != entry.name for r in here):
+            continue  # a few rows that another table has, too
+        more = "".join(each.html() + listed(each.findings) for each in further)
+        curves = evidence.curves.figure(plan, evidence.curves.frame(plan, page.column, here, page.profile))
+        drawn = "" if curves is None else light(report.image(curves))
+        sentences = [*page.findings, f"Where it comes from: {report.origin(here)}"]
+        parts.append(f"{page.html()}{listed(sentences)}{more}{drawn}")
+    head = f"All that is stored for {escape.html(plan.heading)}, by data set and profile: {len(parts)}"
+    return f"<details><summary>{head}</summary>{''.join(parts)}</details>" if parts else ""
 
 
 def show(paper: str, stored: Iterable[Result] | None = None) -> str:
@@ -46,18 +231,49 @@ def show(paper: str, stored: Iterable[Result] | None = None) -> str:
 
     ``stored``: by default all that the project keeps.
     """
-    kept = list(results.find(ROOT / "results") if stored is None else stored)
-    notebooks: dict[str, list[Entry]] = {}
-    for entry in papers.catalogue():
-        if entry.paper == paper and entry.notebook:
-            notebooks.setdefault(entry.notebook, []).append(entry)
+    mine = list(kept() if stored is None else stored)
+    lines = claims(paper) if stored is None else of_claims(paper, mine)
     with_picture, without = [], []
-    for notebook, entries in notebooks.items():
+    for notebook, entries in of_paper(paper).items():
         link = f'<a href="../{escape.html(notebook[:-6])}.html">{escape.html(name(entries))}</a>'
         line = f"{link}. {escape.html(headline(notebook))}"
-        picture = next(filter(None, (pictured(entry, kept) for entry in entries)), "")
-        (with_picture if picture else without).append(f"<p>{line}</p>{picture}" if picture else f"<li>{line}</li>")
+        picture = next(filter(None, (pictured(entry, mine, lines) for entry in entries)), "")
+        whole = "".join(every(entry, mine) for entry in entries)
+        (with_picture if picture else without).append(
+            f"<p>{line}</p>{picture}{whole}" if picture else f"<li>{line}</li>"
+        )
     rest = "Nothing of these is measured as a table of encoders yet; the notebooks show that every part runs:"
     shown = "".join(f"<section>{part}</section>" for part in with_picture)
     more = f"<p>{rest}</p><ul>{''.join(without)}</ul>" if without else ""
     return f'<div class="paper-tables {escape.LITERAL}">{shown}{more}</div>'
+
+
+def matrix(stored: Sequence[Result], lines: pd.DataFrame, others: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """Every published table and figure against the profiles, with the verdicts on its claims, in HTML.
+
+    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
+    """
+    body, none = [], []
+    for entry in papers.catalogue():
+        mine = lines[(lines["paper"] == entry.paper) & (lines["table"] == entry.table)]
+        cells = {p: [escape.html((others or {}).get(entry.name, {}).get(p, ""))] for p in report.PROFILES}
+        for each in report.evidence(entry, stored):
+            if each.profile in cells:
+                cells[each.profile].append(escape.html(each))
+        for profile, parts in cells.items():
+            for verdict, count in verdicts(mine[mine["profile"] == profile]).items():
+                parts.append(f'<b class="verdict {verdict.replace(" ", "-")}">{count} {escape.html(verdict)}</b>')
+        link = escape.html(entry.name)
+        if entry.notebook:
+            link = f'<a href="../{escape.html(entry.notebook[:-6])}.html">{link}</a>'
+        shown = ["<br>".join(filter(None, parts)) for parts in cells.values()]
+        if not any(shown):
+            none.append(link)
+            continue
+        marks = "".join(f'<td class="{"there" if text else "none"}">{text or "–"}</td>' for text in shown)
+        body.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("table", *report.PROFILES))
+    return (
+        f'<div class="{escape.LITERAL}"><table class="evidence"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table><p>At smoke size only: {', '.join(none)}.</p></div>"
+    )

@@ -64,7 +64,7 @@ pictures.channels(whole, test.pixel_classes)
 # %%
 methods.get("cmc/core_4")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

@@ -63,14 +63,14 @@ draw.estimate_against_truth(control)
 #
 # Views are the only thing that changes from row to row. Rows that need larger pictures than the data set has say so.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
 # %% [markdown]
 # ## Information
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 found = shared_information.study(nb.profile, nb.dataset, nb.plan().methods, data_root=nb.data_root, **places)
 accuracy = {row.method: row.measured.mean for row in table.rows if row.measured is not None and row.method}
 draw.accuracy_against_information(found, accuracy, floor=accuracy.get("ours/random_lab"))

@@ -36,14 +36,14 @@ nb.claim
 # %% tags=["nbval-ignore-output"]
 nb.kept()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.figure()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]

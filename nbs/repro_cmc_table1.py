@@ -41,7 +41,7 @@ nb.kept()
 # %%
 methods.get("cmc/ydbdr")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

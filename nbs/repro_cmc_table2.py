@@ -54,7 +54,7 @@ draw.strip(clip[:, :3], shown, range(0, 15, 2), title="rotate")
 # %%
 f"By its silhouette alone a network of frames can name {actions.FRAME_CEILING:.1f} % of the generated clips."
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

@@ -44,7 +44,7 @@ nb.kept()
 # %%
 methods.get("cmc/core_4")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

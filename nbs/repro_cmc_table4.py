@@ -47,7 +47,7 @@ printed = papers.published("cmc", 4).pivot_table(index="row", columns="column", 
 gaps = {m: printed.loc[f"CMC {m}"] - printed.loc[f"Supervised {m}"] for m in ("mIoU", "pix. acc.")}
 {(m, view): round(float(gap), 1) for m, row in gaps.items() for view, gap in row.items() if gap > 0}
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

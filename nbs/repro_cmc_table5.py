@@ -45,7 +45,7 @@ nb.kept()
 # %%
 methods.get("cmc/predict_depth")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

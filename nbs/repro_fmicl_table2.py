@@ -69,20 +69,20 @@ methods.get("fmicl/js")
 # **VLC as printed**: the paper's formula of $f^*(f'(u))$ for Vincze–Le Cam is not that of its $f$; which one it trained
 # is open. **AU** has its authors' weights; a member of the family would have $1/t$ on uniformity.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.figure()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]
 # ## Table 10: the same encoders by a vote of the 200 nearest training embeddings
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 neighbours = nb.run(10)
 neighbours
 
@@ -96,7 +96,7 @@ fmicl_tables.published_agreement().round(2)
 # %% [markdown]
 # Now ours. Few rows with one seed each say little.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 value, count = fmicl_tables.agreement(table, neighbours)
 print(f"{dataset}, {nb.profile}: {'too few rows' if value is None else f'{value:.2f}'} over {count} rows")
 
@@ -106,7 +106,7 @@ print(f"{dataset}, {nb.profile}: {'too few rows' if value is None else f'{value:
 # The paper's Figure 6, in small. Losses of two divergences have different units and zeros, so each is drawn on its
 # own scale: 1 at the first epoch, 0 at its lowest.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 draw.loss_curves(nb.results(seed=nb.seeds[0]), nb.plan(), nb.rows(), f"{dataset}, profile {nb.profile}")
 
 # %% [markdown]

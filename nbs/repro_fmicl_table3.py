@@ -49,7 +49,7 @@ pd.DataFrame(both, index=["MoCo v3", "JS"])[different].T
 # Profile `paper` sets the two apart. In `smoke` and `laptop` all rows have one small network and one schedule, so there
 # these two rows are the same run, with the same number.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

@@ -111,14 +111,14 @@ for (name, temperature), reason in fmicl_tables.refusals().items():
 # %%
 methods.get("fmicl/cosine_vincze_le_cam")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.figure()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]

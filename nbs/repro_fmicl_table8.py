@@ -102,7 +102,7 @@ draw.weights(fmicl_tables.accuracy(nb.stored("cifar10", "paper")), natural, "CIF
 # %%
 methods.get("fmicl/kl_alpha10")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
@@ -110,12 +110,12 @@ table
 # Accuracy against α, as measured here. With one seed the bars are the sampling error of the test set; with several,
 # the 95 % interval over seeds.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 measured = fmicl_tables.accuracy(table)
 (floor,) = (row.measured.mean for row in table.rows if row.method == "ours/random")
 draw.weights(measured, natural, f"{dataset}, profile {nb.profile}", measured=True, floor=floor)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]

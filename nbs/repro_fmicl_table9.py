@@ -42,7 +42,7 @@ nb.kept()
 # %%
 methods.get("fmicl/sentences_kl_alpha409600")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 

@@ -99,14 +99,14 @@ inert.map("{:.3g}".format)
 #
 # ## Figure 2
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 draw.ablations(table, joint_keys.SAID_GOOD)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]

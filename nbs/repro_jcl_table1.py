@@ -97,14 +97,14 @@ draw.averages(averages)
 # %%
 methods.get("jcl/jcl")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.reports[0].figure()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.summary
 
 # %% [markdown]

@@ -37,7 +37,7 @@ nb.claim
 # %% tags=["nbval-ignore-output"]
 nb.kept()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run(references_too=False)
 table
 

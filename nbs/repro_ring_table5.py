@@ -87,7 +87,7 @@ epoch_time.pools(nb.plan("5d"))
 # does. Other work on the machine makes some epochs longer and none shorter, so the ratio of the fastest epochs stands
 # beside that of the means.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 times = nb.run(1)
 measured = epoch_time.epoch_cost(times.plan, nb.results(), dataset, nb.profile)
 measured.round(2).T
@@ -114,7 +114,7 @@ print(*epoch_time.sentences(stored, "cifar10", "pilot"), sep="\n")
 # %% [markdown]
 # ## (b) and (d) Accuracy, published beside measured
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 moco, simclr = nb.run("5b"), nb.run("5d")
 display(moco, moco.figure(), moco.summary, simclr, simclr.figure(), simclr.summary)
 

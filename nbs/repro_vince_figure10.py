@@ -39,7 +39,7 @@ nb.claim
 # %% tags=["nbval-ignore-output"]
 nb.kept()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run(references_too=False)
 lines = sweep.frame(table.plan, nb.results(), nb.dataset, nb.profile, columns)
 lines.pivot_table(index="column", columns="label", values="accuracy", sort=False).round(1)

@@ -39,14 +39,14 @@ display(nb.kept(), nb.kept(5))
 # %%
 methods.get("vince/ring_sneigh_anneal")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table = nb.run()
 table
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 table.figure()
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 display(table.summary, nb.run(5))  # Table 5: top-5 accuracy of the same encoders
 
 # %% [markdown]

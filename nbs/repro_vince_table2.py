@@ -38,19 +38,19 @@ nb.claim
 # %% tags=["nbval-ignore-output"]
 display(*map(nb.kept, nb.plans))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 nb.run("2b", references_too=False)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 nb.run("2c", references_too=False)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 nb.run("2d", references_too=False)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 nb.run("2e", references_too=False)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-output", "nbval-ignore-output"]
 nb.run("4", references_too=False)
 
 # %% [markdown]

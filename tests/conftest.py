@@ -16,6 +16,7 @@ from contrastlab.data import ImageSet
 from contrastlab.methods import Recipe
 from contrastlab.settings import Settings
 
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("book", "book/_ext")]
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, database=None, max_examples=80)
 hypothesis.settings.load_profile("fixed")
@@ -88,7 +89,6 @@ def browser() -> Iterator[Any]:
     play = pytest.importorskip(
         "playwright.sync_api", reason="playwright is in the group book: make check-book installs it"
     )
-    sys.path.insert(0, str(Path(__file__).parents[1] / "book"))
     from check import browser_path
 
     path = browser_path()

@@ -233,7 +233,7 @@ def every() -> pd.DataFrame:
 
 
 def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
-    shown = every[every["gain"].notna()]
+    shown = every[every["gain"].notna()].sort_values("gain", kind="stable", ascending=False)
     assert {("ring", "1"), ("fmicl", "2")} <= set(zip(shown["paper"], shown["table"], strict=True))
     axes = claims.forest(every).axes[0]
     assert len(axes.get_yticks()) == len(shown)
@@ -245,6 +245,8 @@ def test_the_stored_runs_have_lines_and_a_picture(every) -> None:
     assert [x[0] for x in marked("D")] == shown["published"].dropna().tolist()
     assert [x[0] for x in marked("o")] == pytest.approx(shown["gain"].tolist())
     claims.forest(every.iloc[:0]).canvas.draw()
+    axes = claims.forest(shown.head(30).assign(gain=[1000.0, *shown["gain"][1:30]])).axes[0]
+    assert (axes.get_xlim()[1] < 100, axes.texts[0].get_text()) == (True, "+1000")  # it flattens no other
 
 
 def test_others_load_the_same_lines(every, monkeypatch, capsys) -> None:

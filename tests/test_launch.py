@@ -3,24 +3,20 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import colab
 import jupytext
+import launch
 import nbformat
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
-sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
-
-import colab  # noqa: E402
-import launch  # noqa: E402
-
 HOME = "https://github.com/somebody/contrastlab"
 CONFIG: dict[str, Any] = yaml.safe_load((BOOK / "_config.yml").read_text(encoding="utf-8"))
 

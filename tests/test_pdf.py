@@ -1,7 +1,6 @@
 """Pages on paper: sliders stand where they are asked to, nothing is wider than the sheet, sidebars stay away."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from contrastbook.figures import sliding
 
 pytest.importorskip("playwright.sync_api", reason="playwright is in the group book: make check-book installs it")
 BOOK = Path(__file__).parents[1] / "book"
-sys.path.insert(0, str(BOOK))
 
 import pdf  # noqa: E402
 from check import browser_path  # noqa: E402

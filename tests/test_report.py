@@ -416,10 +416,10 @@ def test_shared_protocols_count_and_data_of_the_paper_say_more_than_more_rows() 
     assert [(each.dataset, each.rows, each.printed) for each in best] == [("cifar10", 1, True), ("shapes", 7, False)]
 
 
-def test_every_published_table_has_a_line_and_studies_are_named() -> None:
-    page = report.matrix([], {"vince/table3": {"paper": "<11> studies"}})
-    assert [re.sub("<[^>]+>", "", name) for name in re.findall(r'<th scope="row">(.*?)</th>', page)] == [
-        e.name for e in papers.catalogue()
-    ]
-    assert "&lt;11&gt; studies" in page
-    assert page.count('class="there"') == 1 + sum(bool(e.notebook) for e in papers.catalogue())
+def test_columns_of_a_table_are_one_table_and_a_smoke_run_marks_no_row() -> None:
+    page = report.Reports((paper(FULL), replace(paper(FULL[:6]), name="other"))).html()
+    assert re.findall("<th>(.*?)</th>", page) == ["", "cifar10", "other", "IR", "IRing", "random encoder", "IRing − IR"]
+    assert re.search(r"<th>IR</th>\s*<td>81.33 ± 3.79 ▲</td>\s*<td>81.33 ± 3.79 ▲</td>", page)
+    assert re.search(r"<th>IRing − IR</th>\s*<td>\+2.83 ± [\d.]+</td>\s*<td>–</td>", page)
+    small = [result(name, 0, value, profile="smoke") for name, value in (("ring/ir", 50.0), ("ours/random", 15.0))]
+    assert re.search(r"\+35\.0[^▲▽]*$", report.table(PLAN, small, "cifar10", "smoke").html())

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import gallery
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -24,7 +25,7 @@ from PIL import Image
 from contrastbook import evidence
 from contrastbook.figures import atlas, pictures, senses, thumbnails, widgets
 from contrastbook.studies import Study
-from contrastlab import __main__, data, doctor, encoders, escape, report, results
+from contrastlab import __main__, data, doctor, encoders, escape, papers, report, results
 from contrastlab.data import limits, videos
 from contrastlab.data.pictures import StreamedImages
 from contrastlab.errors import ArgumentError, CorruptFileError, TooLargeError
@@ -33,6 +34,7 @@ from contrastlab.reproduce import cells, notebook
 from test_report import PLAN, result
 
 ROOT = Path(__file__).parents[1]
+CLAIMS = evidence.claims.frame([], [])
 
 # Code
 
@@ -196,8 +198,7 @@ def test_a_name_in_claims_matrix_and_atlas_is_shown_to_the_letter(name: str, mon
     assert Tags(report.image(forest)).tags == Tags(report.image(evidence.claims.forest(plain))).tags
     assert not any(is_math_text(tick.get_text()) for tick in forest.axes[0].get_yticklabels())
 
-    first = next(iter(report.matrix.__globals__["papers"].catalogue()))
-    pages = [report.matrix([], {first.name: {"laptop": each}}) for each in (name, PLAIN)]
+    pages = [gallery.matrix([], plain, {papers.catalogue()[0].name: {"laptop": each}}) for each in (name, PLAIN)]
     same_page(*pages, name)
 
     made = [
@@ -246,7 +247,7 @@ def test_a_name_in_a_figure_is_shown_to_the_letter(name: str, monkeypatch: pytes
 
 
 def test_dollars_of_a_report_are_no_formula_for_mathjax() -> None:
-    for page in (table_of("$x$").html(), report.matrix([]), atlas.table(), thumbnails.cards([])):
+    for page in (table_of("$x$").html(), gallery.matrix([], CLAIMS), atlas.table(), thumbnails.cards([])):
         assert "tex2jax_ignore mathjax_ignore" in page
 
 
@@ -286,7 +287,7 @@ def test_a_page_full_of_names_runs_nothing_in_a_browser(tmp_path: Path, browser:
     body = []
     for name in NASTY:
         body += [table_of(name).html(), table_of(name).figure_html(), thumbnails.cards([(*[name] * 4, stamp())])]
-        body.append(report.matrix([], {"ring/table1": {"laptop": name}}))
+        body.append(gallery.matrix([], CLAIMS, {"ring/table1": {"laptop": name}}))
     path = tmp_path / "page.html"
     path.write_text(f'<!doctype html><html><meta charset="utf-8"><body>{"".join(body)}', encoding="utf-8")
     page, opened = browser.new_page(), []

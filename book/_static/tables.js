@@ -1,4 +1,4 @@
-// Tables that a reader can filter: the grid of the atlas and the statements of the errata page. A picker shows one card
+// Tables that a reader can filter: the grid of the atlas, the statements of the errata page, the claims of the results. A picker shows one card
 // of the atlas at a time. Without this script the tables are whole and every card can be opened by hand.
 window.addEventListener("DOMContentLoaded", () => {
   const select = (label, options, changed) => {
@@ -72,6 +72,27 @@ window.addEventListener("DOMContentLoaded", () => {
     window.addEventListener("hashchange", follow);
     for (const link of links) link.addEventListener("click", () => setTimeout(follow));
     follow();
+  }
+
+  const claims = document.querySelector("#claims-table table");
+  if (claims) {
+    const rows = [...claims.tBodies[0].rows];
+    const filter = filtering(rows, "claims");
+    const bar = document.createElement("div");
+    bar.className = "ledger-filter";
+    const facts = {
+      paper: (row) => row.cells[1].textContent.split(" ")[0],
+      verdict: (row) => row.cells[0].textContent.match(/^(open|same sign|opposite sign|[a-z ]*(none is claimed|larger than))/)[0],
+      profile: (row) => row.cells[row.cells.length - 1].textContent,
+    };
+    for (const [name, value] of Object.entries(facts)) {
+      const label = document.createElement("label");
+      label.append(`${name} `, filter.choice(name, value));
+      bar.append(label);
+    }
+    bar.append(filter.count);
+    document.querySelector("#claims-table").prepend(bar);
+    filter.apply();
   }
 
   const tables = [...document.querySelectorAll("table.ledger")];

@@ -54,7 +54,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], wide: int | No
         made.add_column(Text(head), overflow="fold")
     for row in rows:
         made.add_row(*(Text(escape.line(cell)) for cell in row))
-    console = Console(file=io.StringIO(), width=wide or 100_000, color_system=None)
+    console = Console(file=io.StringIO(), width=wide or 100_000, color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(made)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -288,31 +288,32 @@ def measured(line: Mapping[Any, Any]) -> str:
 
 
 def forest(lines: pd.DataFrame) -> Figure:
-    """Every measured claim of :func:`frame`: gain, interval, seeds and published gain, explained by a key."""
-    from contrastbook.figures.base import BLUE, ORANGE, subplots
+    """The measured claims of :func:`frame`, sorted, explained by a key. A value at an edge lies beyond it."""
+    from contrastbook.figures.base import BLUE, ORANGE, dress, subplots
 
-    shown = lines[lines["gain"].notna()].to_dict("records")
-    figure, axes = subplots(size=(10, 1.0 + 0.36 * max(len(shown), 1)))
+    shown = lines[lines["gain"].notna()].sort_values("gain", kind="stable", ascending=False).to_dict("records")
+    figure, axes = subplots(size=(8, 1.2 + 0.38 * max(len(shown), 1)))
+    far = sorted(max(abs(line[name]) for name in ("gain", "published") if pd.notna(line[name])) for line in shown)
+    edge = 2 * far[int(0.9 * (len(far) - 1))] if far else 1.0  # twice as far from 0 as nine tenths of the lines
     for y, line in enumerate(shown):
         each = [float(part.partition(":")[2]) for part in line["differences"].split()]
         axes.plot(each, [y] * len(each), "|", color="0.3", markersize=9, zorder=2.5)
-        if pd.notna(line["low"]):
-            axes.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=2, zorder=2)
-        face = "white" if line["verdict"] == "open" else BLUE
-        axes.plot(line["gain"], y, "o", color=BLUE, markerfacecolor=face, markersize=7, zorder=3)
-        side = ">" if line["claimed_sign"] > 0 else "<"
-        place, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, side)
+        axes.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=2, zorder=2)
+        filled = "none" if line["verdict"] == "open" else "full"
+        axes.plot(line["gain"], y, "o", color=BLUE, fillstyle=filled, markersize=7, zorder=3)
+        place, marker = (line["published"], "D") if pd.notna(line["published"]) else (0, "<>"[line["claimed_sign"] > 0])
         axes.plot(place, y, marker, color=ORANGE, markerfacecolor="none", markersize=7, zorder=4)
+        for beyond in (value for value in (line["gain"], place) if abs(value) > edge):
+            axes.annotate(f"{beyond:+.0f}", (math.copysign(edge, beyond), y), ha="left" if beyond < 0 else "right")
+    axes.set_xlim(*(max(-edge, min(edge, end)) for end in axes.get_xlim()))
     axes.axvline(0, color="0.4", ls="--", lw=1, zorder=1)
-    labels = [f"{table_of(x)}  {x['claim']}, {column_of(x)}, {x['profile']} [{x['used']}]" for x in shown]
-    axes.set_yticks(range(len(shown)), map(escape.mathtext, labels), fontsize="small")
+    labels = [(f"{table_of(x)}: {x['claim']}", f"{column_of(x)}, {x['profile']} [{x['used']}]") for x in shown]
+    axes.set_yticks(range(len(shown)), ["\n".join(map(escape.mathtext, each)) for each in labels], fontsize="small")
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
-    units = ", ".join(sorted({line["unit"] for line in shown}))
-    axes.set_xlabel(f"difference ({units})" if shown else "nothing has been run")
-    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]\n"
-    figure.suptitle(f"{key}Outside profile paper, only signs may be compared.", x=0.01, ha="left", fontsize="small")
+    dress(axes, f"difference ({', '.join(sorted({line['unit'] for line in shown})) or 'nothing has been run'})", "")
+    key = "dot: measured, filled with a verdict   tick: a seed   diamond: published, triangle: its sign   [seeds]"
+    figure.suptitle(f"{key}\nOutside profile paper, only signs may be compared.", x=0.01, ha="left", fontsize="small")
     axes.grid(axis="x", color="0.9")
-    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     counts = "; ".join(f"{verdict}: {count}" for verdict, count in lines["verdict"].value_counts().items())
     figure.set_label(f"Forest plot of measured beside published differences. Verdicts: {counts}.")

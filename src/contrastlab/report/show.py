@@ -96,6 +96,20 @@ def image(figure: Figure) -> str:
     return f'<img alt="{escape.html(figure.get_label())}" src="data:image/png;base64,{picture}">'
 
 
+def framed(caption: str, banner: str, texts: pd.DataFrame, remarks: Iterable[str]) -> str:
+    """A table as HTML without styles of its own, everything escaped."""
+    banner = f'<p role="note"><strong>{escape.html(banner)}</strong></p>' if banner else ""
+    body = texts.to_html(classes="published-measured", border=0, index_names=False)
+    caption = escape.html(caption)
+    # the caption is beside the table's box, so that it stays in sight where the box is scrolled
+    body = (
+        f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>'
+        f'<div tabindex="0" role="region" aria-label="{caption}">{body}</div></figure>'
+    )
+    words = "".join(f"<li>{escape.html(line)}</li>" for line in remarks)
+    return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """A finished table of one column in one profile; shows itself in a notebook."""
@@ -134,17 +148,19 @@ class Report:
         return self.profile == "paper"
 
     @property
-    def caption(self) -> str:
-        """Which table, data, profile, metric and copy of the data."""
+    def about(self) -> str:
+        """Data, profile, metric and copy of the data."""
         where = escape.line(f"{self.column.data} to {self.column.on}" if self.column.on else self.column.data)
         own = f", column {escape.line(self.name)}" if self.column.settings else ""
         unit = f"{self.metric.unit} of {self.metric.items}" if self.metric.unit == "percent" else self.metric.unit
-        return (
-            f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
-            f" Data set {where}{own}, profile {self.profile}, {self.metric.label} ({unit})."
-            + (f" Data: {escape.line(self.data_note)}." if self.data_note else "")
-            + (f" Printed numbers: {self.printed_note}." if self.printed_note else "")
-        )
+        data = f" Data: {escape.line(self.data_note)}." if self.data_note else ""
+        printed = f" Published numbers: {self.printed_note}." if self.printed_note else ""
+        return f"Data set {where}{own}, profile {self.profile}, {self.metric.label} ({unit}).{data}{printed}"
+
+    @property
+    def caption(self) -> str:
+        """Which table, and :attr:`about`."""
+        return f"{self.plan.paper} {self.plan.heading}: {self.plan.title}. {self.about}"
 
     @property
     def banner(self) -> str:
@@ -189,8 +205,9 @@ class Report:
             "Of two seeds both numbers are in brackets: too few for an interval.": any(m.seeds == 2 for m in numbers),
             f"(±) is the 95 % sampling error of the {items}: one seed has no interval.":
                 any(m.half_width is None and m.sampling is not None for m in numbers),
-            f"{self._against.capitalize()}: {gap} above the {self.floor}{two}; ▲ by more than the sampling error of the"
-            f" {items}, ▽ not.": any(row.versus_random is not None for row in shown),
+            f"{self._against.capitalize()}: {gap} above the {self.floor}{two}"
+            + f"; ▲ by more than the sampling error of the {items}, ▽ not" * any(map(self._mark, shown))
+            + ".": any(row.versus_random is not None for row in shown),
             f"Against base: {gap} above the method built on, seed by seed (paired).":
                 any(row.kind == "difference" for row in shown),
             f"Rows differ in the precision they were trained in: {', '.join(precisions)}.": len(precisions) > 1,
@@ -251,6 +268,10 @@ class Report:
         empty = [name for name in columns[1:] if not frame[name].str.strip("–").any()]
         return frame.drop(columns=empty)
 
+    def _mark(self, row: Row) -> str:
+        """Whether a row is above the floor; a smoke run decides nothing."""
+        return "" if row.above_random is None or self.profile == "smoke" else " ▲" if row.above_random else " ▽"
+
     def _line(self, row: Row, measured: Estimate) -> dict[str, str]:
         digits = self._digits if row.published_sd is None else 2
         seeds = f" [{measured.seeds}]" if len(self._seeds) > 1 else ""
@@ -262,7 +283,7 @@ class Report:
         if self.comparable and row.difference is not None:
             line["− published"] = signed(row.difference, sign=True)
         if row.versus_random is not None:
-            line[self._against] = f"{signed(row.versus_random, 1, sign=True)} {'▲' if row.above_random else '▽'}"
+            line[self._against] = signed(row.versus_random, 1, sign=True) + self._mark(row)
         for gain in self.rows:
             if gain.kind == "difference" and gain.method == f"{row.method} − {self.plan.pairs.get(row.method)}":
                 if gain.published is not None:
@@ -306,25 +327,9 @@ class Report:
 
     def html(self) -> str:
         """The table as HTML without styles of its own, everything escaped."""
-        banner = f'<p role="note"><strong>{escape.html(self.banner)}</strong></p>' if self.banner else ""
-        body = self.texts.set_index("method").to_html(classes="published-measured", border=0, index_names=False)
-        caption = escape.html(self.caption)
-        # the caption is beside the table's box, so that it stays in sight where the box is scrolled
-        body = (
-            f'<figure class="published-measured {escape.LITERAL}"><figcaption>{caption}</figcaption>'
-            f'<div tabindex="0" role="region" aria-label="{caption}">{body}</div></figure>'
-        )
-        words = "".join(f"<li>{escape.html(line)}</li>" for line in self.remarks)
-        return f'{banner}{body}<ul class="{escape.LITERAL}">{words}</ul>'
+        return framed(self.caption, self.banner, self.texts.set_index("method"), self.remarks)
 
-    def _repr_html_(self) -> str:
-        return self.html()
-
-    def _repr_markdown_(self) -> str:
-        return self.markdown()
-
-    def __repr__(self) -> str:
-        return self.whole()
+    _repr_html_, _repr_markdown_, __repr__ = html, markdown, whole
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """Refuse a table where some of ``rows`` have neither a number in the metric's range nor a reason."""
@@ -433,7 +438,6 @@ class Reports:
     whole = _joined("whole", "\n\n")
     training = _joined("training", "\n")
     markdown = _repr_markdown_ = _joined("markdown", "\n")
-    html = _repr_html_ = _joined("html", "")
     figure_html = _joined("figure_html", "")
     __repr__ = _joined("__repr__", "\n\n")
 
@@ -466,6 +470,24 @@ class Reports:
     def summary(self) -> Lines:
         """The sentences of each column behind its name."""
         return Lines(f"{r.name}: {line}" for r in self.reports for line in r.summary)
+
+    def html(self) -> str:
+        """One table of all columns and gains, as wide as the fewer of columns and rows; what is common is said once."""
+        import pandas as pd
+
+        first, *others = self.reports
+        if not others:
+            return first.html()
+        numbers = [(r.name, row.label, row.measured.text(row.kind == "difference") + r._mark(row))
+                   for r in self.reports for row in r.rows if row.measured]  # fmt: skip
+        frame = pd.DataFrame(numbers, columns=["column", "row", "text"])
+        texts = frame.pivot_table("text", "row", "column", aggfunc="first", sort=False).fillna("–")
+        said = (*(f"{r.name}: {r.about}" for r in self.reports), *(line for r in self.reports for line in r.remarks))
+        caption = f"{self.plan.paper} {self.plan.heading}: {self.plan.title}."
+        return framed(caption, first.banner, texts.T if len(texts) < texts.shape[1] else texts, dict.fromkeys(said))
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def check(self, rows: str | Sequence[str] = "all") -> None:
         """See :meth:`Report.check`."""

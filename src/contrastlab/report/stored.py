@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -91,30 +91,7 @@ class BestEvidence:
         line = f'<p class="{escape.LITERAL}">{escape.html(self.line)}</p>' if self.line else ""
         return f"{self.best.html() if self.best else ''}{line}"
 
-    def _repr_html_(self) -> str:
-        return self.html()
+    _repr_html_ = html
 
     def __repr__(self) -> str:
         return "\n".join(filter(None, (self.best.text() if self.best else "", self.line)))
-
-
-def matrix(stored: Iterable[Result], others: Mapping[str, Mapping[str, str]] | None = None, root: str = "../") -> str:
-    """Every published table and figure against the profiles, in HTML, each notebook linked from ``root``.
-
-    ``others`` maps the name of a table and a profile to a line, for what is stored as no result of an encoder.
-    """
-    results, lines = list(stored), []
-    for entry in papers.catalogue():
-        cells = {profile: [(others or {}).get(entry.name, {}).get(profile, "")] for profile in PROFILES}
-        for each in evidence(entry, results):
-            if each.profile in cells:
-                cells[each.profile].append(str(each))
-        link = escape.html(entry.name)
-        if entry.notebook:
-            link = f'<a href="{escape.html(root + entry.notebook[:-6])}.html">{link}</a>'
-        shown = ["runs" if entry.notebook else "", *("; ".join(filter(None, c)) for c in cells.values())]
-        marks = "".join(f'<td class="{"there" if text else "none"}">{escape.html(text) or "–"}</td>' for text in shown)
-        lines.append(f'<tr><th scope="row">{link}</th>{marks}</tr>')
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("table", "smoke", *PROFILES))
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    return f'<table class="evidence {escape.LITERAL}">{body}</table>'

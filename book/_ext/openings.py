@@ -1,0 +1,90 @@
+"""What the built book adds to tables: above a notebook, the picture of what was measured; and headings without gaps.
+
+``gallery`` draws the pictures. A table of pandas has a second row of headings for the name of its index alone; here
+both are one. ``IR^nce`` is shown with what follows the caret raised.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROW = r"\s*<tr[^>]*>((?:(?!</tr>).)*)</tr>\s*"
+HEAD = re.compile(rf"<thead>{ROW}{ROW}</thead>", re.S)
+CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.S)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Published names with a caret, the longest first."""
+    from contrastlab import papers
+
+    rows = {label for known in papers.plans() for label in papers.plan(*known).rows.values()}
+    for paper in papers.PAPERS:
+        for table in papers.tables(paper):
+            rows |= set(papers.published(paper, table)[["row", "column"]].to_numpy().ravel())
+    return tuple(sorted((label for label in rows if "^" in label), key=len, reverse=True))
+
+
+def one_row(page: str) -> str:
+    """A page whose tables have one row of headings where the second names the index alone."""
+
+    def joined(found: re.Match[str]) -> str:
+        first, second = (CELL.findall(part) for part in found.groups())
+        index = [cell.strip() for cell in second]
+        while index and not index[-1]:
+            index.pop()
+        if "colspan" in found[1] or len(first) != len(second) or len(index) == len(second):
+            return found[0]
+        cells = "".join(f"<th>{text}</th>" for text in [*index, *first[len(index) :]])
+        return f"<thead><tr>{cells}</tr></thead>"
+
+    return HEAD.sub(joined, page)
+
+
+def raise_names(page: str, known: Iterable[str]) -> str:
+    """A page with the names that are ``known`` to have a caret raised, in its text and in no attribute."""
+    shown = {name: re.sub(r"\^([A-Za-z0-9+-]+)", r"<sup>\1</sup>", name).replace("sigma", "σ") for name in known}
+    if not shown:
+        return page
+    found = re.compile("|".join(re.escape(name) for name in sorted(shown, key=len, reverse=True)))
+    return re.sub(r">[^<>]*\^[^<>]*<", lambda text: found.sub(lambda name: shown[name[0]], text[0]), page)
+
+
+def tidy(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Tables of one page."""
+    if "body" in context:
+        context["body"] = raise_names(one_row(context["body"]), names())
+
+
+PROOF = "A run at smoke size: it proves that every part runs, and nothing else"
+
+
+def open_with_picture(app: Any, doctree: Any) -> None:
+    """Put the picture of a table above its notebook, below the question; say what the folded runs are."""
+    from docutils import nodes
+
+    page = app.env.docname
+    if not page.startswith("nbs/"):
+        return
+    for cell in doctree.findall(lambda node: isinstance(node, nodes.Element) and node.get("hide_mode") == "output"):
+        cell["prompt_show"] = PROOF
+    sys.path.insert(0, str(Path(app.confdir) / "book"))
+    import gallery
+
+    shown = gallery.opening(f"{page}.ipynb")
+    title = next(doctree.findall(nodes.title), None)
+    if shown and title is not None:
+        place = title.parent
+        place.insert(place.index(title) + 1, nodes.raw("", f'<div class="table-opening">{shown}</div>', format="html"))
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("doctree-read", open_with_picture)
+    app.connect("html-page-context", tidy)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,63 @@
+"""Pictures, sentences and tables that the book shows of what is stored, and the checks that open a built page."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import gallery
+import openings
+import pandas as pd
+from PIL import Image
+
+from contrastbook.evidence import claims
+from contrastlab import papers, report
+from test_report import FULL, PLAN, entry, result
+
+LAPTOP = [result(r.method, seed, r.metrics["linear"], profile="laptop") for seed in range(8) for r in FULL[::3]]
+
+
+def test_the_matrix_has_a_line_for_each_table_its_studies_and_its_verdicts() -> None:
+    page = gallery.matrix(LAPTOP, claims.frame(LAPTOP, [PLAN]), {"vince/table3": {"paper": "<11> studies"}})
+    lines = {re.sub("<[^>]+>", "", name): text for name, text in re.findall(r'"row">(.*?)</th>(.*?)</tr>', page)}
+    assert all(page.count(f">{e.name}</a>") + page.count(f"{e.name}, ") >= 1 for e in papers.catalogue())
+    assert "&lt;11&gt; studies" in lines["vince/table3"]
+    assert 'class="verdict same-sign">1 same sign' in lines["ring/table1"]
+
+
+def test_a_picture_sets_published_numbers_apart_and_says_what_came_of_it() -> None:
+    page = gallery.pictured(entry("ring/table1"), LAPTOP, lines := claims.frame(LAPTOP, [PLAN]))
+    assert "Claimed differences that were run: 1. Verdicts: 1 same sign (IRing − IR)." in page
+    assert gallery.pictured(entry("ring/table1"), FULL[:0], lines) == ""
+    measured, apart = gallery.dots([report.table(PLAN, LAPTOP, "cifar10", "laptop")]).axes[::-1]
+    assert apart.lines[0].get_xdata().tolist() == [
+        PLAN.published_value("cifar10", r) for r in ("ring/ir", "ring/iring")
+    ]
+    assert not [line for line in measured.lines if line.get_marker() == "D"]
+
+
+def test_headings_of_pandas_are_one_row_and_published_names_are_raised_in_text_alone() -> None:
+    made = f"<thead><tr><th>c</th></tr></thead>{pd.DataFrame({'a': [1]}, pd.Index(['IR^nce'], name='row')).to_html()}"
+    page = openings.raise_names(openings.one_row(f'<p title="IR^nce">x^2</p>{made}'), openings.names())
+    assert re.findall("<th>(.*?)</th>", page) == ["c", "row", "a", "IR<sup>nce</sup>"]
+    assert '<p title="IR^nce">x^2</p>' in page
+
+
+def test_a_page_is_checked_for_its_first_figure_weight_scroll_bars_and_links(tmp_path: Path, browser: Any) -> None:
+    from check import measures, white_papers
+
+    (tmp_path / "book").mkdir()
+    path, picture = tmp_path / "book/tables_x.html", '<img src="a.png" alt="a">'
+    Image.new("RGB", (300, 200), "white").save(tmp_path / "book/a.png")
+    Image.effect_noise((1600, 1600), 90).save(tmp_path / "book/b.png")
+    crowded = f'<pre style="overflow:auto;width:9px">wide</pre><a href="#x">{"long " * 9}</a>'
+    for body, wrong in {
+        picture: [],
+        f'<p style="height:1300px"></p>{picture}': ["no figure in the first 1200 px"],
+        f"{picture}{crowded}": ["scroll bar inside", "link text of 44 characters"],
+        f'{picture}<img src="b.png" alt="b">': [" MB: accepted is 2 MB"],
+    }.items():
+        path.write_text(f"<!doctype html><article>{body}</article>", encoding="utf-8")
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.goto(path.as_uri())
+        assert all(part in line for part, line in zip(wrong, measures(page, path), strict=True))
+        assert "figure 0 has white paper: a" in white_papers(page)
