@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
+
 from contrastbook.evidence import claims
-from contrastlab import results
+from contrastlab import papers, results
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "book/_static/samplers.png"
@@ -14,9 +16,16 @@ MARKED = re.compile(r"(?<=<!-- decided: make kept -->\n).*?(?=<!-- end -->)", re
 
 
 def decided(folder: Path = ROOT / "results") -> str:
-    """A Markdown table of the claims with a verdict; of several metrics on the same data, the first."""
+    """A Markdown table of the verdicts on each row beside its base; of several metrics on the same data, the first.
+
+    Of several profiles it shows the paper's, or else the one whose settings were chosen most widely.
+    """
     lines = claims.frame(results.find([folder]))
-    lines = lines[~lines["verdict"].isin(("open", "not run"))].drop_duplicates(["paper", "table", "claim", "dataset"])
+    paired = [papers.plan(p, t).pairs.get(m) == b for p, t, m, b in lines[["paper", "table", "method", "base"]].to_numpy()]
+    lines = lines[pd.Series(paired) & ~lines["verdict"].isin(("open", "not run"))]
+    first = {"paper": 0, "tuned": 1, "regime": 2, "laptop": 3}
+    lines = lines.sort_values("profile", key=lambda profiles: profiles.map(first), kind="stable")
+    lines = lines.drop_duplicates(["paper", "table", "claim", "dataset"]).sort_index()
     rows = ["| claim | published | measured | seeds, profile | verdict |", "| --- | --- | --- | --- | --- |"]
     for line in lines.to_dict("records"):
         where = f"{claims.table_of(line)}: {line['claim']}, {claims.column_of(line)}"

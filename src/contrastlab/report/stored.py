@@ -12,7 +12,7 @@ from contrastlab.papers import Entry
 from contrastlab.report.show import Report, Reports
 from contrastlab.results import Result
 
-PROFILES = ("first", "pilot", "laptop", "tuned", "regime", "paper")
+PROFILES = ("first", "pilot", "regime", "laptop", "tuned", "paper")
 """Columns of the matrix beside smoke, which proves the path and stores no evidence."""
 
 

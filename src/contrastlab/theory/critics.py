@@ -78,7 +78,8 @@ def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:
         low, high = knots.gather(1, right - 1), knots.gather(1, right)
         share = (columns - low) / (high - low).clamp(min=torch.finfo(torch.float64).eps)
         beyond = share.clamp(max=0).asinh() + (share - 1).clamp(min=0).asinh()
-        return (scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)).T
+        mapped: Tensor = scores[right - 1] + (scores[right] - scores[right - 1]) * (share.clamp(0, 1) + beyond)
+        return mapped.T
 
     return apply
 
