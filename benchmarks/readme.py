@@ -21,7 +21,8 @@ def decided(folder: Path = ROOT / "results") -> str:
     Of several profiles it shows the paper's, or else the one whose settings were chosen most widely.
     """
     lines = claims.frame(results.find([folder]))
-    paired = [papers.plan(p, t).pairs.get(m) == b for p, t, m, b in lines[["paper", "table", "method", "base"]].to_numpy()]
+    rows_of = lines[["paper", "table", "method", "base"]].to_numpy()
+    paired = [papers.plan(paper, table).pairs.get(method) == base for paper, table, method, base in rows_of]
     lines = lines[pd.Series(paired) & ~lines["verdict"].isin(("open", "not run"))]
     first = {"paper": 0, "tuned": 1, "regime": 2, "laptop": 3}
     lines = lines.sort_values("profile", key=lambda profiles: profiles.map(first), kind="stable")
