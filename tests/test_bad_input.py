@@ -127,6 +127,7 @@ def test_bad_input_is_named_or_means_something(row, tmp_path, monkeypatch, capsy
     names = filled(row.get("names", []), tmp_path)
     if row["entry"] == "command":
         said = command(filled(row["arguments"], tmp_path), capsys)
+        assert not [*tmp_path.glob("runs/cells"), *tmp_path.rglob("*.safetensors")]  # refused before anything runs
     elif "accepted" in row:
         got = answer(row, tmp_path)
         assert {key: got[key] for key in row["value"]} == row["value"], row["accepted"]

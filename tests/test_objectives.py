@@ -31,7 +31,7 @@ from contrastlab.objectives.losses import (
     multi_key_info_nce,
     row_logsumexp,
 )
-from contrastlab.positives import Joint, Many
+from contrastlab.positives import Joint
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.07, 0.01]
@@ -441,17 +441,6 @@ ONE, ROW, ROWS = torch.zeros(4), torch.zeros(1, 3), torch.zeros(4, 3)
 
 
 @pytest.mark.parametrize(("call", "words"), [
-    (lambda: FMICL(weight=0), "weight=0: accepted is a positive number"),
-    (lambda: FMICL(mu=-1), "mu=-1"),
-    (lambda: FMICL("kl", order=2.0), "alpha=2.0: accepted is None for kl"),
-    (lambda: FMICL("tsallis", order=1.0), "alpha=1.0: accepted is a number greater than 1"),
-    (lambda: FMICL(similarity="dot"), "similarity='dot'"),
-    (lambda: AlignUniform(t=0), "t=0"),
-    (lambda: LocalAggregation(0.0), "floor=0.0"),
-    *((lambda k=kappa: BinaryNCE(k), "kappa=") for kappa in (0.0, -1.0, math.nan, math.inf)),
-    (lambda: Joint(5, -1.0), "strength=-1.0: accepted is a number of at least 0"),
-    (lambda: Joint(1, 4.0), "count=1: accepted is at least 2 keys"),
-    (lambda: Many(0), "count=0"),
     (lambda: Scores(torch.zeros(4, 3, 4), ROWS), "own="),
     (lambda: Scores(ONE, ROW), "negatives="),
     (lambda: Scores(ONE, ROWS, ONE), "neighbours="),

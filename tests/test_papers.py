@@ -120,11 +120,6 @@ def test_published_values_signs_and_missing_std() -> None:
 
 
 @pytest.mark.parametrize(("call", "words"), [
-    (lambda: papers.published("rings", 1), "did you mean ring"),
-    (lambda: papers.published("ring", 9), "unknown table of ring '9'"),
-    (lambda: papers.tables("simclr"), "Known: cmc, fmicl, jcl, ring, vince"),
-    (lambda: papers.tables("xyz"), r"unknown paper 'xyz'\. Known: cmc"),
-    (lambda: papers.plan("ring", 5), "unknown table of ring with a protocol '5'"),
     (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
     (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
     (lambda: papers.plan("ring", 1).settings("cifar10", "ir", "laptap"), "did you mean laptop"),
