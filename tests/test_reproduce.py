@@ -299,19 +299,6 @@ def test_a_result_says_which_precision_it_was_trained_in(few, tmp_path, monkeypa
 # -- tables
 
 
-@pytest.mark.parametrize("given", ["ir, random", ["ir", "random"], ("ring/ir", "ours/random")])
-def test_a_table_takes_rows_as_a_string_or_a_list(given, few, tmp_path, monkeypatch) -> None:
-    asked: list[tuple[str, int]] = []
-
-    def watch(missing, where, **options):
-        asked.extend((cell.method, cell.seed) for cell in missing)
-        return {}
-
-    monkeypatch.setattr(jobs, "run", watch)
-    table(tmp_path, rows=given, seeds="0,1")
-    assert asked == [("ring/ir", 0), ("ours/random", 0), ("ring/ir", 1), ("ours/random", 1)]
-
-
 def test_a_table_of_grey_images_marks_the_rows_that_cannot_be(few, tmp_path) -> None:
     lines: list[str] = []
     shown = table(tmp_path, "digits", rows="ir,cmc", seeds=[0, 1], references_too=True, log=lines.append)
@@ -355,12 +342,6 @@ def test_unknown_names_are_answered_with_near_ones(few, tmp_path) -> None:
     )
     assert reproduce.parse_target("ring/table1") == ("ring", "1")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_data_set_says_where_it_was_looked_for(tmp_path) -> None:
-    with pytest.raises(MissingDataError, match=str(tmp_path / "none")):
-        compute("ir", tmp_path / "out", dataset=f"folder:{tmp_path / 'none'}")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
@@ -525,7 +506,7 @@ def test_a_job_has_cores_for_its_decoders_and_one_that_is_cut_off_is_queued_agai
 def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only(tmp_path) -> None:
     own = data.load("shapes", n_train=80, n_test=20)
     how = PLAN.settings("shapes", "ring/ir", "smoke").override(epochs=1)
-    made = reproduce.Run(methods.get("ring/ir").override(how.overrides), how, own, root=tmp_path)
+    made = reproduce.Run(methods.get("ring/ir").override(how.overrides), how, own, root=str(tmp_path))
     assert len(made.train(log=quiet).history) == 1
     pictures = own.pretrain.items[:3]
     assert reproduce.embed(made.folder, pictures).shape == (3, how.dim)
@@ -613,14 +594,6 @@ def test_devices_may_be_a_text_and_those_that_cannot_be_had_are_named(monkeypatc
         errors.DeviceError, match="^devices=2: several devices for one cell need processes of their own"
     ):
         reproduce.Execution(accelerator="cpu", devices=2).fabric()
-
-
-def test_a_run_takes_its_folder_as_a_text(tmp_path) -> None:
-    cell = cell_of("ir")
-    own = data.load("shapes", n_train=20, n_test=20)
-    one, two = (reproduce.Run(cell.recipe, cell.settings, own, 0, root) for root in (tmp_path, str(tmp_path)))
-    assert one.folder == two.folder
-    assert not two.artefact.finished
 
 
 # -- what users bring
