@@ -40,6 +40,8 @@ def filled(value: Any, folder: Path) -> Any:
         return value.replace("{tmp}", str(folder))
     if isinstance(value, list):
         return [filled(each, folder) for each in value]
+    if isinstance(value, dict) and value.keys() == {"zeros"}:
+        return torch.zeros(value["zeros"])
     return {k: filled(v, folder) for k, v in value.items()} if isinstance(value, dict) else value
 
 
