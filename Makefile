@@ -122,7 +122,7 @@ outside: setup ## information of the 40 tasks of benchmark-mi beside its estimat
 	@$(UV) venv --quiet --allow-existing --python 3.11 .outside/bmi
 	@$(UV) pip install --quiet --python .outside/bmi/bin/python benchmark-mi==0.1.3 jax==0.4.33 jaxlib==0.4.33 "numpy<2"
 	@$(UV) venv --quiet --allow-existing --python 3.11 .outside/mist
-	@$(UV) pip install --quiet --python .outside/mist/bin/python torch-mist==0.2.17 "numpy<2"
+	@$(UV) pip install --quiet --python .outside/mist/bin/python torch-mist==0.2.17 pandas "numpy<2"
 	@$(ONE_THREAD) $(RUN) python benchmarks/outside.py --processes $(WORKERS)
 
 lowest: $(if $(filter .tools/bin/uv,$(UV)),.tools/bin/uv) ## tests with the oldest packages that pyproject admits, on Python 3.11, in .lowest/

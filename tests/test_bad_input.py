@@ -40,6 +40,8 @@ def filled(value: Any, folder: Path) -> Any:
         return value.replace("{tmp}", str(folder))
     if isinstance(value, list):
         return [filled(each, folder) for each in value]
+    if isinstance(value, dict) and value.keys() == {"zeros"}:
+        return torch.zeros(value["zeros"])
     return {k: filled(v, folder) for k, v in value.items()} if isinstance(value, dict) else value
 
 
@@ -127,6 +129,7 @@ def test_bad_input_is_named_or_means_something(row, tmp_path, monkeypatch, capsy
     names = filled(row.get("names", []), tmp_path)
     if row["entry"] == "command":
         said = command(filled(row["arguments"], tmp_path), capsys)
+        assert not [*tmp_path.glob("runs/cells"), *tmp_path.rglob("*.safetensors")]  # refused before anything runs
     elif "accepted" in row:
         got = answer(row, tmp_path)
         assert {key: got[key] for key in row["value"]} == row["value"], row["accepted"]

@@ -180,15 +180,6 @@ def test_a_table_may_take_the_protocol_of_another_and_a_figure_any_data() -> Non
     ]
 
 
-@pytest.mark.parametrize(("line", "words"), [
-    ('protocol_of = "17"', "ring_table9.toml: unknown protocol_of"),
-    ('protocol_of = "2"', "ring_table9.toml: protocol_of='2'.*of its own"),
-])  # fmt: skip
-def test_a_protocol_that_is_not_there_is_named(line, words) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        papers.parse_plan(f"{line}\n{BODY}", "ring_table9.toml")
-
-
 def test_a_stored_table_shows_every_column_that_has_a_number(few, tmp_path, monkeypatch) -> None:
     given = {**GIVEN, "rows": "ir", "out_dir": str(tmp_path)}
     nb = notebook.open("ring", 3, given)

@@ -353,11 +353,6 @@ def test_a_graph_is_refused_in_the_library_s_words(still: Any) -> None:
 
 
 def test_states_are_checked_and_source_makes_the_part() -> None:
-    for wrong in ({"tau": 0}, {"views": 7}, {"views": 3.5}, {"near": 3}, {"weight": float("nan")}, {"seed": True}):
-        with pytest.raises(errors.ArgumentError, match=next(iter(wrong))):
-            State(**wrong)
-    with pytest.raises(errors.UnknownNameError, match="fmicl"):
-        State(objective="f-micl")
     with pytest.raises(errors.ArgumentError, match="percentages below 10"):
         State(negatives="ring", inner=20, outer=10).check()
     with pytest.raises(errors.ArgumentError, match="at least one of the 59 keys"):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from contrastlab import __main__, papers, report, results, shipped
-from contrastlab.errors import ArgumentError, CorruptFileError, UnknownNameError
+from contrastlab.errors import CorruptFileError
 from contrastlab.reproduce import notebook
 
 ROOT = Path(__file__).parents[1]
@@ -166,10 +166,6 @@ def test_a_notebook_is_written_here_and_never_over_another(
     assert path.read_text() == "mine"
     (tmp_path / "deep").mkdir()
     assert notebook.write("crosses", Path("deep")) == Path("deep/crosses.ipynb")
-    with pytest.raises(ArgumentError, match=r"to='x\.txt': accepted is a file that ends in \.ipynb"):
-        notebook.write("crosses", Path("x.txt"))
-    with pytest.raises(UnknownNameError, match="ring/table1"):
-        notebook.write("ring/tabel1")
     assert sorted(p.name for p in tmp_path.rglob("*.*")) == ["crosses.ipynb", "repro_table1.ipynb"]
 
 

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -93,12 +92,3 @@ def test_the_command_prints_stored_beside_replayed(capsys) -> None:
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["row", "data", "profile", "seed"]
     assert any("ring/ir" in line or "supervised" in line for line in lines)
-
-
-def test_the_command_refuses_what_cannot_be_replayed(capsys, tmp_path: Path) -> None:
-    for given, words in (
-        (["ring/table1", "--seeds", "99"], "none is stored"), (["ring/table1", "--limit-minutes", "0"], "minutes=0"),
-        (["ring/table9"], "ring/table9"), (["ring/table1", "--results", str(tmp_path / "no")], "a folder that exists"),
-    ):  # fmt: skip
-        assert command.main(["replay", *given]) == 2
-        assert words in capsys.readouterr().err
