@@ -115,9 +115,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
         plain = "" if isinstance(error, pickle.UnpicklingError) else str(error)  # that one advises to trust the file
         reason = (plain or type(error).__name__).splitlines()[0]
-        accepted = (
-            "a .safetensors file, or what torch.save wrote of tensors and plain values; other objects are not read"
-        )
+        accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
         raise errors.CorruptFileError(f"{path} holds no state dict ({reason}); accepted is {accepted}") from error
 
 

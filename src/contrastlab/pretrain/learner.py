@@ -138,9 +138,7 @@ class Learner(nn.Module):
         def some(start: int) -> tuple[Tensor, int]:
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
             of = {name: getattr(direction, name) for name in ("query", "positive", "own", "banned")}
-            part: dict[str, Any] = {
-                name: None if value is None else value[start : start + size] for name, value in of.items()
-            }
+            part: dict[str, Any] = {k: None if rows is None else rows[start : start + size] for k, rows in of.items()}
             mine = replace(draws, first=draws.first + start, rows=draws.rows or batch)
             scores = self._scores(replace(direction, **part), mine, step, total)
             return objective(scores), scores.size

@@ -233,6 +233,5 @@ def check_scores(scores: torch.Tensor, divergence: Divergence, name: str = "scor
     """Reject a score outside the domain of the conjugate of ``divergence``."""
     outside = scores[~divergence.contains(scores)]
     if outside.numel():
-        raise reject(
-            name, float(outside.flatten()[0]), f"{divergence.domain}, the domain of the conjugate of {divergence.title}"
-        )
+        accepted = f"{divergence.domain}, the domain of the conjugate of {divergence.title}"
+        raise reject(name, float(outside.flatten()[0]), accepted)
