@@ -7,8 +7,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -21,6 +21,7 @@ from contrastlab import shipped
 from contrastlab.data.limits import own_path
 from contrastlab.errors import DeviceError, check_flag, is_integer, reject
 from contrastlab.pretrain import Speed
+from contrastlab.pretrain.progress import signals
 from contrastlab.pretrain.schedule import precision, warnings_only
 
 if TYPE_CHECKING:
@@ -108,18 +109,6 @@ class Execution:
             asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"
             raise DeviceError(f"{asked} cannot be had here: {error}") from error
         return fabric
-
-
-@contextmanager
-def signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """What happens on some signals within, here and in processes that are started: ``SIG_IGN``, ``SIG_DFL``."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handler) for number in numbers if main}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 @cache

@@ -28,9 +28,10 @@ from tqdm.auto import tqdm
 from contrastlab.errors import ContrastLabError, DeviceError, import_extra, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.progress import signals
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution, end_after, signals
+from contrastlab.reproduce.execution import Execution, end_after
 from contrastlab.reproduce.run import BusyError
 from contrastlab.results import Result
 
