@@ -11,7 +11,7 @@ from torch import Tensor
 from contrastlab import choices, ranks
 from contrastlab.candidates import Candidates, Stored
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import is_integer, reject
+from contrastlab.errors import check_integer, reject
 
 
 def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
@@ -59,10 +59,8 @@ def bank_of_clusters(given: Choices) -> Need:
 
 def check_clusters(clusters: int, runs: int) -> None:
     """Reject impossible settings of k-means."""
-    if not is_integer(clusters, least=2):
-        raise reject("clusters", clusters, "an integer of at least 2")
-    if not is_integer(runs):
-        raise reject("runs", runs, "an integer of at least 1")
+    check_integer("clusters", clusters, 2)
+    check_integer("runs", runs)
 
 
 def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:

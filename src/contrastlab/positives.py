@@ -11,7 +11,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import is_integer, is_number, reject
+from contrastlab.errors import check_integer, is_integer, is_number, reject
 from contrastlab.negatives import BatchRandom, check_k, draw
 from contrastlab.schedules import Percent
 
@@ -139,8 +139,7 @@ class Many(_EveryKey):
     offers = frozenset({choices.OWN_KEYS})
 
     def __post_init__(self) -> None:
-        if not is_integer(self.count):
-            raise reject("count", self.count, "an integer of at least 1")
+        check_integer("count", self.count)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """Several keys of an item."""

@@ -82,6 +82,5 @@ def modality(source: Any) -> Modality:
     """The modality of a set of items."""
     if not hasattr(source, "modality"):
         raise errors.reject("items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
-    if source.modality not in MODALITIES:
-        raise errors.unknown("modality", source.modality, MODALITIES)
+    errors.check_name("modality", source.modality, MODALITIES)
     return MODALITIES[source.modality]

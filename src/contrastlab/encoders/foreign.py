@@ -93,8 +93,7 @@ _LIBRARIES: Mapping[str, Callable[..., Any]] = {"timm": _timm, "torchvision": _t
 def _check(library: str, name: str, known: list[str], get: str) -> None:
     """Refuse a name that a library has not, and say of one with a tag, ``resnet18.a1_in1k``, how to get its weights."""
     plain, _, tag = name.partition(".")
-    if plain not in known:
-        raise errors.unknown(f"network of {library}", plain, known)
+    errors.check_name(f"network of {library}", plain, known)
     if tag:
         how = f"{get}, then --encoder FILE --arch {library}:{plain}"
         raise errors.MissingDataError(f"weights of {library}:{name} are not downloaded here; get the file: {how}")

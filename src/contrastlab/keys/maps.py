@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import is_integer, reject
+from contrastlab.errors import check_integer, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
@@ -104,8 +104,7 @@ class Pixels(Keys):
     latex = r"\text{the target itself, }s^+=-\tfrac12\,\overline{\lVert v-g(f(v_1))\rVert^2}\text{ over pixels}"
 
     def __post_init__(self) -> None:
-        if not is_integer(self.width):
-            raise reject("width", self.width, "an integer of at least 1")
+        check_integer("width", self.width)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets; given: {given.views!r}")

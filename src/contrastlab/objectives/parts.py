@@ -13,7 +13,7 @@ from torch import Tensor
 from contrastlab import choices, divergences
 from contrastlab.choices import Choices, Need
 from contrastlab.divergences import Divergence
-from contrastlab.errors import check_flag, is_number, reject
+from contrastlab.errors import check_choice, check_flag, is_number, reject
 from contrastlab.objectives import losses
 from contrastlab.objectives.base import ABSENT, Objective, Scores
 
@@ -159,8 +159,7 @@ class FMICL(_Pairwise):
     def __post_init__(self) -> None:
         _ = self.f
         _check_positive(weight=self.weight, mu=self.mu)
-        if self.similarity not in ("gaussian", "cosine"):
-            raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
+        check_choice("similarity", self.similarity, ("gaussian", "cosine"))
 
     @property
     def f(self) -> Divergence:

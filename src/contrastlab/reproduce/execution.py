@@ -19,7 +19,7 @@ import torch
 
 from contrastlab import shipped
 from contrastlab.data.limits import own_path
-from contrastlab.errors import DeviceError, check_flag, is_integer, reject
+from contrastlab.errors import DeviceError, check_choice, check_flag, check_integer, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.progress import signals
 from contrastlab.pretrain.schedule import precision, warnings_only
@@ -56,14 +56,11 @@ class Execution:
         check_flag("resume", self.resume)
         if self.devices != "auto" and not is_integer(self.devices):
             raise reject("devices", self.devices, "a number of at least 1, or 'auto'")
-        if not is_integer(self.num_nodes):
-            raise reject("num_nodes", self.num_nodes, "a number of at least 1")
-        if self.accelerator not in ("auto", "cpu", "cuda", "gpu"):
-            raise reject("accelerator", self.accelerator, "auto, cpu, cuda or gpu")
+        check_integer("num_nodes", self.num_nodes)
+        check_choice("accelerator", self.accelerator, ("auto", "cpu", "cuda", "gpu"))
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
             raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
-        if self.strategy not in ("auto", "ddp"):
-            raise reject("strategy", self.strategy, "auto or ddp")
+        check_choice("strategy", self.strategy, ("auto", "ddp"))
         if own_path("out_dir", self.out_dir).is_file():
             raise reject("out_dir", str(self.out_dir), "a folder")
         if self.max_minutes is not None and not self.max_minutes >= 0:
