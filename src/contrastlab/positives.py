@@ -196,11 +196,9 @@ class Joint(Positives):
     def needs(self, given: Choices) -> Iterator[Need]:
         """Several keys of an item, and the objective whose expectation this is."""
         yield _further_keys(self, given)
-        yield Need(
-            choices.LOG_SUM_EXP,
-            "Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
-            f" objective={given.objective!r} take positives=Many({self.count})",
-        )
+        why = "Joint is the closed form of InfoNCE's expectation over Gaussian keys"
+        other = f"with objective={given.objective!r} take positives=Many({self.count})"
+        yield Need(choices.LOG_SUM_EXP, f"{why}; {other}")
 
     @property
     def further_keys(self) -> int:
@@ -226,7 +224,5 @@ class Joint(Positives):
 
 
 def _further_keys(part: Positives, given: Choices) -> Need:
-    return Need(
-        choices.FURTHER_KEYS,
-        f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue; given: {given.keys!r}",
-    )
+    why = f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue"
+    return Need(choices.FURTHER_KEYS, f"{why}; given: {given.keys!r}")

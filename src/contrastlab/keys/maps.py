@@ -35,10 +35,8 @@ class Locations(Keys):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
-        yield Need(
-            choices.EACH_KEY,
-            f"{self!r} gives several keys of each item, so positives must be Each(); given: {given.positives!r}",
-        )
+        several = f"{self!r} gives several keys of each item, so positives must be Each()"
+        yield Need(choices.EACH_KEY, f"{several}; given: {given.positives!r}")
 
     def views_needed(self, streams: int, further: int) -> int:
         return 1
@@ -108,10 +106,8 @@ class Pixels(Keys):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets; given: {given.views!r}")
-        yield Need(
-            choices.POSITIVE_ALONE,
-            f"{self!r} has no negatives, so objective must be Likelihood(); given: {given.objective!r}",
-        )
+        alone = f"{self!r} has no negatives, so objective must be Likelihood()"
+        yield Need(choices.POSITIVE_ALONE, f"{alone}; given: {given.objective!r}")
 
     def network(self, setup: Setup) -> PredictionNetwork:
         first, channels = setup.encoders[0], setup.views.target_channels

@@ -34,11 +34,8 @@ class InfoNCE(Objective):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         if not self.positive_in_denominator:
-            yield Need(
-                choices.SINGLE_KEY,
-                "InfoNCE with the positive left out of the denominator knows one key per image; given:"
-                f" positives={given.positives!r}",
-            )
+            why = "InfoNCE with the positive left out of the denominator knows one key per image"
+            yield Need(choices.SINGLE_KEY, f"{why}; given: positives={given.positives!r}")
 
     @property
     def bounds_information(self) -> bool:

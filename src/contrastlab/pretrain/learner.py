@@ -120,10 +120,6 @@ class Learner(nn.Module):
         """Store the batch's keys, after the optimiser step."""
         self.keys.commit(indices, step.store)
 
-    def cluster(self, seed: int = 1234) -> None:
-        """Cluster the keys anew, where the recipe needs clusters."""
-        self.keys.cluster(seed)
-
     def _rows(self, i: int, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> tuple[Tensor, int]:
         """What the objective gives of each query, and its number of negatives; scores are held for a chunk at a time.
 
