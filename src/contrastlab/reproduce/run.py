@@ -22,7 +22,7 @@ from contrastlab.data import ImageSet, Splits, load
 from contrastlab.data.modalities import modality
 from contrastlab.data.pictures import stack
 from contrastlab.encoders.export import FILE
-from contrastlab.errors import CorruptFileError, NotApplicableError, check_choice, reject
+from contrastlab.errors import CorruptFileError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.methods.recipe import build, types_of
 from contrastlab.pretrain import Speed, Trained, pretrain
@@ -181,7 +181,8 @@ def embed(
     float32, the streams side by side: the unit output of the head, or the features behind it after (``pooled``) or
     before pooling (``map``).
     """
-    check_choice("kind", kind, ("embedding", "pooled", "map"))
+    if kind not in ("embedding", "pooled", "map"):
+        raise reject("kind", kind, "'embedding', 'pooled' or 'map'")
     source = _own(images)
     nets, record = encoders.load(Path(folder), device), read_record(Path(folder))
     if record.get("modality", "image") != "image":
