@@ -161,7 +161,7 @@ def steps(method: str, changes: dict[str, object]) -> tuple[list[float], Tensor]
     recipe = methods.get(method).override(changes)
     settings = Settings(arch="tiny", stem="cifar", dim=8, image_size=8)
     learned = Learner(recipe, settings, image_channels=3, images=40, classes=2, seed=0)
-    learned.cluster()
+    learned.keys.cluster(1234)
     optimiser = torch.optim.SGD(learned.network.parameters(), lr=0.1)
     losses = []
     for step in range(3):

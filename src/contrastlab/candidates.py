@@ -88,9 +88,7 @@ class _Pool:
         _check_rows("banned", self.banned, "[{}, E]", queries, keys)
         labels = self.labels
         if labels is not None and not (isinstance(labels, Tensor) and labels.dim() == 2 and len(labels) == keys):
-            raise reject(
-                "labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row for each key"
-            )
+            raise reject("labels", getattr(labels, "shape", labels), f"a tensor of shape [{keys}, H], a row a key")
 
     def excluded(self, own: Own) -> Tensor | None:
         """``[B, E]`` keys that are no candidates of each query, or ``None``."""
@@ -299,6 +297,5 @@ def _dots(queries: Tensor, keys: Tensor, indices: Tensor) -> Tensor:
         return products
     step = max(1, ranks.KEPT_BYTES // (4 * indices.shape[1] * keys.shape[1]))
     parts = zip(queries.split(step), indices.split(step), strict=True)
-    return torch.cat(
-        [torch.einsum("bkd,bd->bk", keys.index_select(0, i.flatten()).unflatten(0, i.shape), q) for q, i in parts]
-    )
+    read = ((q, keys.index_select(0, i.flatten()).unflatten(0, i.shape)) for q, i in parts)
+    return torch.cat([torch.einsum("bkd,bd->bk", k, q) for q, k in read])

@@ -68,9 +68,8 @@ class Artefact:
             if wrong:
                 raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
         except files.DAMAGED as error:
-            raise CorruptFileError(
-                f"{path} is no record of a {self.kind} ({error}); delete its folder and run it anew"
-            ) from error
+            reason = f"{path} is no record of a {self.kind} ({error})"
+            raise CorruptFileError(f"{reason}; delete its folder and run it anew") from error
         check_origin(record, self.origin, path)
         return record
 

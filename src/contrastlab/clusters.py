@@ -11,7 +11,7 @@ from torch import Tensor
 from contrastlab import choices, ranks
 from contrastlab.candidates import Candidates, Stored
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import is_integer, reject
+from contrastlab.errors import check_integer, reject
 
 
 def kmeans(keys: Tensor, clusters: int, runs: int = 1, *, iterations: int = 20, seed: int = 1234) -> Tensor:
@@ -54,17 +54,13 @@ def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
 
 def bank_of_clusters(given: Choices) -> Need:
     """What every part that reads clusters needs."""
-    return Need(
-        choices.ROW_PER_ITEM, f"clusters are those of a memory bank; keys={given.keys!r} holds no row per image"
-    )
+    return Need(choices.ROW_PER_ITEM, f"clusters are of a memory bank; keys={given.keys!r} holds no row per image")
 
 
 def check_clusters(clusters: int, runs: int) -> None:
     """Reject impossible settings of k-means."""
-    if not is_integer(clusters, least=2):
-        raise reject("clusters", clusters, "an integer of at least 2")
-    if not is_integer(runs):
-        raise reject("runs", runs, "an integer of at least 1")
+    check_integer("clusters", clusters, 2)
+    check_integer("runs", runs)
 
 
 def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:

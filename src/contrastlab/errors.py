@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeGuard
@@ -77,6 +77,18 @@ def check_flag(argument: str, value: object) -> None:
         raise reject(argument, value, "True or False")
 
 
+def check_integer(argument: str, value: object, least: int = 1) -> None:
+    """Reject what is no integer of at least ``least``."""
+    if not is_integer(value, least):
+        raise reject(argument, value, f"an integer of at least {least}")
+
+
+def check_choice(argument: str, value: object, known: Sequence[object]) -> None:
+    """Reject what is none of a few values."""
+    if value not in known:
+        raise reject(argument, value, f"{', '.join(map(str, known[:-1]))} or {known[-1]}")
+
+
 def unreadable(where: str, error: PermissionError) -> StorageError:
     """A :class:`StorageError` of a file or folder, ``where``, that may not be read."""
     return StorageError(f"{where} may not be read ({error.strerror or error}); give yourself the right to read it")
@@ -89,6 +101,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return UnknownNameError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names[:12])}{more}")
+
+
+def check_name(kind: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is not registered, as :func:`unknown` says it."""
+    if name not in known:
+        raise unknown(kind, name, known)
 
 
 def import_extra(name: str, extra: str) -> Any:

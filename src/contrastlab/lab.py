@@ -1,7 +1,5 @@
 """Imported before what the extra ``lab`` installs; says so where that is missing."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from contrastlab.errors import MissingExtraError

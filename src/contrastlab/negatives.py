@@ -19,7 +19,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Own, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import is_integer, reject
+from contrastlab.errors import check_choice, is_integer, reject
 from contrastlab.schedules import Percent
 
 InnerOf = Literal["keys", "outer"]
@@ -76,11 +76,6 @@ def check_k(k: int | None) -> None:
         raise reject("k", k, f"a number of negatives from 1 to {_MOST}, or None for the whole region")
 
 
-def _check_own(own: str) -> None:
-    if own not in ("excluded", "ranked"):
-        raise reject("own", own, "'excluded' or 'ranked'")
-
-
 def _check_outer(outer: Percent) -> None:
     schedules.check_percent("outer", outer)
     if schedules.bounds(outer)[0] <= 0:
@@ -128,7 +123,7 @@ class Uniform(Negatives):
         if self.k is None:
             raise reject("k", None, "a positive number of negatives; all of them are Every()")
         check_k(self.k)
-        _check_own(self.own)
+        check_choice("own", self.own, ("excluded", "ranked"))
 
     def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws."""
@@ -169,9 +164,8 @@ class Ring(Negatives):
         schedules.check_percent("inner", self.inner)
         _check_outer(self.outer)
         check_k(self.k)
-        _check_own(self.own)
-        if self.inner_of not in ("keys", "outer"):
-            raise reject("inner_of", self.inner_of, "'keys' or 'outer'")
+        check_choice("own", self.own, ("excluded", "ranked"))
+        check_choice("inner_of", self.inner_of, ("keys", "outer"))
         limit = schedules.bounds(self.outer)[0] if self.inner_of == "keys" else 100.0
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
@@ -212,7 +206,7 @@ class Ball(Negatives):
         if self.nearest is not None and not is_integer(self.nearest):
             raise reject("nearest", self.nearest, "a positive integer, the number of keys, or None")
         check_k(self.k)
-        _check_own(self.own)
+        check_choice("own", self.own, ("excluded", "ranked"))
 
     @property
     def offers(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from contrastlab import choices, schedules
 from contrastlab.candidates import Candidates, Chosen, Stored
 from contrastlab.choices import Choices, Need, Part
 from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import is_integer, is_number, reject
+from contrastlab.errors import check_integer, is_integer, is_number, reject
 from contrastlab.negatives import BatchRandom, check_k, draw
 from contrastlab.schedules import Percent
 
@@ -139,8 +139,7 @@ class Many(_EveryKey):
     offers = frozenset({choices.OWN_KEYS})
 
     def __post_init__(self) -> None:
-        if not is_integer(self.count):
-            raise reject("count", self.count, "an integer of at least 1")
+        check_integer("count", self.count)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         """Several keys of an item."""
@@ -197,11 +196,9 @@ class Joint(Positives):
     def needs(self, given: Choices) -> Iterator[Need]:
         """Several keys of an item, and the objective whose expectation this is."""
         yield _further_keys(self, given)
-        yield Need(
-            choices.LOG_SUM_EXP,
-            "Joint is the closed form of InfoNCE's expectation over Gaussian keys; with"
-            f" objective={given.objective!r} take positives=Many({self.count})",
-        )
+        why = "Joint is the closed form of InfoNCE's expectation over Gaussian keys"
+        other = f"with objective={given.objective!r} take positives=Many({self.count})"
+        yield Need(choices.LOG_SUM_EXP, f"{why}; {other}")
 
     @property
     def further_keys(self) -> int:
@@ -227,7 +224,5 @@ class Joint(Positives):
 
 
 def _further_keys(part: Positives, given: Choices) -> Need:
-    return Need(
-        choices.FURTHER_KEYS,
-        f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue; given: {given.keys!r}",
-    )
+    why = f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue"
+    return Need(choices.FURTHER_KEYS, f"{why}; given: {given.keys!r}")

@@ -22,11 +22,7 @@ class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class LinearProbe(_Data):
-    """How a frozen encoder is scored by a linear classifier."""
-
-    solver: Literal["sgd", "lbfgs"] = Field("sgd", description="lbfgs: one fit of standardised, un-augmented features")
-    features: Literal["map", "pooled"] = Field("map", description="before (512x7x7) or after pooling")
+class _Sgd(_Data):
     epochs: int = Field(100, ge=1)
     batch_size: int = Field(256, ge=1)
     lr: float = Field(0.01, gt=0)
@@ -34,6 +30,13 @@ class LinearProbe(_Data):
     weight_decay: float = Field(0.0, ge=0)
     milestones: tuple[int, ...] = ()
     gamma: float = Field(0.1, gt=0, le=1)
+
+
+class LinearProbe(_Sgd):
+    """How a frozen encoder is scored by a linear classifier."""
+
+    solver: Literal["sgd", "lbfgs"] = Field("sgd", description="lbfgs: one fit of standardised, un-augmented features")
+    features: Literal["map", "pooled"] = Field("map", description="before (512x7x7) or after pooling")
     l2: float = Field(1e-3, ge=0, description="ridge penalty of the L-BFGS solver, on the mean loss")
     train_images: int | None = Field(None, ge=1, description="at most so many labelled images; None is all")
     augmentation: str = Field("", description="of the SGD solver's training images; empty: that of pre-training")
@@ -68,16 +71,10 @@ class SegmentationProbe(_Data):
     train_scenes: int | None = Field(None, ge=1, description="at most so many labelled scenes; None is all")
 
 
-class ActionRecognition(_Data):
+class ActionRecognition(_Sgd):
     """How the encoder of frames is fine-tuned to name the actions of clips; a step shows a frame of each clip."""
 
-    epochs: int = Field(100, ge=1)
-    batch_size: int = Field(256, ge=1)
-    lr: float = Field(0.01, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)
-    milestones: tuple[int, ...] = ()
-    gamma: float = Field(0.1, gt=0, le=1)
     dropout: float = Field(0.5, ge=0, lt=1, description="of the fully connected layers")
     frames: int = Field(25, ge=1, description="of a test clip, equally spaced")
     crops: Literal[1, 10] = Field(1, description="of a test frame: the middle; or corners and middle, mirrored too")

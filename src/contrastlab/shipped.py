@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from contrastlab.errors import CorruptFileError, unknown
+from contrastlab.errors import CorruptFileError, check_name
 
 ARCHIVE = "cells.json.xz"
 """Name of the file that holds the results of a folder in a wheel: its path to the content of each, as JSON."""
@@ -53,8 +53,7 @@ def notebooks() -> tuple[str, ...]:
 
 def notebook(name: str) -> dict[str, Any]:
     """A notebook as its JSON, without outputs, counts and times of a run."""
-    if name not in notebooks():
-        raise unknown("notebook", name, notebooks())
+    check_name("notebook", name, notebooks())
     path = folder("nbs") / f"{name}.ipynb"
     try:
         return without_outputs(json.loads(path.read_text(encoding="utf-8")))

@@ -72,9 +72,8 @@ class Source:
     folder: str = ""
 
 
-PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
-    (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
-)
+_TEXT = (files("contrastlab.data") / "published.toml").read_text(encoding="utf-8")
+PUBLISHED: Mapping[str, Mapping[str, Any]] = tomllib.loads(_TEXT)
 """Name of a published data set to its row: who reads it, where it lies, how to get it, what to note of it."""
 
 

@@ -271,8 +271,7 @@ def augmentation(name: str, size: int) -> Augmentation:
 
     At test time the shorter side becomes 256 for 224 pixels, and so on; CIFAR's 32 and STL's 96 keep their size.
     """
-    if name not in AUGMENTATIONS:
-        raise errors.unknown("augmentation", name, AUGMENTATIONS)
+    errors.check_name("augmentation", name, AUGMENTATIONS)
     fields = AUGMENTATIONS[name]
     resize = size if size < 64 or size == 96 else round(size * 8 / 7)
     return Augmentation(name, size, **{"resize": resize, **(fields(size) if callable(fields) else fields)})

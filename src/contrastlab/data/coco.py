@@ -205,9 +205,8 @@ def parse(raw: Mapping[str, Any], name: str, *, strict: bool = True) -> Annotati
                 if strict and (_outside(box[0], box[2], width) or _outside(box[1], box[3], height)):
                     raise reject(f"{where}: bbox", box, f"a box with area inside its {width}x{height} picture")
                 _check_mask(each.get("segmentation"), images[each["image_id"]], where, strict)
-                objects.append(
-                    {"iscrowd": 0, "area": box[2] * box[3], **each, **_visible(each, kind, where), "bbox": box}
-                )
+                seen = _visible(each, kind, where)
+                objects.append({"iscrowd": 0, "area": box[2] * box[3], **each, **seen, "bbox": box})
             elif strict:
                 raise reject(f"{where}: bbox", each["bbox"], "a box with area: width and height above 0")
         rule: Rule = "lvis" if any("neg_category_ids" in image for image in images.values()) else "coco"

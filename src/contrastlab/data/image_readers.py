@@ -198,9 +198,8 @@ def load_digits() -> Splits:
     pixels = torch.from_numpy(np.rint(data.images * (255 / 16)).astype(np.uint8))[:, None].contiguous()
     labels = torch.from_numpy(data.target.astype(np.int64))
     pool = ImageSet("digits", pixels, labels, tuple(map(str, data.target_names)))
-    return Splits.held_out(
-        "digits", pool, "UCI optical digits, 8x8, as bundled with scikit-learn; stratified 80/20 split"
-    )
+    note = "UCI optical digits, 8x8, as bundled with scikit-learn; stratified 80/20 split"
+    return Splits.held_out("digits", pool, note)
 
 
 def mnist_t10k(name: str, folder: Path, note: str) -> Splits:

@@ -350,9 +350,8 @@ class UnlabelledSplits(Splits):
 
     def __getattr__(self, part: str) -> Any:
         if part in ("train", "test"):
-            raise NotApplicableError(
-                f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed. {self.advice}."
-            )
+            lacks = f"{self.name!r} has no labels, so it has no {part!r} split and cannot be probed"
+            raise NotApplicableError(f"{lacks}. {self.advice}.")
         raise AttributeError(part)
 
     def limited(self, n_train: int | None, n_test: int | None, seed: int = 0) -> Splits:

@@ -63,10 +63,6 @@ def _image_views(settings: Settings) -> Augmentation:
     return augmentation(settings.augmentation, settings.image_size)
 
 
-def _scene_views(settings: Settings) -> Augmentation:
-    return SceneAugmentation(settings.augmentation, settings.image_size)
-
-
 MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in (
     Modality("image", _image_views, _encoders, _build),
     Modality("annotated image", _image_views, _encoders, _build),
@@ -77,7 +73,7 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType({row.name: row for row in 
         lambda settings: text.build_arguments(settings, data_root()),
     ),
     Modality("clip", clip_augmentation, _clip_encoders, _build),
-    Modality("scene", _scene_views, _encoders, _build),
+    Modality("scene", lambda s: SceneAugmentation(s.augmentation, s.image_size), _encoders, _build),
 )})  # fmt: skip
 """Name to modality."""
 
@@ -86,6 +82,5 @@ def modality(source: Any) -> Modality:
     """The modality of a set of items."""
     if not hasattr(source, "modality"):
         raise errors.reject("items", type(source).__name__, "a set of contrastlab.data, such as ImageSet")
-    if source.modality not in MODALITIES:
-        raise errors.unknown("modality", source.modality, MODALITIES)
+    errors.check_name("modality", source.modality, MODALITIES)
     return MODALITIES[source.modality]

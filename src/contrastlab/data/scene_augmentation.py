@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contrastlab.errors import reject, unknown
+from contrastlab.errors import check_name, reject
 from contrastlab.views.channels import slices
 
 FLIPS = {"cmc": 0.5, "crop": 0.0, "none": 0.0}
@@ -26,8 +26,7 @@ class SceneAugmentation:
     size: int
 
     def __post_init__(self) -> None:
-        if self.name not in FLIPS:
-            raise unknown("augmentation of scenes", self.name, FLIPS)
+        check_name("augmentation of scenes", self.name, FLIPS)
 
     def random(self, batch: Tensor, rng: torch.Generator | None = None, *, view: int = 0) -> Tensor:
         """One random patch, float32 ``[B, C, size, size]``, of each of the packed scenes ``[B, C, H, W]``."""

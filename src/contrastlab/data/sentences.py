@@ -189,10 +189,8 @@ def _read_pairs(path: Path, separator: str, first: int, second: int, score: int)
 
 def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
     """One set of the pairs of several benchmarks, each in parts."""
-    rows = [
-        (*pair, b, p)
-        for b, parts in enumerate(benchmarks.values()) for p, part in enumerate(parts) for pair in part
-    ]  # fmt: skip
+    every = ((b, p, part) for b, parts in enumerate(benchmarks.values()) for p, part in enumerate(parts))
+    rows = [(*pair, b, p) for b, p, part in every for pair in part]
     first, second, scores, labels, numbers = zip(*rows, strict=True)
     return PairSet(
         name, Texts(first), Texts(second), torch.tensor(scores, dtype=torch.float64), torch.tensor(labels),
@@ -203,10 +201,9 @@ def pairs(name: str, benchmarks: Mapping[str, list[list[Pair]]]) -> PairSet:
 def similarity(name: str, root: Path, note: str) -> Splits:
     """STS12–16, STS-B and SICK-R in either of two layouts; the development part of STS-B trains."""
     for layout in _LAYOUTS:
-        parts = {
-            key: [_read_pairs(path, *columns) for path in sorted(root.glob(pattern))]
-            for key, (pattern, *columns) in layout.items()
-        }
+        parts = {}
+        for key, (pattern, *columns) in layout.items():
+            parts[key] = [_read_pairs(path, *columns) for path in sorted(root.glob(pattern))]
         dev = parts.pop("dev")
         present = {key: tables for key, tables in parts.items() if tables}
         if present and dev:

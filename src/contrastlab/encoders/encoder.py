@@ -119,8 +119,7 @@ class Encoder(nn.Module):
     def embed_with_map(self, x: Tensor, block: str) -> tuple[Tensor, Tensor]:
         """Unit embeddings ``[B, dim]`` as :meth:`forward` gives them, and one block's map ``[B, C, h, w]``."""
         stages = self.stages(x)
-        if block not in stages:
-            raise errors.unknown("block of the encoder", block, stages)
+        errors.check_name("block of the encoder", block, stages)
         last = list(stages.values())[-1]
         return _unit(self.head(last if self.head_reads_map else last.mean((2, 3)))), stages[block]
 
@@ -178,9 +177,8 @@ def build(
         raise errors.unknown("architecture", arch, (*ARCHITECTURES, "timm:<name>", "torchvision:<name>"))
     if options and arch in ARCHITECTURES:
         raise errors.reject("arch_options", dict(options), f"none with {arch}")
-    for name, value, known in (("stem", stem, get_args(Stem)), ("head", head, get_args(Head))):
-        if value not in known:
-            raise errors.reject(name, value, " or ".join(map(repr, known)))
+    errors.check_choice("stem", stem, get_args(Stem))
+    errors.check_choice("head", head, get_args(Head))
     for name, size in (("in_channels", in_channels), ("dim", dim), ("width", width)):
         if not size > 0:
             raise errors.reject(name, size, "a number > 0")

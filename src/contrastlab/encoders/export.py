@@ -74,9 +74,8 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         for name, encoder in made.items():
             prefix = f"{name}." if len(streams) > 1 else ""
             names = {key: key.removeprefix(prefix) for key in tensors if key.startswith(prefix)}
-            encoder.load_state_dict(
-                {n if n.startswith("head.") else f"backbone.{n}": tensors[key] for key, n in names.items()}
-            )
+            inside = {key: n if n.startswith("head.") else f"backbone.{n}" for key, n in names.items()}
+            encoder.load_state_dict({n: tensors[key] for key, n in inside.items()})
         encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error

@@ -93,8 +93,7 @@ _LIBRARIES: Mapping[str, Callable[..., Any]] = {"timm": _timm, "torchvision": _t
 def _check(library: str, name: str, known: list[str], get: str) -> None:
     """Refuse a name that a library has not, and say of one with a tag, ``resnet18.a1_in1k``, how to get its weights."""
     plain, _, tag = name.partition(".")
-    if plain not in known:
-        raise errors.unknown(f"network of {library}", plain, known)
+    errors.check_name(f"network of {library}", plain, known)
     if tag:
         how = f"{get}, then --encoder FILE --arch {library}:{plain}"
         raise errors.MissingDataError(f"weights of {library}:{name} are not downloaded here; get the file: {how}")
@@ -115,9 +114,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (*files.DAMAGED, pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, StopIteration) as error:
         plain = "" if isinstance(error, pickle.UnpicklingError) else str(error)  # that one advises to trust the file
         reason = (plain or type(error).__name__).splitlines()[0]
-        accepted = (
-            "a .safetensors file, or what torch.save wrote of tensors and plain values; other objects are not read"
-        )
+        accepted = "a .safetensors file, or tensors and plain values of torch.save; other objects are not read"
         raise errors.CorruptFileError(f"{path} holds no state dict ({reason}); accepted is {accepted}") from error
 
 

@@ -59,9 +59,8 @@ class BankState(KeyState):
         self.clusters, runs = setup.k_means
         if self.clusters > setup.items:
             raise reject("clusters", self.clusters, f"at most the number of images, {setup.items}")
-        self.stores = nn.ModuleList(
-            MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders
-        )
+        made = (MemoryBank(setup.items, setup.dim, setup.generator, runs=runs) for _ in setup.encoders)
+        self.stores = nn.ModuleList(made)
 
     def bank(self, stream: int) -> MemoryBank:
         """The bank of a stream."""

@@ -224,11 +224,8 @@ class Keys(Part):
         count = self.views_needed(len(given.views.streams), given.positives.further_keys)
         if count is not None:
             number = {1: "one view", 2: "two views", 3: "three views"}.get(count, f"{count} views")
-            yield Need(
-                view_count(count),
-                f"keys={self!r} with positives={given.positives!r} needs {number} of each image{self.views_reason};"
-                f" given: {given.views!r}",
-            )
+            asked = f"keys={self!r} with positives={given.positives!r} needs {number} of each image"
+            yield Need(view_count(count), f"{asked}{self.views_reason}; given: {given.views!r}")
 
     def network(self, setup: Setup) -> Network:
         """What gradients reach: the encoders, and whatever else these keys train."""

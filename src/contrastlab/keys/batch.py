@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.choices import ONE_POSITIVE, Choices, Need
-from contrastlab.errors import check_flag, is_integer, is_number, reject
+from contrastlab.errors import check_choice, check_flag, is_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
@@ -36,8 +36,7 @@ class InBatch(Keys):
     predictor: int | None = None  #: width of the predictor (with a momentum encoder)
 
     def __post_init__(self) -> None:
-        if self.against not in ("both", "across", "within"):
-            raise reject("against", self.against, "'both', 'across' or 'within'")
+        check_choice("against", self.against, ("both", "across", "within"))
         check_flag("symmetric", self.symmetric)
         if self.momentum is not None and not (is_number(self.momentum) and 0 <= self.momentum <= 1):
             raise reject("momentum", self.momentum, "None, or a number from 0 to 1")

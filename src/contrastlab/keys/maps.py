@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import is_integer, reject
+from contrastlab.errors import check_integer, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
@@ -35,10 +35,8 @@ class Locations(Keys):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield from super().needs(given)
-        yield Need(
-            choices.EACH_KEY,
-            f"{self!r} gives several keys of each item, so positives must be Each(); given: {given.positives!r}",
-        )
+        several = f"{self!r} gives several keys of each item, so positives must be Each()"
+        yield Need(choices.EACH_KEY, f"{several}; given: {given.positives!r}")
 
     def views_needed(self, streams: int, further: int) -> int:
         return 1
@@ -104,15 +102,12 @@ class Pixels(Keys):
     latex = r"\text{the target itself, }s^+=-\tfrac12\,\overline{\lVert v-g(f(v_1))\rVert^2}\text{ over pixels}"
 
     def __post_init__(self) -> None:
-        if not is_integer(self.width):
-            raise reject("width", self.width, "an integer of at least 1")
+        check_integer("width", self.width)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         yield Need(choices.TARGETS, f"{self!r} predicts channels: views need targets; given: {given.views!r}")
-        yield Need(
-            choices.POSITIVE_ALONE,
-            f"{self!r} has no negatives, so objective must be Likelihood(); given: {given.objective!r}",
-        )
+        alone = f"{self!r} has no negatives, so objective must be Likelihood()"
+        yield Need(choices.POSITIVE_ALONE, f"{alone}; given: {given.objective!r}")
 
     def network(self, setup: Setup) -> PredictionNetwork:
         first, channels = setup.encoders[0], setup.views.target_channels

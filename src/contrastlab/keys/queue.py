@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contrastlab.choices import FURTHER_KEYS
-from contrastlab.errors import check_flag, is_integer, is_number, reject
+from contrastlab.errors import check_flag, check_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 
@@ -39,12 +39,10 @@ class Queue(Keys):
     offers = frozenset({FURTHER_KEYS})
 
     def __post_init__(self) -> None:
-        if not is_integer(self.size):
-            raise reject("size", self.size, "a positive integer, the number of keys")
+        check_integer("size", self.size)
         if not (is_number(self.momentum) and 0 <= self.momentum <= 1):
             raise reject("momentum", self.momentum, "a number from 0 to 1")
-        if not is_integer(self.shuffle_groups):
-            raise reject("shuffle_groups", self.shuffle_groups, "an integer of at least 1")
+        check_integer("shuffle_groups", self.shuffle_groups)
         check_flag("further_view", self.further_view)
 
     def views_needed(self, streams: int, further: int) -> int:

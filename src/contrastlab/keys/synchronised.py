@@ -48,7 +48,5 @@ def synchronise(network: nn.Module, *, on: bool = True) -> None:
             module.__class__ = type(module).__bases__[1]
         elif isinstance(module, _BatchNorm) and on and not isinstance(module, _Synchronised):
             if type(module) not in _KINDS or module.momentum is None:
-                raise NotApplicableError(
-                    f"sync_batch_norm=True: no form of {module} for several processes is known here"
-                )
+                raise NotApplicableError(f"sync_batch_norm=True: no form of {module} for several processes is known")
             module.__class__ = _KINDS[type(module)]

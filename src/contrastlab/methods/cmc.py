@@ -62,9 +62,8 @@ def _table_9() -> Iterator[Recipe]:
     )
     softmax = "Not in the table; the baseline of the later code, with a softmax."
     bank = Recipe("cmc/insdis", "InsDis", negatives=_DRAWN(65536), note=softmax)
-    moco = Recipe(
-        "cmc/moco", "MoCo", views=Augmented(2), keys=replace(queue, further_view=False), negatives=negatives.Every()
-    )
+    one_view = replace(queue, further_view=False)
+    moco = Recipe("cmc/moco", "MoCo", views=Augmented(2), keys=one_view, negatives=negatives.Every())
     second = "A momentum encoder and a queue for each view; keys are of a second crop."
     both = moco.row("cmc/cmc_moco", "CMC + MoCo", second, views=replace(_YDBDR, count=2), keys=queue)
     three = both.row("cmc/cmc_moco_pirl", "CMC + MoCo + PIRL", swapped, views=replace(puzzle, count=2))

@@ -89,8 +89,7 @@ def _default(of: Field[Any]) -> Any:
 def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], like: Any = None) -> Any:
     """The part or schedule that a description names; what it leaves out is as in a part ``like`` it."""
     name = described.get("type", "")
-    if name not in types:
-        raise errors.unknown(f"type of {kind}", name, types)
+    errors.check_name(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}
     given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
     for unknown in sorted(given.keys() - known):

@@ -13,16 +13,9 @@ from torch import Tensor
 from contrastlab import choices, divergences
 from contrastlab.choices import Choices, Need
 from contrastlab.divergences import Divergence
-from contrastlab.errors import check_flag, is_number, reject
+from contrastlab.errors import check_choice, check_flag, is_number, reject
+from contrastlab.objectives import losses
 from contrastlab.objectives.base import ABSENT, Objective, Scores
-from contrastlab.objectives.losses import (
-    binary_nce,
-    f_micl,
-    info_nce,
-    local_aggregation,
-    multi_key_info_nce,
-    row_logsumexp,
-)
 
 KAPPA = 2876934.2 / 1281167
 """κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
@@ -41,11 +34,8 @@ class InfoNCE(Objective):
 
     def needs(self, given: Choices) -> Iterator[Need]:
         if not self.positive_in_denominator:
-            yield Need(
-                choices.SINGLE_KEY,
-                "InfoNCE with the positive left out of the denominator knows one key per image; given:"
-                f" positives={given.positives!r}",
-            )
+            why = "InfoNCE with the positive left out of the denominator knows one key per image"
+            yield Need(choices.SINGLE_KEY, f"{why}; given: positives={given.positives!r}")
 
     @property
     def bounds_information(self) -> bool:
@@ -56,8 +46,8 @@ class InfoNCE(Objective):
         if scores.own.dim() == 2 or scores.lift is not None:
             if scores.neighbours is not None or not self.positive_in_denominator:
                 scores.require_one_positive("neighbours, or with the positive left out of the denominator")
-            return multi_key_info_nce(scores.own, scores.negatives, scores.lift)
-        return info_nce(
+            return losses.multi_key_info_nce(scores.own, scores.negatives, scores.lift)
+        return losses.info_nce(
             scores.own, scores.negatives, scores.neighbours, positive_in_denominator=self.positive_in_denominator
         )
 
@@ -86,10 +76,8 @@ class BinaryNCE(Objective):
             raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        yield Need(
-            choices.ONE_POSITIVE,
-            f"{self!r} decides about one positive key per image; given: positives={given.positives!r}",
-        )
+        what = f"{self!r} decides about one positive key per image"
+        yield Need(choices.ONE_POSITIVE, f"{what}; given: positives={given.positives!r}")
 
     @property
     def estimates_offset(self) -> bool:
@@ -105,7 +93,7 @@ class BinaryNCE(Objective):
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         scores.require_one_positive("BinaryNCE")
-        return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
+        return losses.binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
 
     @property
     def latex(self) -> str:
@@ -134,7 +122,7 @@ class LocalAggregation(Objective):
         scores.require_one_positive("LocalAggregation")
         if scores.neighbours is None:
             raise reject("neighbours", None, "the logits of the close neighbours: LA needs SameCluster positives")
-        return local_aggregation(scores.neighbours, scores.negatives, self.floor)
+        return losses.local_aggregation(scores.neighbours, scores.negatives, self.floor)
 
     latex = r"-\log\Big(\frac{\sum_{p\in\mathcal P}e^{s_p}}{\sum_{n\in\mathcal N}e^{s_n}}+10^{-7}\Big)"
 
@@ -168,8 +156,7 @@ class FMICL(_Pairwise):
     def __post_init__(self) -> None:
         _ = self.f
         _check_positive(weight=self.weight, mu=self.mu)
-        if self.similarity not in ("gaussian", "cosine"):
-            raise reject("similarity", self.similarity, "'gaussian' or 'cosine'")
+        check_choice("similarity", self.similarity, ("gaussian", "cosine"))
 
     @property
     def f(self) -> Divergence:
@@ -213,9 +200,8 @@ class FMICL(_Pairwise):
             similarity, shift = "score", 0.0
         else:
             similarity, shift = "log u", math.log(self.mu) - scores.require_highest("FMICL")
-        return f_micl(
-            scores.own + shift, scores.negatives + shift, scores.present, self.f, self.weight, similarity=similarity
-        )
+        own, others = scores.own + shift, scores.negatives + shift
+        return losses.f_micl(own, others, scores.present, self.f, self.weight, similarity=similarity)
 
     @property
     def latex(self) -> str:
@@ -255,7 +241,7 @@ class AlignUniform(_Pairwise):
         apart = 2 - 2 * scores.own / highest
         others = -self.t * (2 - 2 * scores.negatives / highest)
         count = scores.present.sum(1)
-        log_sum = torch.where(count > 0, row_logsumexp(others), ABSENT)
+        log_sum = torch.where(count > 0, losses.row_logsumexp(others), ABSENT)
         return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_sum, count.to(log_sum.dtype)], 1)
 
     def reduce(self, rows: Tensor) -> Tensor:

@@ -53,8 +53,7 @@ def plans() -> tuple[tuple[str, str], ...]:
 
 def tables(paper: str) -> tuple[str, ...]:
     """Names of the tables of ``paper`` that are at hand: ``("1", "2", …, "5a")``."""
-    if paper not in PAPERS:
-        raise errors.unknown("paper", paper, PAPERS)
+    errors.check_name("paper", paper, PAPERS)
     return tuple(table for name, table in stems("tables", "csv") if name == paper)
 
 

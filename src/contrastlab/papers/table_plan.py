@@ -174,8 +174,7 @@ class TablePlan(FrozenModel):
         if asked == ["all"]:
             return here
         for name in asked:
-            if name not in here:
-                raise errors.unknown(f"column of {self.paper} table {self.table} for {dataset}", name, here)
+            errors.check_name(f"column of {self.paper} table {self.table} for {dataset}", name, here)
         return {name: here[name] for name in asked}
 
     @property
@@ -220,8 +219,7 @@ class TablePlan(FrozenModel):
     ) -> Settings:
         """The protocol of one cell; ``dataset`` may have no published column; ``column``'s settings win over all."""
         method = self.resolve(method)
-        if profile not in self.profiles:
-            raise errors.unknown("profile", profile, self.profiles)
+        errors.check_name("profile", profile, self.profiles)
         self.check_dataset(dataset)
         recipe, kind = recipes.facts(method), recipes.modality(dataset)
         scopes = (self.protocol, shared_profiles().get(profile, _NOTHING), self.profile.get(profile, _NOTHING))
@@ -323,8 +321,7 @@ def _with_protocol(paper: str, table: str, raw: dict[str, Any]) -> dict[str, Any
     if other is None:
         return raw
     known = [number for name, number in plans() if name == paper and number != table]
-    if other not in known:
-        raise errors.unknown(f"protocol_of: table of {paper} with a protocol", str(other), known)
+    errors.check_name(f"protocol_of: table of {paper} with a protocol", other, known)
     source = read_toml("protocols", stems("protocols", "toml")[paper, other])
     if "protocol_of" in source:
         raise errors.reject("protocol_of", other, "a table that has a protocol of its own")
@@ -350,8 +347,7 @@ def _plan(paper: str, table: str) -> TablePlan:
 
 def plan(paper: str, table: int | str) -> TablePlan:
     """The rows, columns and protocol of a published table: ``1``, ``"5a"``, ``"figure2"``; ``"table1"`` is ``1``."""
-    if paper not in PAPERS:
-        raise errors.unknown("paper", paper, PAPERS)
+    errors.check_name("paper", paper, PAPERS)
     known, number = [each for name, each in plans() if name == paper], str(table).removeprefix("table")
     if number not in known:
         raise errors.unknown(f"table of {paper} with a protocol", str(table), known)

@@ -120,10 +120,6 @@ class Learner(nn.Module):
         """Store the batch's keys, after the optimiser step."""
         self.keys.commit(indices, step.store)
 
-    def cluster(self, seed: int = 1234) -> None:
-        """Cluster the keys anew, where the recipe needs clusters."""
-        self.keys.cluster(seed)
-
     def _rows(self, i: int, direction: key.Direction, draws: BatchRandom, step: int, total: int) -> tuple[Tensor, int]:
         """What the objective gives of each query, and its number of negatives; scores are held for a chunk at a time.
 
@@ -138,9 +134,7 @@ class Learner(nn.Module):
         def some(start: int) -> tuple[Tensor, int]:
             draws.generator.set_state(state)  # each chunk draws for the whole batch and keeps its own rows
             of = {name: getattr(direction, name) for name in ("query", "positive", "own", "banned")}
-            part: dict[str, Any] = {
-                name: None if value is None else value[start : start + size] for name, value in of.items()
-            }
+            part: dict[str, Any] = {k: None if rows is None else rows[start : start + size] for k, rows in of.items()}
             mine = replace(draws, first=draws.first + start, rows=draws.rows or batch)
             scores = self._scores(replace(direction, **part), mine, step, total)
             return objective(scores), scores.size

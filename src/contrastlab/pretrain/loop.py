@@ -213,7 +213,7 @@ class _Loop:
         if self.settings.schedule != "linear":  # each of its steps sets its own
             self.set_lr()
         if self.step == self.epoch * self.steps and self.epoch > 0:
-            self.learner.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
+            self.learner.keys.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
 
     def set_lr(self) -> None:
         rate = learning_rate(self.settings, self.epoch, self.step / self.steps - self.epoch)

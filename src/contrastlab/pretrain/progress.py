@@ -141,12 +141,21 @@ def bar(loop: _Loop) -> Any:
 
 
 @contextmanager
+def signals(handler: Any, *numbers: int) -> Iterator[None]:
+    """What happens on some signals within, here and in processes that are started; only a main thread may say so."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if main}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+@contextmanager
 def interruptible() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C, or SIGTERM, sets; a later one interrupts at once."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
     first = math.inf
 
     def handle(number: int, frame: Any) -> None:
@@ -158,9 +167,5 @@ def interruptible() -> Iterator[threading.Event]:
         first = min(first, now)
         stop.set()
 
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signals(handle, signal.SIGINT, signal.SIGTERM):
         yield stop
-    finally:
-        for number, before in old.items():
-            signal.signal(number, signal.SIG_DFL if before is None else before)

@@ -311,9 +311,8 @@ class Report:
             return ""
         names = [name for name in TRAINING if any(row.training.get(name) for row in rows)]
         cells = [[row.label, *(signed(row.training[n]) if n in row.training else "–" for n in names)] for row in rows]
-        about = (
-            f"Last epoch of training, without labels (profile {self.profile}, mean over seeds; loss and bound in nats):"
-        )
+        what = f"profile {self.profile}, mean over seeds; loss and bound in nats"
+        about = f"Last epoch of training, without labels ({what}):"
         body = terminal.table(["method", *(TRAINING[name] for name in names)], cells, width)
         return f"{terminal.fold(about, width)}\n\n{body}\n"
 

@@ -7,8 +7,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -19,8 +19,9 @@ import torch
 
 from contrastlab import shipped
 from contrastlab.data.limits import own_path
-from contrastlab.errors import DeviceError, check_flag, is_integer, reject
+from contrastlab.errors import DeviceError, check_choice, check_flag, check_integer, is_integer, reject
 from contrastlab.pretrain import Speed
+from contrastlab.pretrain.progress import signals
 from contrastlab.pretrain.schedule import precision, warnings_only
 
 if TYPE_CHECKING:
@@ -55,14 +56,11 @@ class Execution:
         check_flag("resume", self.resume)
         if self.devices != "auto" and not is_integer(self.devices):
             raise reject("devices", self.devices, "a number of at least 1, or 'auto'")
-        if not is_integer(self.num_nodes):
-            raise reject("num_nodes", self.num_nodes, "a number of at least 1")
-        if self.accelerator not in ("auto", "cpu", "cuda", "gpu"):
-            raise reject("accelerator", self.accelerator, "auto, cpu, cuda or gpu")
+        check_integer("num_nodes", self.num_nodes)
+        check_choice("accelerator", self.accelerator, ("auto", "cpu", "cuda", "gpu"))
         if self.accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
             raise DeviceError(f"accelerator={self.accelerator!r}: there is no CUDA device here; accepted is auto, cpu")
-        if self.strategy not in ("auto", "ddp"):
-            raise reject("strategy", self.strategy, "auto or ddp")
+        check_choice("strategy", self.strategy, ("auto", "ddp"))
         if own_path("out_dir", self.out_dir).is_file():
             raise reject("out_dir", str(self.out_dir), "a folder")
         if self.max_minutes is not None and not self.max_minutes >= 0:
@@ -108,18 +106,6 @@ class Execution:
             asked = f"accelerator={self.accelerator!r}, devices={self.devices!r}, strategy={self.strategy!r}"
             raise DeviceError(f"{asked} cannot be had here: {error}") from error
         return fabric
-
-
-@contextmanager
-def signals(handler: Any, *numbers: int) -> Iterator[None]:
-    """What happens on some signals within, here and in processes that are started: ``SIG_IGN``, ``SIG_DFL``."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handler) for number in numbers if main}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 @cache

@@ -91,11 +91,8 @@ def card(run: Path, record: dict[str, Any], to: str, load: str) -> str:
 def _row(name: str, result: results.Result) -> str:
     metric, value = tasks.metric(name), result.metrics[name]
     half = metric.half_width(value, result.items, result.half_widths.get(name))
-    label, text = (
-        f"{metric.label} on {escape.markdown(result.on or result.dataset)}",
-        report.Estimate(value, None, 1, half),
-    )
-    return f"| {label} | {text.text()} {metric.unit} | `{result.profile}` | {result.items} |"
+    label, text = f"{metric.label} on {result.on or result.dataset}", report.Estimate(value, None, 1, half).text()
+    return f"| {escape.markdown(label)} | {text} {metric.unit} | `{result.profile}` | {result.items} |"
 
 
 def stored(run: Path, record: dict[str, Any]) -> list[results.Result]:

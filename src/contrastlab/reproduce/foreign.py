@@ -9,7 +9,7 @@ import torch
 
 from contrastlab import data, encoders, papers, report, results, shipped, tasks
 from contrastlab.encoders import foreign
-from contrastlab.errors import NotApplicableError, reject, unknown
+from contrastlab.errors import NotApplicableError, check_name, reject
 from contrastlab.reproduce.arguments import choose_profile, parse_seeds, parse_target
 from contrastlab.reproduce.cells import say
 from contrastlab.seeds import fixed
@@ -36,8 +36,7 @@ def score(
         seed: of the untrained weights and of what the task draws.
         out_dir: of the results.
     """
-    if task not in tasks.TASKS:
-        raise unknown("task", task, tasks.TASKS)
+    check_name("task", task, tasks.TASKS)
     plan, path, architecture = papers.plan(*parse_target(table)), Path(encoder), arch or encoder
     every = ((name, c) for name, c in {**plan.columns, **plan.select(dataset)}.items() if c.task == task)
     name, column = next((each for each in every if (each[1].on or each[1].data) == dataset), ("", None))

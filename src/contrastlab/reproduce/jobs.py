@@ -25,12 +25,13 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from contrastlab.errors import ContrastLabError, DeviceError, import_extra, is_integer, reject
+from contrastlab.errors import ContrastLabError, DeviceError, check_choice, import_extra, is_integer, reject
 from contrastlab.pretrain import Speed
 from contrastlab.pretrain.loop import Log
+from contrastlab.pretrain.progress import signals
 from contrastlab.report import Unavailable
 from contrastlab.reproduce.cells import Cell
-from contrastlab.reproduce.execution import Execution, end_after, signals
+from contrastlab.reproduce.execution import Execution, end_after
 from contrastlab.reproduce.run import BusyError
 from contrastlab.results import Result
 
@@ -56,8 +57,7 @@ class Cluster:
     wait: bool = True  # for the jobs to end; else a later call collects what they have stored
 
     def __post_init__(self) -> None:
-        if self.name not in ("slurm", "local", "debug"):
-            raise reject("cluster", self.name, "slurm, local or debug")
+        check_choice("cluster", self.name, ("slurm", "local", "debug"))
         if self.name == "slurm" and "timeout_min" not in self.options:
             raise reject("timeout_min", None, "minutes of a job (--time); submitit's own five end before a cell does")
         for name, least in (("timeout_min", 1), ("cpus_per_task", 1), ("gpus_per_node", 0)):

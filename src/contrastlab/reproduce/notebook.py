@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from contrastlab import escape, files, papers, report, results, shipped
-from contrastlab.errors import ContrastLabError, UnknownNameError, reject, unknown
+from contrastlab.errors import ContrastLabError, UnknownNameError, check_name, reject, unknown
 from contrastlab.papers import REFERENCES, TablePlan
 from contrastlab.reproduce.arguments import choose_profile, parse_seeds
 from contrastlab.reproduce.cells import Cell
@@ -104,8 +104,7 @@ class Notebook(Study):
     def plan(self, number: int | str | None = None) -> TablePlan:
         """One of the tables."""
         chosen = next(iter(self.plans)) if number is None else str(number)
-        if chosen not in self.plans:
-            raise unknown(f"table of the notebook {self.name}", chosen, self.plans)
+        check_name(f"table of the notebook {self.name}", chosen, self.plans)
         return self.plans[chosen]
 
     @property
@@ -180,8 +179,7 @@ def write(target: str, to: Path | None = None) -> Path:
     """Write the notebook of a table (``ring/table1``) or one by name, without outputs, to a new file or a folder."""
     of_tables = {entry.name: Path(entry.notebook).stem for entry in papers.catalogue() if entry.notebook}
     known = of_tables | {name: name for name in shipped.notebooks()}
-    if target not in known:
-        raise unknown("table with a notebook", target, known)
+    check_name("table with a notebook", target, known)
     to = Path() if to is None else to
     path = to / f"{known[target]}.ipynb" if to.is_dir() else to
     if path.suffix != ".ipynb":

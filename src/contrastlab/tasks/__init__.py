@@ -68,15 +68,13 @@ def __dir__() -> list[str]:
 
 def get(name: str, settings: Settings) -> Task:
     """The task ``name`` as ``settings`` has it; an ``UnknownNameError`` lists near matches."""
-    if name not in TASKS:
-        raise errors.unknown("task", name, TASKS)
+    errors.check_name("task", name, TASKS)
     return TASKS[name].of(settings)
 
 
 def task_of(metric: str) -> str:
     """Name of the task that gives a metric; an ``UnknownNameError`` lists near matches."""
-    if metric not in _TASK_OF:
-        raise errors.unknown("metric", metric, _TASK_OF)
+    errors.check_name("metric", metric, _TASK_OF)
     return _TASK_OF[metric].name
 
 

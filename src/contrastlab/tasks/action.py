@@ -54,9 +54,7 @@ def score(task: Action, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     """``action``, percent of test clips, averaged over the official splits."""
     first: Any = encoders[0]
     if first.in_channels != 3:
-        raise NotApplicableError(
-            f"action recognition reads colour frames; the first encoder {first.in_channels} channels"
-        )
+        raise NotApplicableError(f"a recogniser reads colour frames; the first encoder {first.in_channels} channels")
     parts = []
     for fold, (train, test) in enumerate(setting.data.folds()):
         folder = None if setting.folder is None else setting.folder / f"split{fold + 1}"

@@ -134,9 +134,8 @@ class Task:
             raise NotApplicableError(f"{self.name} is a task for {accepted}; {data.name} has {data.test.modality}s")
         if self.compares_classes and len(data.train.labels.unique()) < 2:
             only = data.train.classes[int(data.train.labels[0])]
-            raise NotApplicableError(
-                f"{data.name} has one class, {only!r}: {self.name} tells classes apart and needs at least two"
-            )
+            why = f"{self.name} tells classes apart and needs at least two"
+            raise NotApplicableError(f"{data.name} has one class, {only!r}: {why}")
 
     def score(self, encoders: nn.ModuleList, setting: Setting) -> dict[str, Measured]:
         """Every metric by name; a ``NotApplicableError`` says why the task does not fit the data or the encoders."""

@@ -28,9 +28,7 @@ class Scored(NamedTuple):
 
     def __repr__(self) -> str:
         cells = {name: [f"{r.metrics[name]:.2f} ± {r.half_widths[name]:.2f}" for r in self] for name in self[0].metrics}
-        return "\n".join(
-            f"{tasks.metric(name).label}: {one}, untrained {other}" for name, (one, other) in cells.items()
-        )
+        return "\n".join(f"{tasks.metric(m).label}: {one}, untrained {other}" for m, (one, other) in cells.items())
 
 
 def score(

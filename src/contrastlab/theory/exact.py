@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp, xlogy
 
 from contrastlab.divergences import Divergence
-from contrastlab.errors import reject
+from contrastlab.errors import check_choice, reject
 
 Table = NDArray[np.float64]
 MOST_TERMS = 2_000_000  # multisets that are enumerated at most
@@ -203,8 +203,7 @@ def barber_agakov(joint: Joint, decoder: ArrayLike) -> float:
 
 def unnormalised_barber_agakov(joint: Joint, critic: ArrayLike, given: Literal["x", "y"] = "y") -> float:
     """``E[f − log Z]`` ≤ I, with ``Z(y) = E_{p(x)} exp f`` (vince Lemma A.1) or, given x, ``c(x) = E_{p(y)} exp f``."""
-    if given not in ("x", "y"):
-        raise reject("given", given, "'x' or 'y'")
+    check_choice("given", given, ("x", "y"))
     values = joint.critic(critic)
     log_z = threshold(joint, values)[:, None] if given == "x" else logsumexp(values, axis=0, b=joint.x[:, None])[None]
     return float((joint.table * (values - log_z)).sum())
@@ -233,6 +232,5 @@ def check_scores(scores: torch.Tensor, divergence: Divergence, name: str = "scor
     """Reject a score outside the domain of the conjugate of ``divergence``."""
     outside = scores[~divergence.contains(scores)]
     if outside.numel():
-        raise reject(
-            name, float(outside.flatten()[0]), f"{divergence.domain}, the domain of the conjugate of {divergence.title}"
-        )
+        accepted = f"{divergence.domain}, the domain of the conjugate of {divergence.title}"
+        raise reject(name, float(outside.flatten()[0]), accepted)

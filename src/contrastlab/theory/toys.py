@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contrastlab.errors import reject
+from contrastlab.errors import check_choice, reject
 
 Handedness = Literal["same", "opposite"]
 
@@ -84,8 +84,7 @@ def spirals(
     They are evenly spread over the angle. Handedness ``"same"`` turns the second spiral by 180°, so that the two never
     cross; ``"opposite"`` mirrors it (vince appendix G: one clockwise, the other counter-clockwise), and they cross.
     """
-    if handedness not in ("same", "opposite"):
-        raise reject("handedness", handedness, "'same' or 'opposite'")
+    check_choice("handedness", handedness, ("same", "opposite"))
     labels = torch.arange(count) % 2
     along = torch.rand(count, generator=generator)
     angle = 2 * math.pi * turns * along

@@ -29,12 +29,6 @@ class Augmentation(Protocol):
         """The view as an encoder reads it."""
 
 
-def check_count(name: str, value: object, least: int = 1, unit: str = "views") -> None:
-    """Refuse what is not an integer of at least ``least``."""
-    if not errors.is_integer(value, least):
-        raise errors.reject(name, value, f"a number of {unit} >= {least}")
-
-
 def random_views(batch: Any, augmentation: Augmentation, rng: torch.Generator | None, count: int) -> Iterator[Tensor]:
     """``count`` random views of each item."""
     crops = isinstance(batch, Tensor) and batch.dim() == 5 and batch.shape[2] in (1, 3)  # clips have more planes

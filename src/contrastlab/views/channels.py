@@ -118,12 +118,10 @@ class Channels(Views):
             raise errors.reject("names", self.names, "at least one of " + ", ".join(CHANNELS))
         every = (*self.names, *self.targets)
         for name in every:
-            if name not in CHANNELS:
-                raise errors.unknown("channel", name, CHANNELS)
+            errors.check_name("channel", name, CHANNELS)
         if len(set(every)) < len(every):
             raise errors.reject("names", every, "different channels")
-        if self.graph not in ("core", "full"):
-            raise errors.reject("graph", self.graph, "'core' or 'full'")
+        errors.check_choice("graph", self.graph, ("core", "full"))
 
     @property
     def offers(self) -> frozenset[str]:

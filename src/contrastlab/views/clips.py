@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import errors
-from contrastlab.views.base import Views, check_count
+from contrastlab.views.base import Views
 
 
 class ClipViews(Views):
@@ -100,7 +100,7 @@ class Frames(ClipViews):
     shared: bool = True
 
     def __post_init__(self) -> None:
-        check_count("k", self.k, unit="frames")
+        errors.check_integer("k", self.k)
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,6 @@ class Flow(ClipViews):
     shared: bool = True
 
     def __post_init__(self) -> None:
-        check_count("stack", self.stack, unit="flows")
+        errors.check_integer("stack", self.stack)
         if self.k is not None:
-            check_count("k", self.k, unit="frames")
+            errors.check_integer("k", self.k)

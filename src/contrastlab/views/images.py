@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from contrastlab import colour, errors
-from contrastlab.views.base import Augmentation, Views, check_count, random_views
+from contrastlab.views.base import Augmentation, Views, random_views
 
 GRID = 3
 """Cells of a jigsaw along a side."""
@@ -29,7 +29,7 @@ class Augmented(Views):
     count: int = 1
 
     def __post_init__(self) -> None:
-        check_count("count", self.count)
+        errors.check_integer("count", self.count)
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """``count`` random views of each item; images are uint8 ``[B, C, H, W]`` or crops ``[B, count, C, S, S]``."""
@@ -86,9 +86,8 @@ class Split(Views):
     def __post_init__(self) -> None:
         if not isinstance(self.space, str) or self.space not in colour.SPACES:
             raise errors.unknown("space", self.space, colour.SPACES)
-        check_count("count", self.count)
-        if self.scaling not in ("range", "released"):
-            raise errors.reject("scaling", self.scaling, "'range' or 'released'")
+        errors.check_integer("count", self.count)
+        errors.check_choice("scaling", self.scaling, ("range", "released"))
         if self.scaling == "released" and self._space.released is None:
             raise errors.reject("scaling", self.scaling, f"'range' for {self.space!r}: no constants were released")
 
@@ -160,7 +159,7 @@ class Offset(Views):
     streams = ("patch",)
 
     def __post_init__(self) -> None:
-        check_count("distance", self.distance, 0, "pixels")
+        errors.check_integer("distance", self.distance, 0)
 
     def single(self) -> Augmented:
         """One augmented view of each item, as probes see it."""
@@ -234,8 +233,7 @@ class Jigsaw(Views):
         _ = self._base
         if not (errors.is_number(self.weight) and 0 < self.weight < 1):
             raise errors.reject("weight", self.weight, "a number between 0 and 1")
-        if self.against not in ("own", "other"):
-            raise errors.reject("against", self.against, "'own' or 'other'")
+        errors.check_choice("against", self.against, ("own", "other"))
 
     @property
     def _base(self) -> Augmented | Split:

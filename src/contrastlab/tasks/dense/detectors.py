@@ -56,9 +56,8 @@ def residual_network(encoder: nn.Module) -> ResNet:
     """A copy of an encoder's backbone, which must have four stages."""
     backbone = encoder.backbone if isinstance(encoder, Encoder) else encoder
     if not all(hasattr(backbone, stage) for stage in ("conv1", "bn1", "relu", "maxpool", *STAGES)):
-        raise NotApplicableError(
-            f"a detector needs an encoder of four stages (a ResNet); this one is a {type(backbone).__name__}"
-        )
+        kind = type(backbone).__name__
+        raise NotApplicableError(f"a detector needs an encoder of four stages (a ResNet); this one is a {kind}")
     return copy.deepcopy(backbone)
 
 
