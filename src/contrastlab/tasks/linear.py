@@ -147,8 +147,8 @@ def score(task: Linear, encoders: nn.ModuleList, setting: Setting) -> dict[str, 
     if probe.solver == "sgd":
         scores = linear_sgd(encoders, setting, test, probe)
     else:
-        how = {"kind": probe.features, "device": setting.device}
-        rows = partial(encode, encoders, setting.views, setting.augmentation, **how)
+        kind, device = probe.features, setting.device
+        rows = partial(encode, encoders, setting.views, setting.augmentation, kind=kind, device=device)
         x, y = rows(train, indices=subset_order(train.labels, probe.train_images, setting.seed))
         scores = linear_lbfgs(x, y, rows(test)[0], l2=probe.l2)
     truth = test.labels.to(setting.device)
