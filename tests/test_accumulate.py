@@ -117,7 +117,8 @@ def test_how_embeddings_lie_is_what_loops_say() -> None:
 def test_every_run_says_how_its_embeddings_lie_and_is_the_run_it_was(pictures, tiny, shrink, tmp_path, monkeypatch):
     recipe, images, lines = shrink(methods.get("ring/cmc")), pictures(48), list[str]()
     done = pretrain(recipe, tiny, images, seed=1, folder=tmp_path, log=lines.append)
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    (folder,) = (tmp_path / "tensorboard").iterdir()
+    board = EventAccumulator(str(folder)).Reload()
     for name in ("alignment", "uniformity", "mean_cosine", "effective_rank", "mi_bound"):
         assert [event.value for event in board.Scalars(name)] == pytest.approx([row[name] for row in done.history])
         assert name in (tmp_path / "metrics.csv").read_text()
