@@ -25,7 +25,7 @@ import torch
 from search_spaces import SEARCHES, Search
 
 from contrastbook.evidence import searches
-from contrastlab import data, files, methods, papers, tasks
+from contrastlab import checksums, data, files, methods, papers, tasks
 from contrastlab.data import Splits
 from contrastlab.data.modalities import modality
 from contrastlab.errors import NonFiniteLossError
@@ -76,7 +76,7 @@ def text(record: Mapping[str, Any]) -> str:
     """A search as JSON, a line for each run, with its checksum."""
     lines = ",\n".join(json.dumps(run) for run in record["runs"])
     head = json.dumps({name: value for name, value in record.items() if name != "runs"})
-    return f'{head[:-1]},\n"runs": [\n{lines}\n],\n"checksum": "{files.checksum(record)}"}}\n'
+    return f'{head[:-1]},\n"runs": [\n{lines}\n],\n"checksum": "{checksums.checksum(record)}"}}\n'
 
 
 def store(search: Search, run: dict[str, Any]) -> None:

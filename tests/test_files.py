@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from contrastlab import files
+from contrastlab import checksums, files
 from contrastlab.errors import CorruptFileError
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, 2])}
@@ -50,12 +50,12 @@ def test_what_has_no_checksum_is_read_and_what_has_one_is_verified(tmp_path) -> 
     save_file(TENSORS, path, {"values": json.dumps({"step": 3})})
     assert files.read_tensors(path)[1] == {"step": 3}
     assert files.tensors_checksum(path) is None
-    record = files.with_checksum({"x": 1.5, "counts": {10: 1, 9: 2}, "text": "ü"})
+    record = checksums.with_checksum({"x": 1.5, "counts": {10: 1, 9: 2}, "text": "ü"})
     raw = json.loads(json.dumps(record))
-    assert files.verified(raw) == {"x": 1.5, "counts": {"10": 1, "9": 2}, "text": "ü"}
-    assert files.verified({"x": 2}) == {"x": 2}
+    assert checksums.verified(raw) == {"x": 1.5, "counts": {"10": 1, "9": 2}, "text": "ü"}
+    assert checksums.verified({"x": 2}) == {"x": 2}
     with pytest.raises(ValueError, match="altered"):
-        files.verified({**raw, "x": 1.25})
+        checksums.verified({**raw, "x": 1.25})
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path) -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
-from contrastlab import data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
+from contrastlab import checksums, data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
 from contrastlab.data import Splits
 from contrastlab.data.modalities import modality
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, UnknownNameError
@@ -169,7 +169,7 @@ def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
     elif damage == "newer":
         path.write_text(json.dumps({**record, "schema": 9}))
     elif damage == "other":
-        path.write_text(json.dumps(files.with_checksum({**record, "hash": "0" * 64})))
+        path.write_text(json.dumps(checksums.with_checksum({**record, "hash": "0" * 64})))
     elif damage == "history":
         path.write_text(json.dumps({**record, "history": record["history"][:-1]}))
     elif damage == "exchanged":  # with the whole encoder of another seed
@@ -669,7 +669,7 @@ def test_the_catalogue_is_listed(capsys) -> None:
     assert command.main(["list"]) == 0
     _, *lines = capsys.readouterr().out.splitlines()  # below the heading
     assert [line.split()[0] for line in lines if line[0] != " "] == [entry.name for entry in papers.catalogue()]
-    assert any(line.startswith("ring/table1 ") and "nbs/repro_table1.ipynb" in line for line in lines)
+    assert any(line.startswith("ring/table1 ") and " repro_table1 " in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
 
-from contrastlab import cache, files, results, shipped
+from contrastlab import cache, checksums, results, shipped
 from contrastlab.errors import ArgumentError, CorruptFileError, StorageError
 from contrastlab.settings import LinearProbe, Settings
 
@@ -209,8 +209,8 @@ def test_what_was_found_whole_is_checked_again_when_it_has_changed(tmp_path, mon
     root = tmp_path / "results"
     path = results.save(make(), root)
     settle(path)
-    verified, real = [], files.verified
-    monkeypatch.setattr(files, "verified", lambda raw: verified.append("settings" in raw) or real(raw))
+    verified, real = [], checksums.verified
+    monkeypatch.setattr(checksums, "verified", lambda raw: verified.append("settings" in raw) or real(raw))
     first = results.find(root)
     assert results.find(root) == first == [make()]
     assert results.find(root)[0].setup == first[0].setup
@@ -256,17 +256,17 @@ def test_results_of_a_wheel_are_read_from_one_file(tmp_path: Path) -> None:
     (tmp_path / "packed").mkdir()
     archive = tmp_path / "packed" / shipped.ARCHIVE
     archive.write_bytes(shipped.pack(tmp_path / "apart"))
-    assert results.find(tmp_path / "packed") == results.find(tmp_path / "apart") == made
-    assert results.find(tmp_path / "packed", dataset="shapes", profile="smoke", seed=1) == [made[1]]
+    light = [each.model_copy(update={"correct": {}}) for each in made]
+    assert (results.find(tmp_path / "apart"), results.find(tmp_path / "packed")) == (made, light)
+    assert results.find(tmp_path / "packed", dataset="shapes", profile="smoke", seed=1) == [light[1]]
     assert results.find(tmp_path / "packed", dataset="digits") == []
     place = {"dataset": "shapes", "profile": "smoke", "method": "ring/ir", "task": "linear"}
-    for root in ("apart", "packed"):
-        found = results.look_up(tmp_path / root, **place, seed=2, hash_=made[2].config_hash)
-        assert found == made[2]
+    for root, kept in (("apart", made[2]), ("packed", light[2])):
+        assert results.look_up(tmp_path / root, **place, seed=2, hash_=made[2].config_hash) == kept
         assert results.look_up(tmp_path / root, **place, seed=2, hash_="0" * 64) is None
         # the same recipe has another name in another paper
         other = results.look_up(tmp_path / root, **place | {"method": "vince/ir"}, seed=2, hash_=made[2].config_hash)
-        assert other == made[2]
+        assert other == kept
     raw = json.loads(paths[0].read_text())
     paths[0].write_text(json.dumps({**raw, "metrics": {"linear": 91.25}}))
     archive.write_bytes(shipped.pack(tmp_path / "apart"))

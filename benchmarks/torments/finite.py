@@ -82,7 +82,7 @@ def finite(recipe: Recipe, kind: str) -> str:
         labels = numbers % 3
         draws = BatchRandom(torch.Generator().manual_seed(step), 0, len(numbers))
         if step == 1:
-            learner.cluster(seed=3)
+            learner.keys.cluster(seed=3)
         with torch.autocast("cpu", torch.bfloat16):
             done = learner.loss(views, numbers, labels, draws, step, STEPS)
         optimiser.zero_grad()

@@ -128,7 +128,7 @@ def train(
         mine = slice(rank * local, (rank + 1) * local)
         draws = BatchRandom(torch.Generator().manual_seed(step), rank * local, batch)
         if step == 2:
-            learner.cluster(seed=3)
+            learner.keys.cluster(seed=3)
         done = learner.loss(tuple(v[mine] for v in views), indices[mine], labels[mine], draws, step, STEPS)
         optimiser.zero_grad()
         done.loss.backward()

@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from contrastlab.checksums import verified, with_checksum
 from contrastlab.errors import ContrastLabError
-from contrastlab.files import DAMAGED, verified, with_checksum, write_whole
+from contrastlab.files import DAMAGED, write_whole
 
 _PACKAGE = Path(__file__).parent
 

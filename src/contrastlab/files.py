@@ -21,6 +21,7 @@ from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from contrastlab.checksums import ALTERED, CHECKSUM, checksum, verified, with_checksum
 from contrastlab.errors import CorruptFileError, StorageError, unreadable
 
 if TYPE_CHECKING:  # records are read without torch
@@ -31,9 +32,7 @@ DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, Recursio
 """What reading JSON out of a damaged file, and taking it apart, may raise."""
 _DAMAGED_TENSORS = (*DAMAGED, SafetensorError, struct.error)
 
-_CHECKSUM = "checksum"
 _BLANK = "0" * 64
-_ALTERED = "its content was altered after it was written"
 
 
 def make_folder(path: Path) -> Path:
@@ -106,25 +105,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def checksum(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a record's canonical JSON without its entry ``checksum``: 64 hexadecimal digits."""
-    # as read back, where every key is a text
-    plain = json.loads(json.dumps({name: item for name, item in value.items() if name != _CHECKSUM}))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of plain values with :func:`checksum` as its last entry."""
-    return {**value, _CHECKSUM: checksum(value)}
-
-
-def verified(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as :func:`with_checksum` was given it; a ``ValueError`` tells one that does not have its checksum."""
-    if _CHECKSUM in raw and raw[_CHECKSUM] != checksum(raw):
-        raise ValueError(_ALTERED)
-    return {name: item for name, item in raw.items() if name != _CHECKSUM}
-
-
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:
     """Write plain values with their checksum as JSON; see :func:`write_whole`."""
     text = json.dumps(with_checksum(record), indent=1, ensure_ascii=False, allow_nan=False)
@@ -144,7 +124,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = bytearray(save(plain, {"values": json.dumps({**values, _CHECKSUM: _BLANK}, allow_nan=False)}))
+    content = bytearray(save(plain, {"values": json.dumps({**values, CHECKSUM: _BLANK}, allow_nan=False)}))
     (length,) = struct.unpack_from("<Q", content)
     start = content.rfind(_BLANK.encode(), 8, 8 + length)
     content[start : start + len(_BLANK)] = hashlib.sha256(content).hexdigest().encode()
@@ -163,14 +143,14 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
                 raise ValueError("the file is cut short")
             header = file.read(length)
             values = _values(header)
-            expected = values.pop(_CHECKSUM, None)
+            expected = values.pop(CHECKSUM, None)
             if expected is not None:
                 head, separator, tail = header.rpartition(str(expected).encode())
                 digest = hashlib.sha256(start + head + _BLANK.encode() + tail)
                 while piece := file.read(1 << 20):
                     digest.update(piece)
                 if not separator or digest.hexdigest() != expected:
-                    raise ValueError(_ALTERED)
+                    raise ValueError(ALTERED)
         tensors = load_file(path, device=str(device))
     except _DAMAGED_TENSORS as error:
         raise CorruptFileError(f"{path} cannot be read ({error}); delete it to start this run anew") from error
@@ -181,7 +161,7 @@ def tensors_checksum(path: Path) -> str | None:
     """The checksum in the header of a whole file of :func:`write_tensors`; ``None`` of an older version's."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        stored: str | None = _values(file.read(length)).get(_CHECKSUM)
+        stored: str | None = _values(file.read(length)).get(CHECKSUM)
     return stored
 
 

@@ -25,7 +25,7 @@ from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 
-from contrastlab import files, shipped
+from contrastlab import checksums, files, shipped
 from contrastlab.cache import Cache
 from contrastlab.errors import ContrastLabError, CorruptFileError, reject
 from contrastlab.provenance import Clock, Provenance, provenance
@@ -183,11 +183,11 @@ def _verified(path: Path, load: Callable[[], Any], *, known: str = "") -> Result
         if (schema := raw.get("schema")) != 2:
             raise ValueError(f"schema={schema!r}: accepted is 2; a newer version of this package may have written it")
         if not known:
-            if "checksum" not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
+            if checksums.CHECKSUM not in raw and raw["provenance"]["finished"] > _CHECKSUMS_SINCE:
                 raise ValueError("its checksum is missing")
-            raw = files.verified(raw)
+            raw = checksums.verified(raw)
         stored = raw.pop("config_hash", None)
-        raw.pop("checksum", None)
+        raw.pop(checksums.CHECKSUM, None)
         result = Result.model_validate(raw)
         if known:
             result.__dict__["setup"] = known

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrastlab import files
+from contrastlab import checksums
 from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, reject
 from contrastlab.settings import Settings
 
@@ -27,7 +27,7 @@ def read(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        stored = files.verified({**stored})  # a list is a TypeError
+        stored = checksums.verified({**stored})  # a list is a TypeError
         for run in stored["runs"]:
             Settings.model_validate(run["settings"])
             run["trial"], run["method"], run["accuracy"]

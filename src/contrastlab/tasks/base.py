@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from contrastlab.errors import NotApplicableError, reject
-from contrastlab.results import pack
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -150,6 +149,8 @@ class Task:
 
     def record(self, measured: dict[str, Measured], setting: Setting, settings: Settings) -> dict[str, Any]:
         """What was asked and answered: fields of a :class:`contrastlab.results.Result`."""
+        from contrastlab.results import pack  # needs NumPy
+
         items = max(m.items for m in measured.values())
         return {
             "task": self.name, "task_config": self.identity(), "items": items,
