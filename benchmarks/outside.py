@@ -6,7 +6,7 @@
 
 The tasks (Czyż et al., *Beyond Normal*, NeurIPS 2023) are sampled in ``.outside/bmi``, where KSG and CCA run, too;
 ``torch-mist`` runs in ``.outside/mist``; the Makefile makes both. Each task of each family is stored as it ends, in
-``benchmarks/results/bmi.json``, and what is stored is not computed again.
+``results/bmi.json``, and what is stored is not computed again.
 
 How ours estimate. The 10,000 pairs of a task are split in three: to train, to stop, and to report. Nothing that is
 chosen looks at the true information or at the pairs that report. Coordinates are mapped to normal scores
@@ -43,7 +43,7 @@ from contrastlab.provenance import provenance
 from contrastlab.theory import bounds, critics
 
 ROOT = Path(__file__).parents[1]
-STORE, PLACE = ROOT / "benchmarks" / "results" / "bmi.json", ROOT / ".outside"
+STORE, PLACE = ROOT / "results" / "bmi.json", ROOT / ".outside"
 TRAIN, STOP, REPORT, K, SEED = 6000, 1500, 2500, 250, 2023
 CRITICS = (("normal scores", "separable"), ("normal scores", "joint"), ("standardised", "separable"))
 """Scale of the coordinates, and the network that is added to the canonical pairs."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim import lr_scheduler
 
-from contrastlab import checkpoint, files, methods, reproduce
+from contrastlab import checkpoint, files, keys, methods, reproduce
 from contrastlab.data import ImageSet, loading
 from contrastlab.errors import ArgumentError, CorruptFileError, NonFiniteLossError, NotApplicableError, StorageError
 from contrastlab.keys import InBatch
@@ -114,7 +114,7 @@ def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, 
 def test_keys_are_clustered_in_every_epoch_with_another_seed(pictures, tiny, shrink, monkeypatch) -> None:
     recipe = shrink(methods.get("vince/la_nce"))
     seeds: list[int] = []
-    monkeypatch.setattr(Learner, "cluster", lambda self, seed: seeds.append(seed))
+    monkeypatch.setattr(keys.BankState, "cluster", lambda self, seed: seeds.append(seed))
     for seed in (3, 4):
         pretrain(recipe, tiny.override(epochs=3), pictures(48), seed=seed, log=quiet)
     assert len(seeds) == 2 * 2  # not before the first epoch
