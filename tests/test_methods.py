@@ -145,7 +145,7 @@ BALL = negatives.Ball(nearest=9, k=None)
 QUEUE, BATCH = ({"keys": kind, "views": Augmented(2)} for kind in (keys.Queue(), keys.InBatch()))
 MANY = {"keys": keys.Queue(), "views": Augmented(3), "positives": positives.Many(2)}
 IMPOSSIBLE = {
-    "Cave on a queue": ({**QUEUE, "negatives": negatives.Cave()}, "clusters are of a memory"),
+    "Cave on a queue": ({**QUEUE, "negatives": negatives.Cave()}, "clusters are those of a memory"),
     "Cave in a batch": ({**BATCH, "negatives": negatives.Cave()}, "no row per image"),
     "SameCluster on a queue": ({**QUEUE, "negatives": BALL, "positives": positives.SameCluster()}, "memory bank"),
     "SameCluster without Ball": ({"positives": positives.SameCluster()}, r"whole Ball\(k=None\)"),

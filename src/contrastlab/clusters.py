@@ -54,7 +54,8 @@ def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
 
 def bank_of_clusters(given: Choices) -> Need:
     """What every part that reads clusters needs."""
-    return Need(choices.ROW_PER_ITEM, f"clusters are of a memory bank; keys={given.keys!r} holds no row per image")
+    lacks = f"keys={given.keys!r} holds no row per image"
+    return Need(choices.ROW_PER_ITEM, f"clusters are those of a memory bank; {lacks}")
 
 
 def check_clusters(clusters: int, runs: int) -> None:
