@@ -76,7 +76,7 @@ def test_views_are_shifted_by_what_the_paper_prints():
         (lambda: JointGaussian(np.array([[1, 2.0], [2.0, 1]]), 1), r"positive definite"),
         (lambda: JointGaussian(np.eye(2), 2), r"split=2: accepted is an integer from 1 to 1"),
         (lambda: JointGaussian.correlated(1.0), r"positive definite"),
-        (lambda: spirals(10, generator(), handedness="left"), r"handedness='left': accepted is 'same' or 'opposite'"),
+        (lambda: spirals(10, generator(), handedness="left"), r"handedness='left': accepted is same or opposite"),
     ],
 )
 def test_bad_input_is_named(call, message):
