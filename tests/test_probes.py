@@ -134,6 +134,18 @@ def test_neighbours_equal_their_loops(k: int, monkeypatch) -> None:
         assert tasks.nearest_neighbour(train, labels, test, truth).tolist() == right
 
 
+@pytest.mark.parametrize(("percent", "k"), [(0.1, 1), (10, 4), (25, 10)])
+def test_own_class_share_counts_what_a_loop_counts(percent: float, k: int) -> None:
+    rows, labels = unit(40, 0), torch.randint(3, (40,), generator=generator(1))
+    shares = []
+    for i in range(7):
+        others = sorted((j for j in range(40) if j != i), key=lambda j: -float(rows[i].double() @ rows[j].double()))
+        shares.append(sum(int(labels[j]) == int(labels[i]) for j in others[:k]) / k)
+    assert representations.own_class_share(rows, labels, percent=percent, queries=7) == pytest.approx(
+        100 * sum(shares) / 7
+    )
+
+
 def ones(count: int) -> Tensor:
     return torch.ones(count, dtype=torch.int64)
 

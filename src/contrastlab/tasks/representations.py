@@ -110,6 +110,17 @@ def nearest_neighbour(train: Tensor, labels: Tensor, test: Tensor, test_labels: 
     return labels[nearest] == test_labels
 
 
+def own_class_share(rows: Tensor, labels: Tensor, *, percent: float = 1.0, queries: int = 1024) -> float:
+    """Percent of the closest ``percent`` of the rows, ``[N, d]``, N of 2 or more, that share a row's label.
+
+    The mean over the first ``queries`` rows, none of which counts among its own neighbours.
+    """
+    asked = rows[:queries]
+    others = (asked @ rows.T).fill_diagonal_(-torch.inf)
+    nearest = others.topk(max(1, round(len(rows) * percent / 100)), sorted=False).indices
+    return 100 * float((labels[nearest] == labels[: len(asked), None]).double().mean())
+
+
 def knn(
     train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 200, temperature: float = 0.1
 ) -> Tensor:
