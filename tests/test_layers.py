@@ -37,7 +37,7 @@ def test_rows_of_any_module_show_what_differs() -> None:
     blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
     network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
     view = torch.zeros(1, 1, 64, 64)
-    changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
+    changed = architecture.rows(encoders.Encoder(network, network.num_features, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
     assert list(whole.index[(changed != whole).any(axis=1)]) == ["conv1"]
     net = nn.Sequential()
@@ -64,8 +64,8 @@ def test_the_two_halves_have_half_the_parameters() -> None:
 @pytest.mark.parametrize(("width", "millions"), [(0.5, 11.8), (1, 47.0), (2, 187.7)])
 def test_resnets_of_table_1_have_the_parameters_of_table_9(width: float, millions: float) -> None:
     with torch.device("meta"):
-        pair = [encoders.ARCHITECTURES["resnet50"](c, "imagenet", width)[0] for c in (1, 2)]
-        one = encoders.ARCHITECTURES["resnet50"](3, "imagenet", 1.0)[0]
+        pair = [encoders.ARCHITECTURES["resnet50"](c, "imagenet", width) for c in (1, 2)]
+        one = encoders.ARCHITECTURES["resnet50"](3, "imagenet", 1.0)
     count = sum(p.numel() for network in pair for p in network.parameters())
     assert round(count / 1e6, 1) == millions
     if width == 0.5:  # printed: 12M for the pair, 24M for the one network of MoCo and PIRL

@@ -4,7 +4,6 @@ from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
 
 # isort: split
 from contrastlab.encoders.encoder import (
-    ARCHITECTURES,
     Encoder,
     Head,
     Shared,
@@ -19,7 +18,7 @@ from contrastlab.encoders.encoder import (
 )
 from contrastlab.encoders.export import load, save
 from contrastlab.encoders.foreign import register
-from contrastlab.encoders.networks import Stem
+from contrastlab.encoders.networks import ARCHITECTURES, Stem
 
 __all__ = [
     "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "layer_outputs", "load",

@@ -6,7 +6,6 @@ Across processes every update is gathered first, in rank order: N processes hold
 same global batch holds.
 """
 
-from contrastlab.keys.bank import Bank, BankState, MemoryBank
 from contrastlab.keys.base import (
     Batch,
     Chunked,
@@ -22,9 +21,8 @@ from contrastlab.keys.base import (
     momentum_update,
     world,
 )
-from contrastlab.keys.batch import InBatch, Prototypes
-from contrastlab.keys.maps import Locations, Pixels
-from contrastlab.keys.queue import KeyQueue, Queue
+from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
+from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
 from contrastlab.keys.synchronised import synchronise
 
 __all__ = [

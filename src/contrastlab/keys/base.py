@@ -7,7 +7,7 @@ sums the losses of the answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -104,11 +104,10 @@ class Chunked(nn.Module):
         self.network, self.size = network, size
 
     def forward(self, *views: Tensor) -> list[Tensor]:
-        again = partial(checkpoint, self.network, use_reentrant=False, context_fn=self._contexts)
+        again = partial(
+            checkpoint, self.network, use_reentrant=False, context_fn=lambda: (nullcontext(), self._same_buffers())
+        )
         return in_chunks(again, views, -(-len(views[0]) // self.size))
-
-    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), self._same_buffers()
 
     @contextmanager
     def _same_buffers(self) -> Iterator[None]:
