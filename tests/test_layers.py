@@ -82,16 +82,16 @@ def test_values_of_the_probes_are_those_of_the_released_code() -> None:
     with torch.no_grad():
         made = encoders.pooled_layers(pair, (torch.randn(1, 1, 224, 224), torch.randn(1, 2, 224, 224)), names)
     assert [made[name].shape[1] for name in names] == [9600, 9216, 9600, 9600, 9216]
-    assert [encoders.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
-    assert encoders.side_within(20000, 7, 9600) == 1
-    assert encoders.side_within(8, 4, 9600) == 4
+    assert [encoders.encoder.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
+    assert encoders.encoder.side_within(20000, 7, 9600) == 1
+    assert encoders.encoder.side_within(8, 4, 9600) == 4
 
 
 def test_a_layer_is_what_the_network_computes_there() -> None:
     encoder = encoders.build("half_alexnet64", stem="cifar", in_channels=3, dim=8).eval()
     x = torch.randn(3, 3, 32, 32)
     with torch.no_grad():
-        made = encoders.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
+        made = encoders.encoder.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
         slow = encoder.backbone[1](encoder.backbone[0](x))
         torch.testing.assert_close(made["conv2"], slow)
         for block in list(encoder.backbone)[2:]:
@@ -113,7 +113,7 @@ def test_layers_that_cannot_be_probed_are_refused() -> None:
     refused(
         (lambda: encoders.named_layers(caffenet), errors.NotApplicableError, f"^CaffeNet {unnamed}"),
         (lambda: encoders.named_layers(boxed), errors.NotApplicableError, f"^ModuleDict {unnamed}"),
-        (lambda: encoders.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
+        (lambda: encoders.encoder.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
         (lambda: half(view), errors.ArgumentError, nine),
         (lambda: mlp(x, y, x, classes=2), errors.ArgumentError, r"^train=\(1, 2\): accepted is at least two rows"),
     )

@@ -19,11 +19,11 @@ from contrastlab.keys.base import (
     gather,
     gather_with_gradient,
     momentum_update,
+    synchronise,
     world,
 )
 from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
 from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
-from contrastlab.keys.synchronised import synchronise
 
 __all__ = [
     "Bank", "BankState", "Batch", "Chunked", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys",
