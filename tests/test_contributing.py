@@ -61,7 +61,6 @@ def test_the_exercises_train_in_the_loop(make, page, pictures, tiny, tmp_path) -
     assert "mi_bound" not in done.history[-1]  # of no ring, no debiased loss, and no part that does not say so
     assert again.history == done.history  # read back from its checkpoint
     assert type(recipe.keys).__name__ in recipe._repr_markdown_()
-    assert methods.canonical(recipe.describe()) == recipe.describe()
 
 
 def test_a_backbone_of_ones_own_trains_by_its_name_and_is_hashed_by_its_options(page, pictures, tmp_path) -> None:

@@ -198,7 +198,7 @@ def test_two_streams_give_their_maps_side_by_side() -> None:
 
 def test_encoders_and_data_that_do_not_fit_get_a_reason(scenes) -> None:
     for options, words in (
-        ({"arch": "tiny", "width": 1.0}, "four stages .a ResNet.; this one is a Sequential"),
+        ({"arch": "tiny", "width": 1.0}, "four stages .a ResNet.; this one is a Tiny"),
         ({"arch": "small", "width": 1.0}, "four stages"),
         ({"arch": "vit_nano", "width": 1.0, "head": "moco_v3"}, "four stages .a ResNet."),
         ({"channels": 1}, "a detector sees colours; the encoders read 1 channel"),

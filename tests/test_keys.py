@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from contrastlab import clusters, methods
 from contrastlab.errors import ArgumentError
 from contrastlab.keys import KeyQueue, MemoryBank, Prototypes, Setup, base, momentum_update
-from contrastlab.keys.bank import unit_rows
-from contrastlab.keys.queue import in_groups, local_groups
+from contrastlab.keys.stored import in_groups, local_groups
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import loop
 from contrastlab.pretrain.learner import Learner
@@ -54,7 +53,7 @@ def test_initial_keys_are_unit_of_the_seed_and_alone() -> None:
     assert MemoryBank(5, 3, generator(), runs=2).labels.tolist() == [[i, i] for i in range(5)]
     assert MemoryBank(5, 3, generator()).labels.shape == (5, 0)
     # normalised cubes: the largest coordinate of a row, in units of its norm, is below that of a Gaussian's
-    rows = unit_rows(4000, 128, generator())
+    rows = MemoryBank(4000, 128, generator()).rows
     assert abs(float(rows.mean())) < 1e-3
     assert float((rows.abs().amax(1) / rows.square().mean(1).sqrt()).mean()) < 3**0.5 * 1.05
 

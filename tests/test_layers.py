@@ -37,7 +37,7 @@ def test_rows_of_any_module_show_what_differs() -> None:
     blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
     network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
     view = torch.zeros(1, 1, 64, 64)
-    changed = architecture.rows(encoders.Encoder(network, network.channels, dim=64, in_channels=1), view)
+    changed = architecture.rows(encoders.Encoder(network, network.num_features, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)
     assert list(whole.index[(changed != whole).any(axis=1)]) == ["conv1"]
     net = nn.Sequential()
@@ -64,8 +64,8 @@ def test_the_two_halves_have_half_the_parameters() -> None:
 @pytest.mark.parametrize(("width", "millions"), [(0.5, 11.8), (1, 47.0), (2, 187.7)])
 def test_resnets_of_table_1_have_the_parameters_of_table_9(width: float, millions: float) -> None:
     with torch.device("meta"):
-        pair = [encoders.ARCHITECTURES["resnet50"](c, "imagenet", width)[0] for c in (1, 2)]
-        one = encoders.ARCHITECTURES["resnet50"](3, "imagenet", 1.0)[0]
+        pair = [encoders.ARCHITECTURES["resnet50"](c, "imagenet", width) for c in (1, 2)]
+        one = encoders.ARCHITECTURES["resnet50"](3, "imagenet", 1.0)
     count = sum(p.numel() for network in pair for p in network.parameters())
     assert round(count / 1e6, 1) == millions
     if width == 0.5:  # printed: 12M for the pair, 24M for the one network of MoCo and PIRL
@@ -82,16 +82,16 @@ def test_values_of_the_probes_are_those_of_the_released_code() -> None:
     with torch.no_grad():
         made = encoders.pooled_layers(pair, (torch.randn(1, 1, 224, 224), torch.randn(1, 2, 224, 224)), names)
     assert [made[name].shape[1] for name in names] == [9600, 9216, 9600, 9600, 9216]
-    assert [encoders.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
-    assert encoders.side_within(20000, 7, 9600) == 1
-    assert encoders.side_within(8, 4, 9600) == 4
+    assert [encoders.encoder.side_within(c, 55, 9600) for c in (96, 256, 384, 384, 256)] == [10, 6, 5, 5, 6]
+    assert encoders.encoder.side_within(20000, 7, 9600) == 1
+    assert encoders.encoder.side_within(8, 4, 9600) == 4
 
 
 def test_a_layer_is_what_the_network_computes_there() -> None:
     encoder = encoders.build("half_alexnet64", stem="cifar", in_channels=3, dim=8).eval()
     x = torch.randn(3, 3, 32, 32)
     with torch.no_grad():
-        made = encoders.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
+        made = encoders.encoder.layer_outputs(encoder, x, ("conv2", "conv5", "fc7"))
         slow = encoder.backbone[1](encoder.backbone[0](x))
         torch.testing.assert_close(made["conv2"], slow)
         for block in list(encoder.backbone)[2:]:
@@ -113,7 +113,7 @@ def test_layers_that_cannot_be_probed_are_refused() -> None:
     refused(
         (lambda: encoders.named_layers(caffenet), errors.NotApplicableError, f"^CaffeNet {unnamed}"),
         (lambda: encoders.named_layers(boxed), errors.NotApplicableError, f"^ModuleDict {unnamed}"),
-        (lambda: encoders.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
+        (lambda: encoders.encoder.layer_outputs(half, view, ("conv9",)), errors.ArgumentError, "layers='conv9'"),
         (lambda: half(view), errors.ArgumentError, nine),
         (lambda: mlp(x, y, x, classes=2), errors.ArgumentError, r"^train=\(1, 2\): accepted is at least two rows"),
     )

@@ -21,11 +21,9 @@ from contrastlab.objectives import (
     LocalAggregation,
     Scores,
     Spectral,
-    from_views,
-)
-from contrastlab.objectives.losses import (
     binary_nce,
     f_micl,
+    from_views,
     info_nce,
     local_aggregation,
     row_logsumexp,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from contrastlab import encoders, keys, methods, papers
-from contrastlab.encoders import vit
+from contrastlab.encoders import networks
 from contrastlab.errors import ArgumentError, MissingExtraError
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain import pretrain
@@ -32,7 +32,7 @@ def images(count: int = 6, side: int = 32, seed: int = 0) -> torch.Tensor:
 
 
 def test_positions_are_sines_and_cosines_of_column_and_row() -> None:
-    made = vit.positions(8, 3)
+    made = networks.positions(8, 3)
     assert made.shape == (1, 10, 8)
     assert not made[0, 0].any()
     for row in range(3):
@@ -43,7 +43,7 @@ def test_positions_are_sines_and_cosines_of_column_and_row() -> None:
                     expected += [function(value * 10_000 ** -(k / 2)) for k in range(2)]
             assert made[0, 1 + 3 * row + column].tolist() == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ArgumentError, match="^dim=6: .*multiple of four"):
-        vit.positions(6, 3)
+        networks.positions(6, 3)
 
 
 @needs_timm
@@ -64,7 +64,7 @@ def test_shapes_and_what_is_not_trained(arch, blocks, tokens) -> None:
 
 @needs_timm
 def test_the_published_networks_have_6_and_12_blocks_of_384() -> None:
-    six, twelve = (encoders.ARCHITECTURES[name](3, "imagenet", 1.0)[0] for name in ("vit_small_6", "vit_small"))
+    six, twelve = (encoders.ARCHITECTURES[name](3, "imagenet", 1.0) for name in ("vit_small_6", "vit_small"))
     assert (len(six.blocks), len(twelve.blocks)) == (6, 12)
     assert six.embed_dim == twelve.embed_dim == 384
     assert {block.attn.num_heads for block in twelve.blocks} == {12}
@@ -91,7 +91,7 @@ def test_a_stored_one_loads_into_timm_and_gives_its_features(tmp_path) -> None:
 
 
 def test_a_missing_timm_names_its_extra(monkeypatch) -> None:
-    vit._class.cache_clear()
+    networks._vit_class.cache_clear()
     monkeypatch.setitem(sys.modules, "timm.models.vision_transformer", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'contrastlab\[vit\]'"):
         network()
@@ -186,7 +186,9 @@ def test_a_predictor_has_draws_of_its_own_and_needs_a_momentum_encoder_and_a_wid
 def test_few_patches_are_attended_to_by_plain_products_with_the_same_result() -> None:
     from timm.layers import use_fused_attn
 
-    small, large = vit.NETWORKS["vit_nano"](3, "cifar", 1.0)[0], vit.NETWORKS["vit_small_6"](3, "cifar", 0.25)[0]
+    small, large = (
+        encoders.ARCHITECTURES[name](3, "cifar", width) for name, width in (("vit_nano", 1.0), ("vit_small_6", 0.25))
+    )
     assert {block.attn.fused_attn for block in small.blocks} == {False}
     # timm's own choice, which the environment can turn off
     assert {block.attn.fused_attn for block in large.blocks} == {use_fused_attn()}

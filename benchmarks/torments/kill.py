@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from contrastlab import checkpoint, data, files, report, results
-from contrastlab.keys.bank import BankState
+from contrastlab.keys import BankState
 from contrastlab.pretrain import loop
 from contrastlab.reproduce import run as run_module
 from contrastlab.tasks import TASKS, fitting

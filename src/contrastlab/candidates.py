@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from contrastlab import ranks
 from contrastlab.errors import reject
-from contrastlab.objectives import ABSENT
-from contrastlab.objectives.base import check_scores
+from contrastlab.objectives import ABSENT, check_scores
 
 Own = Literal["excluded", "ranked"]
 
@@ -65,8 +64,8 @@ class Chosen:
         return values
 
 
-class _Pool:
-    """What can be asked of the keys, however their scores come about."""
+class Pool:
+    """What can be asked of the keys a batch may choose from, however their scores come about."""
 
     logits: Tensor  # [B, N]
     own: Tensor | None
@@ -76,11 +75,13 @@ class _Pool:
 
     @property
     def shape(self) -> tuple[int, int]:
-        raise NotImplementedError
+        """Queries B and keys N."""
+        return self.logits.shape[0], self.logits.shape[1]
 
     @property
     def device(self) -> torch.device:
-        raise NotImplementedError
+        """Where the scores are."""
+        return self.logits.device
 
     def _check(self) -> None:
         queries, keys = self.shape
@@ -119,9 +120,13 @@ class _Pool:
         with _excluded_at_minus_inf(self.logits, self.excluded(own)) as ranking:
             return Chosen(None, torch.from_numpy(~ranks.inside(ranking, first, last)), size)
 
+    def read(self, chosen: Chosen) -> Tensor:
+        """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
+        return chosen.gather(self.logits)
+
 
 @dataclass(frozen=True)
-class Candidates(_Pool):
+class Candidates(Pool):
     """The keys a batch of queries may choose from, with all their scores."""
 
     logits: Tensor  # [B, N] scores against all keys; gradients may flow through them
@@ -135,23 +140,9 @@ class Candidates(_Pool):
             raise reject("logits", tuple(self.logits.shape), "scores of shape [B, N]")
         self._check()
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries B and keys N."""
-        return self.logits.shape[0], self.logits.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the scores are."""
-        return self.logits.device
-
-    def read(self, chosen: Chosen) -> Tensor:
-        """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
-        return chosen.gather(self.logits)
-
 
 @dataclass(frozen=True)
-class Stored(_Pool):
+class Stored(Pool):
     """As :class:`Candidates`, for keys without gradient: a bank or a queue.
 
     The gradient of chosen logits is one weighted sum of their keys, not a product with all of them. ``dense`` says
@@ -174,12 +165,10 @@ class Stored(_Pool):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Queries B and keys N."""
         return len(self.queries), len(self.keys)
 
     @property
     def device(self) -> torch.device:
-        """Where the queries are."""
         return self.queries.device
 
     @cached_property
@@ -203,12 +192,10 @@ class Stored(_Pool):
         return Chosen(indices, values=values)
 
     def region(self, first: int, last: int, own: Own, picks: Tensor | None = None) -> Chosen:
-        """As :meth:`Candidates.region`."""
         whole = super().region if self.dense else self._region_in_parts
         return whole(first, last, own, picks)
 
     def read(self, chosen: Chosen) -> Tensor:
-        """Logits of a selection, with gradient; see :meth:`Chosen.gather`."""
         scores = self.__dict__.get("logits")  # if a region needed them
         if chosen.indices is None:
             return chosen.gather(self.queries @ self.keys.T if scores is None else scores)

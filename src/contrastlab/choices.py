@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 ROW_PER_ITEM = "keys: a stored row for each item"
 FURTHER_KEYS = "keys: of further views of an item, without gradient"
@@ -27,28 +27,14 @@ def view_count(count: int) -> str:
     return f"views: {count} of each item"
 
 
-class Choices(Protocol):
-    """The five choices as a need sees them: a :class:`contrastlab.methods.Recipe`."""
+class Choices:
+    """The five choices as a need sees them: the base of :class:`contrastlab.methods.Recipe`."""
 
-    @property
-    def views(self) -> Any:
-        """What is compared."""
-
-    @property
-    def keys(self) -> Any:
-        """Where the embeddings to compare against live."""
-
-    @property
-    def negatives(self) -> Any:
-        """Which keys count as negatives."""
-
-    @property
-    def positives(self) -> Any:
-        """Which keys count as positives."""
-
-    @property
-    def objective(self) -> Any:
-        """How scores become a number."""
+    views: Any
+    keys: Any
+    negatives: Any
+    positives: Any
+    objective: Any
 
 
 @dataclass(frozen=True)

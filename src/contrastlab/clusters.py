@@ -1,16 +1,18 @@
-"""Clusters of the keys: k-means, and who shares a cluster.
+"""Clusters of the keys: k-means, who shares a cluster, and the parts that read them.
 
 FAISS clusters keys in main memory; keys on another device are clustered there by the same algorithm.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from contrastlab import choices, ranks
-from contrastlab.candidates import Candidates, Stored
-from contrastlab.choices import Choices, Need
+from contrastlab import ranks
+from contrastlab.candidates import Pool
+from contrastlab.choices import ROW_PER_ITEM, Choices, Need, Part
 from contrastlab.errors import check_integer, reject
 
 
@@ -52,19 +54,25 @@ def _lloyd(keys: Tensor, clusters: int, iterations: int, seed: int) -> Tensor:
     return labels
 
 
-def bank_of_clusters(given: Choices) -> Need:
-    """What every part that reads clusters needs."""
-    lacks = f"keys={given.keys!r} holds no row per image"
-    return Need(choices.ROW_PER_ITEM, f"clusters are those of a memory bank; {lacks}")
+class Clustered(Part):
+    """A part that reads the clusters of a memory bank, of several runs of k-means."""
+
+    clusters: int
+    runs: int
+
+    def __post_init__(self) -> None:
+        check_integer("clusters", self.clusters, 2)
+        check_integer("runs", self.runs)
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        yield Need(ROW_PER_ITEM, f"clusters are those of a memory bank; keys={given.keys!r} holds no row per image")
+
+    @property
+    def k_means(self) -> tuple[int, int]:
+        return self.clusters, self.runs
 
 
-def check_clusters(clusters: int, runs: int) -> None:
-    """Reject impossible settings of k-means."""
-    check_integer("clusters", clusters, 2)
-    check_integer("runs", runs)
-
-
-def same_cluster(candidates: Candidates | Stored, indices: Tensor) -> Tensor:
+def same_cluster(candidates: Pool, indices: Tensor) -> Tensor:
     """``[B, K]`` bool: which keys ``indices`` share a cluster with the query's own row in any run of k-means."""
     if candidates.labels is None or candidates.own is None:
         raise reject("labels", None, "cluster labels of the keys: clusters need a memory bank")

@@ -96,8 +96,7 @@ class Space:
     """A colour space, and its split into the first channel and the two others."""
 
     from_rgb: Callable[[Tensor], Tensor]  # RGB [B, 3, H, W] in [0, 1] to the space
-    first: str  # name of the first channel
-    others: str  # name of the second and third together
+    streams: tuple[str, str]  # names of the first channel, and of the second and third together
     middle: Row  # mid-range of each channel over all colours
     half: Row  # half-range of each channel: (value - middle) / half fills [-1, 1]
     released: tuple[Row, Row] | None = None  # mean and half-range in the authors' later code, where they differ
@@ -110,31 +109,26 @@ class Space:
             raise errors.reject("images.shape", tuple(images.shape), "[B, 3, H, W]: RGB")
         return self.from_rgb(images)
 
-    @property
-    def formula(self) -> tuple[str, str]:
-        """Both names as LaTeX."""
-        return self.latex or (self.first, self.others)
-
 
 _UNIT = (0.5, 0.5, 0.5)
 
 SPACES: Mapping[str, Space] = MappingProxyType(
     {
         # the half-ranges of Lab are those of CMC's code
-        "lab": Space(_lab, "L", "ab", (50.0, 6.025, -6.6895), (50.0, 92.208, 101.1675)),
+        "lab": Space(_lab, ("L", "ab"), (50.0, 6.025, -6.6895), (50.0, 92.208, 101.1675)),
         "ydbdr": Space(
-            lambda images: _mix(images, _YDBDR), "Y", "DbDr", (0.5, 0.0, 0.0), (0.5, 1.333, 1.333),
+            lambda images: _mix(images, _YDBDR), ("Y", "DbDr"), (0.5, 0.0, 0.0), (0.5, 1.333, 1.333),
             ((0.457, -0.082, -0.052), (0.5, 1.331, 1.333)), ("Y", "D_bD_r"),
         ),
         "ycbcr": Space(
-            _ycbcr, "Y", "CbCr", (125.5, 128.0, 128.0), (109.5, 112.0, 112.0),
+            _ycbcr, ("Y", "CbCr"), (125.5, 128.0, 128.0), (109.5, 112.0, 112.0),
             ((116.151, 121.080, 132.342), (109.500, 111.855, 111.964)), ("Y", "C_bC_r"),
         ),
-        "yiq": Space(lambda images: _mix(images, _YIQ), "Y", "IQ", (0.5, 0.0, 0.0), (0.5, 0.5959006, 0.5227362)),
-        "rgb": Space(lambda images: images, "R", "GB", _UNIT, _UNIT),
-        "hsv": Space(_hsv, "H", "SV", _UNIT, _UNIT),
-        "hed": Space(_hed, "H", "ED", (0.9389914, 0.5673652, 0.786794), (0.9389914, 0.5673652, 0.786794)),
-        "xyz": Space(_xyz, "X", "YZ", (0.475228, 0.5, 0.544377), (0.475228, 0.5, 0.544377)),
+        "yiq": Space(lambda images: _mix(images, _YIQ), ("Y", "IQ"), (0.5, 0.0, 0.0), (0.5, 0.5959006, 0.5227362)),
+        "rgb": Space(lambda images: images, ("R", "GB"), _UNIT, _UNIT),
+        "hsv": Space(_hsv, ("H", "SV"), _UNIT, _UNIT),
+        "hed": Space(_hed, ("H", "ED"), (0.9389914, 0.5673652, 0.786794), (0.9389914, 0.5673652, 0.786794)),
+        "xyz": Space(_xyz, ("X", "YZ"), (0.475228, 0.5, 0.544377), (0.475228, 0.5, 0.544377)),
     }
 )  # fmt: skip
 """Name to colour space; the names are scikit-image's."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contrastlab.errors import is_number, reject, unknown
+from contrastlab.errors import check_name, check_positive, is_number, reject
 
 _LOG2 = math.log(2)
 
@@ -66,8 +66,7 @@ class Divergence:
 
     def spreads(self, mu: float) -> bool:
         """Whether fmicl Theorem 4 applies: minimising the negative term alone gives a regular simplex."""
-        if not (math.isfinite(mu) and mu > 0):
-            raise reject("mu", mu, "a positive number")
+        check_positive(mu=mu)
         return mu <= self.largest_mu
 
 
@@ -202,8 +201,7 @@ def names() -> tuple[str, ...]:
 
 def get(name: str, *, alpha: float | None = None) -> Divergence:
     """The divergence of this name; ``alpha`` is the order of Tsallis (3 if not given), and of no other divergence."""
-    if not isinstance(name, str) or name not in _ALL:
-        raise unknown("divergence", name, _ALL)
+    check_name("divergence", name, _ALL)
     if alpha is None:
         return _ALL[name]
     if name != "tsallis":

@@ -83,6 +83,13 @@ def check_integer(argument: str, value: object, least: int = 1) -> None:
         raise reject(argument, value, f"an integer of at least {least}")
 
 
+def check_positive(**values: object) -> None:
+    """Reject what is no positive number."""
+    for argument, value in values.items():
+        if not (is_number(value) and value > 0):
+            raise reject(argument, value, "a positive number")
+
+
 def check_choice(argument: str, value: object, known: Sequence[object]) -> None:
     """Reject what is none of a few values."""
     if value not in known:
@@ -105,7 +112,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
 
 def check_name(kind: str, name: object, known: Collection[str]) -> None:
     """Refuse a name that is not registered, as :func:`unknown` says it."""
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise unknown(kind, name, known)
 
 

@@ -8,7 +8,6 @@ the released code of IR, LA and Ring does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,10 +15,10 @@ import torch
 from torch import Tensor
 
 from contrastlab import choices, schedules
-from contrastlab.candidates import Candidates, Chosen, Own, Stored
-from contrastlab.choices import Choices, Need, Part
-from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
-from contrastlab.errors import check_choice, is_integer, reject
+from contrastlab.candidates import Chosen, Own, Pool
+from contrastlab.choices import Part
+from contrastlab.clusters import Clustered, same_cluster
+from contrastlab.errors import check_choice, check_integer, is_integer, reject
 from contrastlab.schedules import Percent
 
 InnerOf = Literal["keys", "outer"]
@@ -52,8 +51,7 @@ class BatchRandom:
 
 def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> tuple[int, int]:
     """Ranks ``[first, last)`` of a :class:`Ring` over ``keys`` candidates; an ``ArgumentError`` if no rank is left."""
-    if not is_integer(keys):
-        raise reject("keys", keys, "a number of candidates of at least 1")
+    check_integer("keys", keys)
     schedules.check_percent("inner", inner)
     schedules.check_percent("outer", outer)
     last = schedules.rank(keys, outer)
@@ -64,7 +62,7 @@ def edges(keys: int, inner: float, outer: float, inner_of: InnerOf = "keys") -> 
     return first, last
 
 
-def draw(candidates: Candidates | Stored, first: int, last: int, own: Own, k: int | None, draws: BatchRandom) -> Chosen:
+def draw(candidates: Pool, first: int, last: int, own: Own, k: int | None, draws: BatchRandom) -> Chosen:
     """``k`` keys of a region, drawn with replacement; all of them by their indices for ``k=None``."""
     picks = None if k is None else draws.below(last - first, candidates.shape[0], k, candidates.device)
     return candidates.region(first, last, own, picks)
@@ -76,10 +74,12 @@ def check_k(k: int | None) -> None:
         raise reject("k", k, f"a number of negatives from 1 to {_MOST}, or None for the whole region")
 
 
-def _check_outer(outer: Percent) -> None:
+def _check_region(outer: Percent, k: int | None, own: Own = "excluded") -> None:
     schedules.check_percent("outer", outer)
     if schedules.bounds(outer)[0] <= 0:
         raise reject("outer", outer, "percentages above 0")
+    check_k(k)
+    check_choice("own", own, ("excluded", "ranked"))
 
 
 def _set(k: int | None, region: str) -> str:
@@ -90,7 +90,7 @@ def _set(k: int | None, region: str) -> str:
 class Negatives(Part):
     """Base of the choices of negatives."""
 
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         """The negatives of each query at gradient step ``step`` (from 0) of ``total``."""
         raise NotImplementedError(f"{type(self).__name__} has no method select")
 
@@ -102,12 +102,8 @@ class Every(Negatives):
     bounds_information = True  # they are drawn from all keys
     latex = r"\mathcal N=\text{all other keys}"
 
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
-        """Everything that is not excluded."""
-        columns = candidates.excluded("excluded")
-        if columns is None:
-            return Chosen(None)
-        return Chosen(None, size=candidates.shape[1] - columns.shape[1], columns=columns)
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
+        return Chosen(None, size=candidates.left("excluded"), columns=candidates.excluded("excluded"))
 
 
 @dataclass(frozen=True)
@@ -125,8 +121,7 @@ class Uniform(Negatives):
         check_k(self.k)
         check_choice("own", self.own, ("excluded", "ranked"))
 
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
-        """``[B, k]`` draws."""
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         (rows, keys), device = candidates.shape, candidates.device
         if candidates.banned is not None:
             return draw(candidates, 0, candidates.left(self.own), self.own, self.k, draws)
@@ -139,7 +134,6 @@ class Uniform(Negatives):
 
     @property
     def latex(self) -> str:
-        """The set."""
         return rf"\mathcal N={self.k}\text{{ keys drawn uniformly}}"
 
 
@@ -162,16 +156,13 @@ class Ring(Negatives):
 
     def __post_init__(self) -> None:
         schedules.check_percent("inner", self.inner)
-        _check_outer(self.outer)
-        check_k(self.k)
-        check_choice("own", self.own, ("excluded", "ranked"))
+        _check_region(self.outer, self.k, self.own)
         check_choice("inner_of", self.inner_of, ("keys", "outer"))
         limit = schedules.bounds(self.outer)[0] if self.inner_of == "keys" else 100.0
         if schedules.bounds(self.inner)[1] >= limit:
             raise reject("inner", self.inner, f"percentages below {limit:g}, the smallest outer edge")
 
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
-        """``[B, k]`` draws, or the whole ring."""
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         inner, outer = (schedules.at(percent, step, total) for percent in (self.inner, self.outer))
         first, last = edges(candidates.left(self.own), inner, outer, self.inner_of)
         if self.k is None:
@@ -185,7 +176,6 @@ class Ring(Negatives):
 
     @property
     def latex(self) -> str:
-        """The set."""
         of = r"\%" if self.inner_of == "keys" else r"\%\text{ of the outer set}"
         return _set(self.k, rf"[{schedules.latex(self.inner)}{of},\ {schedules.latex(self.outer)}\%]\text{{ closest}}")
 
@@ -202,19 +192,15 @@ class Ball(Negatives):
     bounds_information = True  # harder negatives only loosen the bound (vince Theorem 4.1)
 
     def __post_init__(self) -> None:
-        _check_outer(self.outer)
-        if self.nearest is not None and not is_integer(self.nearest):
-            raise reject("nearest", self.nearest, "a positive integer, the number of keys, or None")
-        check_k(self.k)
-        check_choice("own", self.own, ("excluded", "ranked"))
+        _check_region(self.outer, self.k, self.own)
+        if self.nearest is not None:
+            check_integer("nearest", self.nearest)
 
     @property
     def offers(self) -> frozenset[str]:
-        """All of the closest keys, unless only some are drawn."""
         return frozenset({choices.WHOLE_BALL} if self.k is None else ())
 
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
-        """``[B, k]`` draws, or the whole ball."""
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         keys = candidates.left(self.own)
         outer = schedules.at(self.outer, step, total)
         size = edges(keys, 0, outer)[1] if self.nearest is None else min(self.nearest, keys)
@@ -222,17 +208,15 @@ class Ball(Negatives):
 
     @property
     def latex(self) -> str:
-        """The set."""
         size = rf"{schedules.latex(self.outer)}\%" if self.nearest is None else f"{self.nearest}"
         return _set(self.k, rf"{size}\text{{ closest}}")
 
 
 @dataclass(frozen=True)
-class Cave(Negatives):
+class Cave(Clustered, Negatives):
     """The ball without the keys that share a k-means cluster with the query's own row (vince CAVE).
 
     A query whose whole ball lies in its own clusters has no negatives: its InfoNCE loss and gradient are 0.
-
     """
 
     outer: Percent = 10.0  # of the ball
@@ -241,20 +225,10 @@ class Cave(Negatives):
     runs: int = 10  # of k-means; sharing a cluster in any of them counts
 
     def __post_init__(self) -> None:
-        _check_outer(self.outer)
-        check_k(self.k)
-        check_clusters(self.clusters, self.runs)
+        super().__post_init__()
+        _check_region(self.outer, self.k)
 
-    def needs(self, given: Choices) -> Iterator[Need]:
-        """A bank to cluster."""
-        yield bank_of_clusters(given)
-
-    @property
-    def k_means(self) -> tuple[int, int]:
-        """Clusters, runs."""
-        return self.clusters, self.runs
-
-    def select(self, candidates: Candidates | Stored, draws: BatchRandom, step: int, total: int) -> Chosen:
+    def select(self, candidates: Pool, draws: BatchRandom, step: int, total: int) -> Chosen:
         """``[B, k]`` draws outside the own clusters, or all of them with the rest absent."""
         whole = Ball(self.outer, k=None).select(candidates, draws, step, total)
         ball = whole.indices
@@ -271,5 +245,4 @@ class Cave(Negatives):
 
     @property
     def latex(self) -> str:
-        """The set."""
         return _set(self.k, rf"{schedules.latex(self.outer)}\%\text{{ closest outside the own cluster}}")

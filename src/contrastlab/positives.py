@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from contrastlab import choices, schedules
-from contrastlab.candidates import Candidates, Chosen, Stored
+from contrastlab.candidates import Chosen, Pool
 from contrastlab.choices import Choices, Need, Part
-from contrastlab.clusters import bank_of_clusters, check_clusters, same_cluster
+from contrastlab.clusters import Clustered, same_cluster
 from contrastlab.errors import check_integer, is_integer, is_number, reject
 from contrastlab.negatives import BatchRandom, check_k, draw
 from contrastlab.schedules import Percent
@@ -24,9 +24,7 @@ class Positives(Part):
         """Keys of further views of the item, if they are asked for; 0 is the one key that every query has."""
         return 0
 
-    def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
-    ) -> Chosen | None:
+    def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
         """Further positives among the stored keys; ``None`` if there are none."""
         return None
 
@@ -69,25 +67,21 @@ class Neighbours(Positives):
         schedules.check_percent("inner", self.inner)
         check_k(self.k)
 
-    def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
-    ) -> Chosen | None:
+    def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
         """``[B, k]`` neighbours; ``None`` while the percentage amounts to less than one key."""
         close = schedules.rank(candidates.left("excluded"), schedules.at(self.inner, step, total))
         return draw(candidates, 0, close, "excluded", self.k, draws) if close else None
 
     @property
     def latex(self) -> str:
-        """The set."""
         return rf"\mathcal P=\{{+\}}\cup{schedules.latex(self.inner)}\%\text{{ closest}}"
 
 
 @dataclass(frozen=True)
-class SameCluster(Positives):
+class SameCluster(Clustered, Positives):
     """The chosen negatives that share a k-means cluster with the own row (LA; vince ``k-neigh``).
 
     They stay in the denominator: LA's close neighbours are a part of its background neighbours.
-
     """
 
     clusters: int = 300  # of each run of k-means over the bank (vince C.2: 300 on CIFAR-10, 30,000 on ImageNet)
@@ -96,27 +90,15 @@ class SameCluster(Positives):
     offers = frozenset({choices.SINGLE_KEY, choices.SAME_CLUSTER})
     latex = r"\mathcal P=\{n\in\mathcal N:\text{same cluster as }+\}"
 
-    def __post_init__(self) -> None:
-        check_clusters(self.clusters, self.runs)
-
     def needs(self, given: Choices) -> Iterator[Need]:
-        """A bank to cluster, and background neighbours to pick from."""
-        yield bank_of_clusters(given)
+        yield from super().needs(given)
         yield Need(
             choices.WHOLE_BALL,
             "SameCluster picks positives from the background neighbours, so negatives must be a whole Ball(k=None);"
             f" given is {given.negatives!r}",
         )
 
-    @property
-    def k_means(self) -> tuple[int, int]:
-        """Clusters, runs."""
-        return self.clusters, self.runs
-
-    def select(
-        self, candidates: Candidates | Stored, negatives: Chosen, draws: BatchRandom, step: int, total: int
-    ) -> Chosen | None:
-        """The negatives' indices, absent where the cluster differs."""
+    def select(self, candidates: Pool, negatives: Chosen, draws: BatchRandom, step: int, total: int) -> Chosen | None:
         if negatives.indices is None:
             raise reject("negatives", "Every", "a region with indices, such as Ball: SameCluster picks from it")
         return Chosen(negatives.indices, ~same_cluster(candidates, negatives.indices))
@@ -126,34 +108,7 @@ class _EveryKey(Positives):
     bounds_information = True  # each key by itself gives a bound, and so does their mean
 
     def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
-        """``[B, M]`` logits as they are, and no lift."""
         return own, None
-
-
-@dataclass(frozen=True)
-class Many(_EveryKey):
-    """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3)."""
-
-    count: int = 5  # M, keys of each image
-
-    offers = frozenset({choices.OWN_KEYS})
-
-    def __post_init__(self) -> None:
-        check_integer("count", self.count)
-
-    def needs(self, given: Choices) -> Iterator[Need]:
-        """Several keys of an item."""
-        yield _further_keys(self, given)
-
-    @property
-    def further_keys(self) -> int:
-        """Each key is of a view of its own."""
-        return self.count
-
-    @property
-    def latex(self) -> str:
-        """The set."""
-        return rf"\mathcal P=\{{1,\dots,{self.count}\}}\text{{, mean over }}+\in\mathcal P"
 
 
 @dataclass(frozen=True)
@@ -164,8 +119,36 @@ class Each(_EveryKey):
     latex = r"\mathcal P=\{\text{every key of the item}\}\text{, mean over }+\in\mathcal P"
 
 
+class _OfFurtherViews(Positives):
+    count: int  # keys of each item, each of a view of its own
+
+    @property
+    def further_keys(self) -> int:
+        return self.count
+
+    def needs(self, given: Choices) -> Iterator[Need]:
+        why = f"positives={self!r} are keys of a momentum encoder, so keys must be a Queue"
+        yield Need(choices.FURTHER_KEYS, f"{why}; given: {given.keys!r}")
+
+
 @dataclass(frozen=True)
-class Joint(Positives):
+class Many(_EveryKey, _OfFurtherViews):
+    """Several keys of the query's image, each a positive by itself: the mean of their losses (jcl Eq. 2–3)."""
+
+    count: int = 5  # M, keys of each image
+
+    offers = frozenset({choices.OWN_KEYS})
+
+    def __post_init__(self) -> None:
+        check_integer("count", self.count)
+
+    @property
+    def latex(self) -> str:
+        return rf"\mathcal P=\{{1,\dots,{self.count}\}}\text{{, mean over }}+\in\mathcal P"
+
+
+@dataclass(frozen=True)
+class Joint(_OfFurtherViews):
     """Infinitely many keys of the query's image in closed form, from the mean and covariance of a few (jcl Eq. 8).
 
     Only ``q·μ`` and ``qᵀΣq`` enter, the mean and the variance of ``q·k_m`` over the keys: the d×d matrix is never
@@ -190,20 +173,13 @@ class Joint(Positives):
 
     @property
     def offers(self) -> frozenset[str]:
-        """One key of the item, its mean, where no variance is added."""
         return frozenset({choices.SINGLE_KEY} if schedules.bounds(self.strength) == (0, 0) else ())
 
     def needs(self, given: Choices) -> Iterator[Need]:
-        """Several keys of an item, and the objective whose expectation this is."""
-        yield _further_keys(self, given)
+        yield from super().needs(given)
         why = "Joint is the closed form of InfoNCE's expectation over Gaussian keys"
         other = f"with objective={given.objective!r} take positives=Many({self.count})"
         yield Need(choices.LOG_SUM_EXP, f"{why}; {other}")
-
-    @property
-    def further_keys(self) -> int:
-        """Each key is of a view of its own."""
-        return self.count
 
     def pair(self, own: Tensor, step: int, total: int) -> tuple[Tensor, Tensor | None]:
         """``[B, M′]`` logits → their mean ``[B]``, and ``λ/2`` times their variance, to be added in the denominator."""
@@ -216,13 +192,7 @@ class Joint(Positives):
 
     @property
     def latex(self) -> str:
-        """The set."""
         return (
             rf"\mathcal P=\{{k\sim N(\mu,\Sigma)\}},\ s^+=q\cdot\mu/\tau\text{{, in the denominator plus }}"
             rf"\tfrac{{{schedules.latex(self.strength)}}}{{2\tau^2}}q^\top\Sigma q,\ M'={self.count}"
         )
-
-
-def _further_keys(part: Positives, given: Choices) -> Need:
-    why = f"positives={part!r} are keys of a momentum encoder, so keys must be a Queue"
-    return Need(choices.FURTHER_KEYS, f"{why}; given: {given.keys!r}")

@@ -18,13 +18,10 @@ class Linear:
     begin: float = 0.0  # fraction at which the change starts (vince's neighbour annealing: 10 of 200 epochs)
 
     def __post_init__(self) -> None:
-        for name in ("start", "end"):
-            if not is_number(getattr(self, name)):
-                raise reject(name, getattr(self, name), "a finite number")
-        for name in ("begin", "until"):
-            value = getattr(self, name)
-            if not (is_number(value) and 0 <= value <= 1):
-                raise reject(name, value, "a number from 0 to 1")
+        for name, value in vars(self).items():
+            fraction = name in ("begin", "until")
+            if not is_number(value) or (fraction and not 0 <= value <= 1):
+                raise reject(name, value, "a number from 0 to 1" if fraction else "a finite number")
         if self.begin >= self.until:
             raise reject("begin", self.begin, f"a fraction below until={self.until!r}")
 

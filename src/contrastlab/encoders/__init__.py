@@ -3,25 +3,12 @@
 from contrastlab import lab as _lab  # noqa: F401 - before what it looks for
 
 # isort: split
-from contrastlab.encoders.encoder import (
-    ARCHITECTURES,
-    Encoder,
-    Head,
-    Shared,
-    build,
-    build_for,
-    features,
-    layer_outputs,
-    named_layers,
-    pooled_layers,
-    set_memory_format,
-    side_within,
-)
+from contrastlab.encoders.encoder import Encoder, Head, Shared, build, build_for, features, named_layers, pooled_layers
 from contrastlab.encoders.export import load, save
 from contrastlab.encoders.foreign import register
-from contrastlab.encoders.networks import Stem
+from contrastlab.encoders.networks import ARCHITECTURES, Stem
 
 __all__ = [
-    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "layer_outputs", "load",
-    "named_layers", "pooled_layers", "register", "save", "set_memory_format", "side_within",
+    "ARCHITECTURES", "Encoder", "Head", "Shared", "Stem", "build", "build_for", "features", "load", "named_layers",
+    "pooled_layers", "register", "save",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -18,8 +19,8 @@ from torch.nn import functional as F
 from torchvision.models import ResNet
 
 from contrastlab import errors
-from contrastlab.encoders import foreign, networks, vit
-from contrastlab.encoders.networks import Decoder, Network, Stem
+from contrastlab.encoders import foreign
+from contrastlab.encoders.networks import ARCHITECTURES, Decoder, Stem
 from contrastlab.keys.batch import normed_layers
 from contrastlab.views import Views
 
@@ -40,10 +41,6 @@ def _head(kind: Head, feature_dim: int, dim: int) -> nn.Module:
         hidden = 4096 if feature_dim >= 384 else 4 * feature_dim
         return normed_layers(feature_dim, hidden, hidden, dim)
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
-
-
-ARCHITECTURES: Mapping[str, Network] = MappingProxyType({**networks.NETWORKS, **vit.NETWORKS})
-"""Name to a function of (input channels, stem, width) that gives a backbone and its number of features."""
 
 
 class Encoder(nn.Module):
@@ -80,11 +77,12 @@ class Encoder(nn.Module):
         Pooled, ``[B, F]``: the average over positions, or a class token; before pooling, ``[B, F, h, w]``.
         """
         x = x.contiguous(memory_format=self.layout)
-        class_token = pooled and hasattr(self.backbone, "pooled")
-        features: Tensor = self.backbone.pooled(x) if class_token else self.backbone(x)  # type: ignore[operator]
-        if not class_token and features.dim() == 2:
+        if pooled and hasattr(self.backbone, "pooled"):
+            return self.backbone.pooled(x)  # type: ignore[operator]
+        features = self.backbone(x)
+        if features.dim() == 2:
             return features if pooled else features[:, :, None, None]
-        return features.mean((2, 3)) if pooled and not class_token else features
+        return features.mean((2, 3)) if pooled else features
 
     def forward(self, x: Tensor) -> Tensor:
         """Unit embeddings ``[B, dim]``; float32 also under autocast, since losses divide by small temperatures.
@@ -99,13 +97,11 @@ class Encoder(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """The head's output ``[B, dim]`` before it has unit length; a predictor reads it (MoCo v3)."""
-        projected: Tensor = self.head(self.features(x, pooled=not self.head_reads_map))
-        return projected
+        return self.head(self.features(x, pooled=not self.head_reads_map))
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """The map ``[B, C, h, w]`` of each block of the backbone by name, from the finest to the coarsest."""
-        stages: dict[str, Tensor] = self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
-        return stages
+        return self._of_blocks("stages")(x.contiguous(memory_format=self.layout))
 
     def decoder(self, outputs: int, width: int, *, skips: bool = True) -> Decoder:
         """A new decoder from this encoder's maps; see :class:`contrastlab.encoders.networks.Decoder`."""
@@ -147,8 +143,7 @@ class Shared(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See :meth:`Encoder.forward`."""
-        out: Tensor = self.encoder(x)
-        return out
+        return self.encoder(x)
 
 
 def set_memory_format(module: nn.Module, *, channels_last: bool) -> None:
@@ -179,10 +174,11 @@ def build(
         raise errors.reject("arch_options", dict(options), f"none with {arch}")
     errors.check_choice("stem", stem, get_args(Stem))
     errors.check_choice("head", head, get_args(Head))
-    for name, size in (("in_channels", in_channels), ("dim", dim), ("width", width)):
-        if not size > 0:
-            raise errors.reject(name, size, "a number > 0")
-    backbone, feature_dim = make(in_channels, stem, width)
+    errors.check_positive(in_channels=in_channels, dim=dim, width=width)
+    backbone: Any = make(in_channels, stem, width)
+    feature_dim = getattr(backbone, "head_hidden_size", None) or getattr(backbone, "num_features", None)
+    if not isinstance(backbone, nn.Module) or not isinstance(feature_dim, int):
+        raise errors.reject("arch", arch, "one that makes a torch.nn.Module with a number of features num_features")
     if arch in ARCHITECTURES and not getattr(backbone, "initialises_itself", False):
         backbone.apply(_initialise)
     encoder = Encoder(backbone, feature_dim, head, dim, in_channels, pieces)
@@ -235,15 +231,15 @@ def named_layers(encoder: Encoder) -> Mapping[str, nn.Module]:
 def layer_outputs(encoder: Encoder, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """What some of the :func:`named_layers` give: maps ``[B, C, h, w]`` or, of fully connected layers, ``[B, C]``."""
     layers, outputs = named_layers(encoder), {}
+
+    def keep(name: str, module: nn.Module, inputs: object, output: Tensor) -> None:
+        outputs[name] = output.clone()  # a ReLU behind may work in place
+
     with ExitStack() as hooks:
         for name in names:
             if name not in layers:
                 raise errors.reject("layers", name, f"those of the encoder: {', '.join(layers)}")
-
-            def keep(module: nn.Module, inputs: object, output: Tensor, name: str = name) -> None:
-                outputs[name] = output.clone()  # a ReLU behind may work in place
-
-            hooks.enter_context(layers[name].register_forward_hook(keep))
+            hooks.enter_context(layers[name].register_forward_hook(partial(keep, name)))
         encoder(x)
     return {name: outputs[name] for name in names}
 

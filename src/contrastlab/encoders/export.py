@@ -73,9 +73,8 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         made = {name: make(in_channels=c, **how) for name, c in streams.items() if name not in same}
         for name, encoder in made.items():
             prefix = f"{name}." if len(streams) > 1 else ""
-            names = {key: key.removeprefix(prefix) for key in tensors if key.startswith(prefix)}
-            inside = {key: n if n.startswith("head.") else f"backbone.{n}" for key, n in names.items()}
-            encoder.load_state_dict({n: tensors[key] for key, n in inside.items()})
+            own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            encoder.load_state_dict({k if k.startswith("head.") else f"backbone.{k}": v for k, v in own.items()})
         encoders = [Shared(made[same[name]]) if name in same else made[name] for name in streams]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(f"{path} holds no encoder of this package ({error}); run it anew") from error

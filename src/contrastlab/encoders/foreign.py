@@ -50,19 +50,15 @@ def network(arch: str, options: Mapping[str, Any]) -> Network | None:
 
 def _build(
     arch: str, make: Callable[..., Any], options: Mapping[str, Any], in_channels: int, stem: Stem, width: float
-) -> tuple[nn.Module, int]:
+) -> nn.Module:
     if ":" in arch and (stem, width) != ("imagenet", 1):
         raise errors.reject("stem, width", (stem, width), f"('imagenet', 1) with {arch}: both are its own")
     try:
-        made = make(in_channels=in_channels, **options)
+        return make(in_channels=in_channels, **options)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         if isinstance(error, errors.ContrastLabError):
             raise
         raise errors.reject("arch_options", dict(options), f"what {arch} takes ({error})") from error
-    features = getattr(made, "head_hidden_size", None) or getattr(made, "num_features", None)
-    if not isinstance(made, nn.Module) or not isinstance(features, int):
-        raise errors.reject("arch", arch, "one that makes a torch.nn.Module with a number of features num_features")
-    return made, features
 
 
 def _timm(name: str, in_channels: int, **options: Any) -> Any:

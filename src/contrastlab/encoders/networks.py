@@ -1,13 +1,16 @@
-"""Convolutional networks for any number of input channels and any width, published ones as rows; and a decoder.
+"""Networks for any number of input channels and any width, published ones as rows; and a decoder.
 
 Where the published tables have local response norms, each layer has batch norm, as CMC's networks do (appendix D.2).
-Convolutions that a norm follows have no bias.
+Convolutions that a norm follows have no bias. Vision transformers are those of MoCo v3 (Chen, Xie and He 2021):
+timm's, with its names, so that stored ones load there; positions are fixed, the projection of patches is not trained.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -16,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from contrastlab.errors import reject
+from contrastlab.errors import import_extra, reject
 
 Stem = Literal["imagenet", "cifar"]
 
-Network = Callable[[int, Stem, float], tuple[nn.Module, int]]
-"""Input channels, stem and width to a backbone and its number of features."""
+Network = Callable[[int, Stem, float], nn.Module]
+"""Input channels, stem and width to a backbone with its number of features as ``num_features``."""
 
 
 def scaled(channels: int, width: float) -> int:
@@ -53,30 +56,35 @@ class _Residual(nn.Module):
         return F.relu(x + self.second(self.first(x)), inplace=True)
 
 
-def tiny(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+class Tiny(nn.Sequential):
     """Four convolutions, for tests and smoke runs."""
-    c = [scaled(k, width) for k in (16, 32, 64, 64)]
-    first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 5, 4)
-    layers = [convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)]
-    return nn.Sequential(first, *layers), c[3]
+
+    def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
+        c = [scaled(k, width) for k in (16, 32, 64, 64)]
+        first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 5, 4)
+        super().__init__(first, *(convolution(c[k], c[k + 1], 3, 2 if k < 2 else 1) for k in range(3)))
+        self.num_features = c[3]
 
 
-def small(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
+class Small(nn.Sequential):
     """For minutes on a CPU at 32 px: maps of 16, 8 and 4 px, residual where they are large.
 
     The best of eleven layouts after 60 s of training with labels on CIFAR-10 on one core, narrowed in its first half.
     """
-    c = [scaled(k, width) for k in (24, 64, 256)]
-    first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 7, 4)
-    layers = (first, _Residual(c[0]), convolution(c[0], c[1], 3, 2), _Residual(c[1]), convolution(c[1], c[2], 3, 2))
-    return nn.Sequential(*layers), c[2]
+
+    def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
+        c = [scaled(k, width) for k in (24, 64, 256)]
+        first = convolution(in_channels, c[0], 3, 2) if stem == "cifar" else convolution(in_channels, c[0], 7, 4)
+        second = (_Residual(c[0]), convolution(c[0], c[1], 3, 2))
+        super().__init__(first, *second, _Residual(c[1]), convolution(c[1], c[2], 3, 2))
+        self.num_features = c[2]
 
 
 # ResNets --------------------------------------------------------------------------------------------------------------
 
 
 class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
-    """torchvision's ResNet without its classifier, optionally narrower behind the 64-channel stem."""
+    """torchvision's ResNet before its pooling, optionally narrower behind the 64-channel stem."""
 
     def __init__(self, block: Any, layers: Sequence[int], in_channels: int, stem: Stem, width: float) -> None:
         self._factor = width
@@ -88,24 +96,14 @@ class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
             self.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
         del self.fc, self.avgpool
+        self.num_features = block.expansion * scaled(512, width)
 
     def _make_layer(self, block: Any, planes: int, *args: Any, **kwargs: Any) -> nn.Sequential:
-        layer: nn.Sequential = super()._make_layer(block, scaled(planes, self._factor), *args, **kwargs)
-        return layer
+        return super()._make_layer(block, scaled(planes, self._factor), *args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        result: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return result
-
-
-def _resnet(block: Any, layers: Sequence[int]) -> Network:
-    """The network before its pooling, and 512 features (a bottleneck's 2,048) at width 1."""
-
-    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-        return _ResNet(block, layers, in_channels, stem, width), block.expansion * scaled(512, width)
-
-    return build
+        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
 
 
 # CMC's networks, published as tables of layers ------------------------------------------------------------------------
@@ -142,23 +140,23 @@ class Stages(nn.Sequential):
     """Named blocks, one after the other; ``width`` is a factor on all channels.
 
     Attributes:
-        channels: of the last map.
+        num_features: channels of the last map.
         stage_channels: of the map of each block.
     """
 
     def __init__(self, in_channels: int, blocks: Mapping[str, Block | None], width: float) -> None:
         super().__init__()
-        self.width, self.channels = width, in_channels
+        self.width, self.num_features = width, in_channels
         self.stage_channels: dict[str, int] = {}
         for name, block in blocks.items():
             if block is None:
                 self.add_module(name, nn.MaxPool2d(2, 2))
             else:
                 outputs = scaled(block.channels, width)
-                layers = convolution(self.channels, outputs, block.kernel, block.stride, block.padding)
+                layers = convolution(self.num_features, outputs, block.kernel, block.stride, block.padding)
                 self.add_module(name, layers.append(nn.MaxPool2d(3, 2)) if block.pool else layers)
-                self.channels = outputs
-            self.stage_channels[name] = self.channels
+                self.num_features = outputs
+            self.stage_channels[name] = self.num_features
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """The map of each block by name."""
@@ -185,8 +183,7 @@ class FullyConnected(nn.Sequential):
         if height != self.side or width != self.side:
             given = f"one with a map of {height} by {width} behind conv5"
             raise reject("image_size", given, f"{self.pixels}, with a map of {self.side} by {self.side} for fc6")
-        result: Tensor = super().forward(x.flatten(1))
-        return result
+        return super().forward(x.flatten(1))
 
 
 class HalfAlexNet(Stages):
@@ -198,7 +195,7 @@ class HalfAlexNet(Stages):
 
     def fully_connected(self, dim: int) -> FullyConnected:
         """New layers fc6, fc7 and fc8 with ``dim`` outputs."""
-        return FullyConnected(self.channels, self.side, scaled(2048, self.width), dim, self.pixels)
+        return FullyConnected(self.num_features, self.side, scaled(2048, self.width), dim, self.pixels)
 
 
 class SceneNet(Stages):
@@ -210,7 +207,7 @@ class SceneNet(Stages):
     def fully_connected(self, dim: int) -> nn.Module:
         """fc6 and fc7, which read the map of conv5; for other than 128 px it is brought to 4x4 first."""
         hidden = scaled(512, self.width)
-        fc6, fc7 = convolution(self.channels, hidden, 4, 1, 0), nn.Conv2d(hidden, dim, 1)
+        fc6, fc7 = convolution(self.num_features, hidden, 4, 1, 0), nn.Conv2d(hidden, dim, 1)
         return nn.Sequential(OrderedDict(resize=nn.AdaptiveAvgPool2d(4), fc6=fc6, fc7=fc7, flatten=nn.Flatten()))
 
 
@@ -237,49 +234,112 @@ class CaffeNet(nn.Module):
             *convolution(c[1], c[2]), *convolution(c[2], c[3], groups=2), *convolution(c[3], c[4], groups=2),
             nn.MaxPool2d(3, 2, ceil_mode=True),
         )  # fmt: skip
-        self.channels = scaled(4096, width)
-        fc6 = convolution(c[4], self.channels, 6 if stem == "imagenet" else 4, padding=0)
+        self.num_features = scaled(4096, width)
+        fc6 = convolution(c[4], self.num_features, 6 if stem == "imagenet" else 4, padding=0)
         self.fc6 = nn.Sequential(*fc6, nn.Dropout(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, C, H, W]`` to ``[B, F, h, w]``, one position at 224, 227 or (``cifar``) 32 pixels."""
-        out: Tensor = self.fc6(self.convolutions(x))
-        return out
+        return self.fc6(self.convolutions(x))
 
 
-def _sized(make: Callable[[int, Stem, float], Any]) -> Network:
-    def build(in_channels: int, stem: Stem, width: float) -> tuple[nn.Module, int]:
-        network = make(in_channels, stem, width)
-        return network, network.channels
-
-    return build
+_Half = tuple[Sequence[Block], int, int]  # blocks, side of the map behind conv5, pixels of a view
 
 
-def _half_alexnet(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
-    """Table 11; with the stem ``cifar`` for views of 32 px, with a 5x5 conv1 of stride 1."""
-    if stem == "imagenet":
-        return HalfAlexNet(in_channels, TABLE_11, width, 6, 224)
-    return HalfAlexNet(in_channels, (Block(48, 5, 1, 2, True), *TABLE_11[1:]), width, 3, 32)
+def _half_alexnet(large: _Half, small: _Half, in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
+    blocks, side, pixels = large if stem == "imagenet" else small
+    return HalfAlexNet(in_channels, blocks, width, side, pixels)
 
 
-def _half_alexnet64(in_channels: int, stem: Stem, width: float) -> HalfAlexNet:
-    """Table 10; with the stem ``cifar`` for views of 32 px."""
-    return HalfAlexNet(in_channels, TABLE_10, width, *((7, 64) if stem == "imagenet" else (3, 32)))
+# Vision transformers --------------------------------------------------------------------------------------------------
+
+_FUSED_FROM = 64
+"""Patches from which attention is one fused kernel: for 16 its backward took two thirds of a step on a CPU."""
 
 
-NETWORKS: Mapping[str, Network] = MappingProxyType(
+def positions(dim: int, grid: int) -> Tensor:
+    """Float32 ``[1, 1 + grid², dim]``: sines and cosines of each patch's column and row; zeros for the class token.
+
+    For each patch sin and cos of its column, then of its row, over dim/4 frequencies from 1 down to 10⁻⁴.
+    """
+    if dim % 4:
+        raise reject("dim", dim, "a multiple of four")
+    frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    line = torch.arange(grid).double()
+    row, column = (axis[:, None] * frequency for axis in torch.cartesian_prod(line, line).unbind(1))
+    patches = torch.cat([column.sin(), column.cos(), row.sin(), row.cos()], 1)
+    return torch.cat([torch.zeros(1, dim), patches.float()])[None]
+
+
+@lru_cache(maxsize=1)
+def _vit_class() -> type[nn.Module]:
+    timm = import_extra("timm.models.vision_transformer", "vit")
+
+    class ViT(timm.VisionTransformer):  # type: ignore[misc,name-defined]
+        """timm's, with MoCo v3's start; gives a map of patches, or pooled the class token."""
+
+        initialises_itself = True
+
+        def __init__(self, in_channels: int, side: int, patch: int, dim: int, depth: int, heads: int) -> None:
+            super().__init__(
+                side, patch, in_channels, num_classes=0, embed_dim=dim, depth=depth, num_heads=heads,
+                dynamic_img_size=True, weight_init="moco",
+            )  # fmt: skip
+            self.patch = patch
+            if (side // patch) ** 2 < _FUSED_FROM:
+                for block in self.blocks:
+                    block.attn.fused_attn = False
+            bound = math.sqrt(6 / (in_channels * patch * patch + dim))
+            nn.init.uniform_(self.patch_embed.proj.weight, -bound, bound)
+            nn.init.zeros_(self.patch_embed.proj.bias)
+            nn.init.normal_(self.cls_token, std=1e-6)
+            self.pos_embed = nn.Parameter(positions(dim, side // patch), requires_grad=False)
+            self.patch_embed.requires_grad_(False)
+
+        def _tokens(self, x: Tensor) -> Tensor:
+            if x.shape[2] % self.patch or x.shape[3] % self.patch:
+                raise reject("image_size", tuple(x.shape[2:]), f"sides that are multiples of {self.patch}")
+            return self.forward_features(x)
+
+        def forward(self, x: Tensor) -> Tensor:
+            """Images ``[B, C, H, W]`` to the map of patches ``[B, D, H/p, W/p]``."""
+            tokens = self._tokens(x)[:, 1:].transpose(1, 2)
+            return tokens.reshape(len(x), -1, x.shape[2] // self.patch, x.shape[3] // self.patch)
+
+        def pooled(self, x: Tensor) -> Tensor:
+            """Images ``[B, C, H, W]`` to the class token ``[B, D]``."""
+            return self._tokens(x)[:, 0]
+
+    return ViT
+
+
+def _vit(
+    side: int, patch: int, dim: int, depth: int, heads: int, in_channels: int, stem: Stem, width: float
+) -> nn.Module:
+    wide = 4 * heads * scaled(dim // (4 * heads), width)
+    return _vit_class()(in_channels, side, patch, wide, depth, heads)
+
+
+ARCHITECTURES: Mapping[str, Network] = MappingProxyType(
     {
-        "tiny": tiny,
-        "small": small,
-        "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
-        "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
-        "half_alexnet": _sized(_half_alexnet),
-        "half_alexnet64": _sized(_half_alexnet64),
-        "scene": _sized(SceneNet),
-        "caffenet": _sized(CaffeNet),
+        "tiny": Tiny,
+        "small": Small,
+        "resnet18": partial(_ResNet, BasicBlock, (2, 2, 2, 2)),
+        "resnet50": partial(_ResNet, Bottleneck, (3, 4, 6, 3)),
+        # with the stem "cifar" for views of 32 px, and Table 11 then with a 5x5 conv1 of stride 1
+        "half_alexnet": partial(_half_alexnet, (TABLE_11, 6, 224), ((Block(48, 5, 1, 2, True), *TABLE_11[1:]), 3, 32)),
+        "half_alexnet64": partial(_half_alexnet, (TABLE_10, 7, 64), (TABLE_10, 3, 32)),
+        "scene": SceneNet,
+        "caffenet": CaffeNet,
+        # MoCo v3's ViT-S: 12 blocks, 12 heads, 384 features, patches of 16 pixels; with 6 blocks, as fmicl has it
+        "vit_small": partial(_vit, 224, 16, 384, 12, 12),
+        "vit_small_6": partial(_vit, 224, 16, 384, 6, 12),
+        # 16 tokens at 32 pixels, for minutes on a CPU; smaller, for tests and smoke runs
+        "vit_mini": partial(_vit, 32, 8, 192, 6, 6),
+        "vit_nano": partial(_vit, 32, 8, 64, 2, 4),
     }
 )
-"""Name to convolutional network."""
+"""Name to network."""
 
 
 class Decoder(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -57,10 +57,9 @@ def _read(transformers: Any, weights: Path, config: Any) -> nn.Module:
     logging.set_verbosity_error()  # no report on weights that a shorter network leaves aside
     logging.disable_progress_bar()
     try:
-        made: nn.Module = transformers.AutoModel.from_pretrained(
+        return transformers.AutoModel.from_pretrained(
             weights, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
-        return made
     except (OSError, RuntimeError, SafetensorError) as error:
         raise errors.CorruptFileError(f"{weights} has no weights that can be read: {error}") from error
     finally:
@@ -91,5 +90,4 @@ def build(
         raise errors.reject("config", config.get("model_type"), accepted) from error
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # its head is for another task
-    hidden = cast(int, made.hidden_size)
-    return SentenceEncoder(backbone.float().train(), hidden, head, dim, pooling)
+    return SentenceEncoder(backbone.float().train(), made.hidden_size, head, dim, pooling)

@@ -6,7 +6,6 @@ Across processes every update is gathered first, in rank order: N processes hold
 same global batch holds.
 """
 
-from contrastlab.keys.bank import Bank, BankState, MemoryBank
 from contrastlab.keys.base import (
     Batch,
     Chunked,
@@ -20,12 +19,11 @@ from contrastlab.keys.base import (
     gather,
     gather_with_gradient,
     momentum_update,
+    synchronise,
     world,
 )
-from contrastlab.keys.batch import InBatch, Prototypes
-from contrastlab.keys.maps import Locations, Pixels
-from contrastlab.keys.queue import KeyQueue, Queue
-from contrastlab.keys.synchronised import synchronise
+from contrastlab.keys.batch import InBatch, Locations, Pixels, Prototypes
+from contrastlab.keys.stored import Bank, BankState, KeyQueue, MemoryBank, Queue
 
 __all__ = [
     "Bank", "BankState", "Batch", "Chunked", "Direction", "Embed", "InBatch", "KeyQueue", "KeyState", "Keys",

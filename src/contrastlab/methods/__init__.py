@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from contrastlab import errors, keys, negatives
 from contrastlab.methods import cmc, fmicl, jcl, ring, vince
-from contrastlab.methods.recipe import CHOICES, Recipe, canonical
+from contrastlab.methods.recipe import CHOICES, Recipe
 from contrastlab.views import Split
 
-__all__ = ["CHOICES", "Recipe", "add", "canonical", "get", "names"]
+__all__ = ["CHOICES", "Recipe", "add", "get", "names"]
 
 _REFERENCES = (
     Recipe("ours/random", "random encoder", keys=None),

@@ -13,8 +13,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, 
 from typing import Any
 
 from contrastlab import errors, keys, negatives, objectives, positives
-from contrastlab.choices import Part, view_count
-from contrastlab.errors import is_number, reject
+from contrastlab.choices import Choices, Part, view_count
+from contrastlab.errors import check_positive, reject
 from contrastlab.keys import Keys
 from contrastlab.negatives import Negatives
 from contrastlab.objectives import Objective
@@ -26,8 +26,6 @@ CHOICES: Mapping[str, type[Part]] = {
     "views": Views, "keys": Keys, "negatives": Negatives, "positives": Positives, "objective": Objective
 }  # fmt: skip
 """The five choices and the base class of what each is chosen from."""
-
-RENAMED_FIELDS = {("Queue", "parts"): "shuffle_groups"}  # of older stored descriptions: (type, old name) to today's
 
 
 def types_of(choice: str) -> dict[str, type]:
@@ -64,24 +62,6 @@ def foreign_code(part: Any) -> str:
     return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}\n{text}".encode()).hexdigest()[:16]
 
 
-def canonical(description: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored description, of today or with all of its fields written out, as ``Recipe.describe`` gives it today.
-
-    It has ``temperature``, the five choices and perhaps ``name`` and the ``code`` of parts from outside this package.
-    """
-    wanted = ("name", "temperature", *CHOICES, "code")
-    for name in sorted(description.keys() - set(wanted)):
-        raise errors.unknown("entry of a recipe's description", name, wanted)
-    for name in wanted[1:-1]:
-        if name not in description:
-            raise reject("description", sorted(description), f"one with {name!r}")
-    out = {name: plain(description[name]) for name in wanted[:2] if name in description}
-    for name in CHOICES:
-        part = description[name]
-        out[name] = None if part is None else plain(build(name, part, types_of(name)))
-    return out | ({"code": dict(description["code"])} if "code" in description else {})
-
-
 def _default(of: Field[Any]) -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
@@ -91,22 +71,17 @@ def build(kind: str, described: Mapping[str, Any], types: Mapping[str, type], li
     name = described.get("type", "")
     errors.check_name(f"type of {kind}", name, types)
     known = {each.name for each in fields(types[name])}
-    given = {RENAMED_FIELDS.get((name, k), k): v for k, v in described.items() if k != "type"}
-    for unknown in sorted(given.keys() - known):
-        raise errors.unknown(f"field of {name}", unknown, known)
+    given = {key: value for key, value in described.items() if key != "type"}
+    for key in sorted(given):
+        errors.check_name(f"field of {name}", key, known)
     if like is not None:
         given = {each.name: getattr(like, each.name) for each in fields(like) if each.name in known} | given
-    return types[name](**{k: _schedule(k, v) if isinstance(v, Mapping) else v for k, v in given.items()})
-
-
-def _schedule(kind: str, described: Mapping[str, Any]) -> Any:
-    if set(described) == {each.name for each in fields(Linear)}:  # the oldest descriptions have no type
-        described = {"type": "Linear", **described}
-    return build(kind, described, {"Linear": Linear})
+    schedules = {key: build(key, v, {"Linear": Linear}) for key, v in given.items() if isinstance(v, Mapping)}
+    return types[name](**given | schedules)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Choices):
     """A contrastive method: five choices and the temperature τ of the logits ``q·k/τ``.
 
     Its name is ``paper/method``, its label what the paper prints. ``keys=None`` is the untrained encoder. ``note`` says
@@ -132,8 +107,7 @@ class Recipe:
             if "__dataclass_fields__" not in vars(type(part)):  # those of a base class are not its own
                 accepted = "a part whose class is a dataclass: @dataclass(frozen=True) stands above it"
                 raise reject(name, type(part).__name__, accepted)
-        if not (is_number(self.temperature) and self.temperature > 0):
-            raise reject("temperature", self.temperature, "a positive number")
+        check_positive(temperature=self.temperature)
         offers = {view_count(self.views.count)}.union(*(part.offers for part in self._parts()))
         for part in self._parts():
             for need in part.needs(self):
@@ -179,8 +153,8 @@ class Recipe:
         if whole:
             parts = {name: build(name, part, types_of(name), getattr(self, name)) for name, part in whole.items()}
             return replace(self, **parts).override({k: value for k, value in changes.items() if k not in whole})
-        known = {"temperature"}
-        known |= {f"{name}.{f.name}" for name in CHOICES for kind in types_of(name).values() for f in fields(kind)}
+        kinds = [(name, kind) for name in CHOICES for kind in types_of(name).values()]
+        known = {"temperature", *(f"{name}.{each.name}" for name, kind in kinds for each in fields(kind))}
         direct: dict[str, Any] = {}
         nested: dict[str, dict[str, Any]] = {}
         for path, value in changes.items():
@@ -191,8 +165,7 @@ class Recipe:
                 direct[choice] = value
                 continue
             part = getattr(self, choice)
-            has = part is not None and attribute in {f.name for f in fields(part)}
-            old = getattr(part, attribute) if has else None
+            old = None if part is None else vars(part).get(attribute)
             if of_schedule and isinstance(old, Linear):
                 nested.setdefault(choice, {})[attribute] = replace(old, **{of_schedule: value})
             elif old is not None and (not of_schedule or (of_schedule == "end" and isinstance(old, int | float))):

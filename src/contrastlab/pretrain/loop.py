@@ -24,7 +24,7 @@ from contrastlab import checkpoint, keys, tasks
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
-from contrastlab.encoders import set_memory_format
+from contrastlab.encoders.encoder import set_memory_format
 from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom

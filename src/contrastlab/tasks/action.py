@@ -43,7 +43,7 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            wide = backbone.channels
+            wide = backbone.num_features
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
@@ -141,7 +141,7 @@ class FineTuning:
     def _crops(self, frames: Tensor) -> Tensor:
         image: Any = self.setting.augmentation.image  # type: ignore[attr-defined]
         if self.how.crops == 1:
-            return image.plain(frames)  # type: ignore[no-any-return]
+            return image.plain(frames)
         side = image.resize or min(frames.shape[2:])
         square = resize_center(frames, image.resize, side).mul_(1 / 255).clamp_(0, 1)
         return torch.cat(ten_crop(square, [image.size, image.size]))

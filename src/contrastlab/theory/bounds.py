@@ -35,11 +35,9 @@ from contrastlab import objectives
 from contrastlab.candidates import Candidates
 from contrastlab.divergences import Divergence
 from contrastlab.errors import reject
-from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
+from contrastlab.negatives import BatchRandom, Negatives
 from contrastlab.objectives import ABSENT
 from contrastlab.theory.exact import check_scores
-
-Region = Every | Uniform | Ring | Ball | Cave
 
 
 def pairs(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +143,7 @@ class Conditional:
 
 
 def _conditional(
-    bound: Callable[[Tensor, Tensor], Tensor], positives: Tensor, candidates: Candidates, region: Region,
+    bound: Callable[[Tensor, Tensor], Tensor], positives: Tensor, candidates: Candidates, region: Negatives,
     generator: torch.Generator,
 ) -> Conditional:  # fmt: skip
     logits = candidates.logits
@@ -156,15 +154,14 @@ def _conditional(
     if bool((sizes != sizes[0]).any()) or not int(sizes[0]):
         raise reject("region", region, "a region with the same number of negatives, at least 1, for every query")
     negatives = scores[present].view(len(scores), -1)
-    if candidates.own is not None:
-        logits = logits.scatter(1, candidates.own[:, None], -math.inf)
-    if candidates.banned is not None:
-        logits = logits.scatter(1, candidates.banned, -math.inf)
+    excluded = candidates.excluded("excluded")
+    if excluded is not None:
+        logits = logits.scatter(1, excluded, -math.inf)
     log_c = torch.logsumexp(logits, 1) - (logits > -math.inf).sum(1).to(logits.dtype).log()
     return Conditional(bound(positives, negatives), negatives.amin(1) > log_c, negatives)
 
 
-def vince(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
+def vince(positives: Tensor, candidates: Candidates, region: Negatives, generator: torch.Generator) -> Conditional:
     """InfoNCE with negatives drawn from a region around the query, the positive kept in the denominator.
 
     VINCE(T) of vince Corollary 4.1.1, with the set ranked by the query's own scores f(x, ·): as printed, by
@@ -174,7 +171,7 @@ def vince(positives: Tensor, candidates: Candidates, region: Region, generator: 
     return _conditional(info_nce, positives, candidates, region, generator)
 
 
-def cnce(positives: Tensor, candidates: Candidates, region: Region, generator: torch.Generator) -> Conditional:
+def cnce(positives: Tensor, candidates: Candidates, region: Negatives, generator: torch.Generator) -> Conditional:
     """CNCE as ring Theorem 3.1 prints it: as :func:`vince`, without the positive in the denominator.
 
     A lower bound on I where :attr:`Conditional.holds`; where it does not it can exceed I, and log K.

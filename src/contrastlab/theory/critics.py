@@ -40,7 +40,7 @@ class Separable(nn.Module):
         u, v = self.g(x), self.h(y)
         if self.normalise:
             u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
-        return u @ v.T / self.temperature  # type: ignore[no-any-return]
+        return u @ v.T / self.temperature
 
 
 class Joint(nn.Module):
@@ -56,8 +56,7 @@ class Joint(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """``[B, M]`` scores."""
-        scores: Tensor = self.top(F.relu(self.g(x)[:, None] + self.h(y)[None]))
-        return scores.squeeze(2)
+        return self.top(F.relu(self.g(x)[:, None] + self.h(y)[None])).squeeze(2)
 
 
 def normal_scores(samples: Tensor) -> Callable[[Tensor], Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import accumulate, permutations
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -33,15 +33,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 def slices(packed: int) -> dict[str, slice]:
     """Where each part of a scene of ``packed`` numbers a pixel lies; no other number of first parts is accepted."""
-    out, start = {}, 0
-    for name, width in LAYOUT.items():
-        if start == packed:
-            break
-        out[name] = slice(start, start + width)
-        start += width
-    if start != packed or not out:
+    ends = dict(zip(LAYOUT, accumulate(LAYOUT.values()), strict=True))
+    if packed not in ends.values():
         raise errors.reject("channels", packed, "the size of the first parts of " + ", ".join(LAYOUT))
-    return out
+    return {name: slice(end - LAYOUT[name], end) for name, end in ends.items() if end <= packed}
 
 
 def labels(packed: Tensor) -> Tensor:
@@ -125,12 +120,10 @@ class Channels(Views):
 
     @property
     def offers(self) -> frozenset[str]:
-        """Something to predict, where there are targets."""
         return frozenset({choices.TARGETS} if self.targets else ())
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
         return self.names
 
     @property
@@ -147,7 +140,6 @@ class Channels(Views):
         return tuple(CODE if name == "label" else CHANNELS[name][1] for name in self.targets)
 
     def single(self) -> Channels:
-        """The encoded channels of one crop, as probes see them."""
         return Channels(self.names, self.graph)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
@@ -179,12 +171,10 @@ class Channels(Views):
         return self.read(crop)
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The views of whole items, without randomness and without the targets."""
         return self.single().read(augmentation.plain(batch))
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         given, targets = (
             ",".join(name if len(name) < 3 else rf"\text{{{name}}}" for name in names)
             for names in (self.names, self.targets)

@@ -30,17 +30,14 @@ class ClipViews(Views):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
         return ("frame", *(("later frame",) if self.k else ()), *(("flow",) if self.stack else ()))
 
     @property
     def same_encoder(self) -> Mapping[int, int]:
-        """Streams that another stream's encoder sees, too."""
         return {1: 0} if self.shared and self.k else {}
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The frame at t against each other view, and back."""
         return tuple(pair for other in range(1, len(self.streams)) for pair in ((0, other), (other, 0)))
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
@@ -80,7 +77,6 @@ class ClipViews(Views):
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         names = ", ".join(f"v_{k + 1}" for k in range(len(self.streams)))
         later = f", i_{{t+{self.k}}}" if self.k else ""
         flow = f", f_t^{{({self.stack})}}" if self.stack else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -36,12 +36,10 @@ class Augmented(Views):
         return tuple(augmentation.normalise(view) for view in random_views(batch, augmentation, rng, self.count))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The evaluation's view of each item: one tensor, without randomness."""
         return (augmentation.normalise(augmentation.plain(batch)),)
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         if self.count == 1:
             return r"v = t(x),\quad t \sim \mathcal{T}"
         return rf"v_m = t_m(x),\quad t_1, \dots, t_{{{self.count}}} \overset{{\text{{iid}}}}{{\sim}} \mathcal{{T}}"
@@ -57,12 +55,10 @@ class Dropout(Augmented):
     count: int = 2
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """One random view of each item, ``count`` times the same."""
         return (augmentation.normalise(augmentation.random(batch, rng)),) * self.count
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         return rf"v_1=\dots=v_{{{self.count}}}=x,\quad \text{{each with dropout masks of its own}}"
 
 
@@ -84,8 +80,7 @@ class Split(Views):
     scaling: Literal["range", "released"] = "range"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.space, str) or self.space not in colour.SPACES:
-            raise errors.unknown("space", self.space, colour.SPACES)
+        errors.check_name("space", self.space, colour.SPACES)
         errors.check_integer("count", self.count)
         errors.check_choice("scaling", self.scaling, ("range", "released"))
         if self.scaling == "released" and self._space.released is None:
@@ -97,14 +92,9 @@ class Split(Views):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
-        return self._space.first, self._space.others
+        return self._space.streams
 
     pairs = ((0, 1), (1, 0))
-
-    def single(self) -> Split:
-        """The parts of one view, as probes see them."""
-        return replace(self, count=1)
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
         """``(1, 2)``; grey images are refused."""
@@ -134,13 +124,11 @@ class Split(Views):
         return tuple(part for view in made for part in self.parts(view))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The two parts of evaluation's view of each item."""
         return self.parts(augmentation.plain(batch))
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
-        first, second = self._space.formula
+        first, second = self._space.latex or self._space.streams
         several = "" if self.count == 1 else rf"\ \text{{({self.count} times)}}"
         return rf"(v_1, v_2) = ({first}, {second})(t(x)),\quad t \sim \mathcal{{T}}{several}"
 
@@ -162,7 +150,6 @@ class Offset(Views):
         errors.check_integer("distance", self.distance, 0)
 
     def single(self) -> Augmented:
-        """One augmented view of each item, as probes see it."""
         return Augmented(1)
 
     def window(self, size: int) -> int:
@@ -190,12 +177,10 @@ class Offset(Views):
         return tuple(augmentation.normalise(patch.float() / 255) for patch in made)
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The evaluation's view of each item: one tensor, without randomness."""
         return self.single().plain(batch, augmentation)
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         d = self.distance
         return rf"(v_1, v_2) = \text{{patches of }}x\text{{ at }}(i, j)\text{{ and }}(i+{d}, j+{d})"
 
@@ -241,29 +226,23 @@ class Jigsaw(Views):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the encoders."""
         return self._base.streams
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Those of the views."""
         return self._base.pairs
 
     @property
     def query_weights(self) -> tuple[float, float]:
-        """Factors on the loss of the views and on that of the patches."""
         return 1 - self.weight, self.weight
 
     def key_stream(self, query: int, key: int) -> int:
-        """The stream whose patches are contrasted with the keys of stream ``key``, where ``query`` has that pair."""
         return key if self.against == "own" else query
 
     def single(self) -> Views:
-        """One view of each item, without patches, as probes see it."""
         return self._base.single()
 
     def channels(self, image_channels: int) -> tuple[int, ...]:
-        """Input channels of each stream's encoder; see :meth:`Split.channels`."""
         return self._base.channels(image_channels)
 
     def make(self, batch: Any, augmentation: Augmentation, rng: torch.Generator | None = None) -> tuple[Tensor, ...]:
@@ -284,12 +263,10 @@ class Jigsaw(Views):
         return (*views, *(part.unflatten(0, (len(cuts), self.pieces)) for part in parts))
 
     def plain(self, batch: Any, augmentation: Augmentation) -> tuple[Tensor, ...]:
-        """The evaluation's view of each item, without patches and without randomness."""
         return self._base.plain(batch, augmentation)
 
     @property
     def latex(self) -> str:
-        """The part as a formula."""
         return rf"{self._base.latex};\ \text{{9 shuffled patches ask, too, with weight }}{self.weight:g}"
 
 

@@ -163,7 +163,7 @@ class _Pictures(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision 
 
     def normalize(self, image: Tensor) -> Tensor:
         if self.split is None:
-            return super().normalize(image)  # type: ignore[no-any-return]
+            return super().normalize(image)
         return torch.cat(self.split.plain(image[None], AS_THEY_ARE), 1)[0]
 
 
@@ -247,6 +247,6 @@ def build(
         rpn_batch_size_per_image=settings.anchor_sample, box_batch_size_per_image=settings.region_sample,
         box_score_thresh=settings.score_threshold, box_detections_per_img=settings.detections, **parts,
     )  # fmt: skip
-    split = views.single() if isinstance(views, Split) else None
+    split = views if isinstance(views, Split) else None
     made.transform = _Pictures(settings.shorter, split, settings.test_shorter, settings.longest, mean, std)
     return made

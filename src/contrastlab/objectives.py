@@ -1,24 +1,267 @@
-"""The objectives: softmax and logistic classification, LA, f-MICL and other means over pairs, a likelihood."""
+"""From scores to a number to minimise.
+
+A score is a logit ``s = q·k/τ``; every function takes logits and returns one loss per query, in nats. Absent entries
+hold :data:`ABSENT`, so that a selection whose size differs from query to query is one rectangular tensor. These are
+losses, not bounds: :meth:`InfoNCE.bound` exists only where the positive is one of the terms of the denominator (ring
+Theorem 3.1 as printed leaves it out, and its value can then exceed the mutual information).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from contrastlab import choices, divergences
-from contrastlab.choices import Choices, Need
+from contrastlab.choices import Choices, Need, Part
 from contrastlab.divergences import Divergence
-from contrastlab.errors import check_choice, check_flag, is_number, reject
-from contrastlab.objectives import losses
-from contrastlab.objectives.base import ABSENT, Objective, Scores
+from contrastlab.errors import check_choice, check_flag, check_positive, is_integer, is_number, reject
 
+ABSENT = -1e30
+"""The logit of an absent entry, of weight 0 in every sum; finite, so that no gradient is ``-inf − -inf``."""
 KAPPA = 2876934.2 / 1281167
 """κ of the released IR and LA code, about the mean of exp(s) over random unit vectors (d = 128, τ = 0.07)."""
+
+
+def check_scores(**values: object) -> None:
+    """Reject what is no dense tensor of floating point that holds :data:`ABSENT`."""
+    for name, given in values.items():
+        what = given.dtype if isinstance(given, Tensor) and given.layout == torch.strided else type(given).__name__
+        if what not in (torch.float32, torch.float64, torch.bfloat16):
+            accepted = f"float32, float64 or bfloat16, a dense tensor: an absent score of {ABSENT:g} is no float16"
+            raise reject(name, what, accepted)
+
+
+def check_logits(own: Tensor, most: int = 1, **others: Tensor | None) -> None:
+    """Reject ``own`` of more than ``most`` dimensions, and others that are not one row for each of its queries."""
+    check_scores(own=own, **{name: given for name, given in others.items() if name == "negatives" or given is not None})
+    # a [B, 1] or [1, K] would broadcast to a loss of other pairs
+    if not 1 <= own.dim() <= most:
+        accepted = "[B] or [B, M], positive logits" if most == 2 else "[B], a positive logit"
+        raise reject("own", tuple(own.shape), f"a tensor of shape {accepted} for each query")
+    for name, logits in others.items():
+        if logits is not None and (logits.dim() != 2 or len(logits) != len(own) or logits.device != own.device):
+            raise reject(name, tuple(logits.shape), f"a tensor of shape [{len(own)}, K] on {own.device}, a row a query")
+
+
+# The losses as pure functions of logits -------------------------------------------------------------------------------
+
+
+class _LogSumExp(torch.autograd.Function):
+    # keeps the exponentials, which torch.logsumexp computes again backward: two passes over [B, K] of a long queue
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        top = logits.amax(1, keepdim=True)
+        top = torch.where(top.isinf(), 0.0, top)
+        weights = (logits - top).exp_()
+        total = weights.sum(1)
+        ctx.save_for_backward(weights, total)
+        return total.log() + top[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        weights, total = ctx.saved_tensors
+        # a row of -inf alone has no weight; a total that is NaN must stay so
+        return weights * torch.where(total == 0, 0.0, gradient / total)[:, None]
+
+
+def row_logsumexp(logits: Tensor) -> Tensor:
+    """``[B, K]`` → ``[B]``, once differentiable; ``-inf`` for no columns."""
+    if not logits.shape[1]:
+        return torch.logsumexp(logits, 1)
+    return _LogSumExp.apply(logits)
+
+
+def _with_own(own: Tensor, others: Tensor) -> Tensor:
+    # concatenating would copy all of `others`
+    return torch.logaddexp(own, row_logsumexp(others)) if others.shape[1] else own
+
+
+def info_nce(
+    own: Tensor, negatives: Tensor, neighbours: Tensor | None = None, *, positive_in_denominator: bool = True
+) -> Tensor:
+    """InfoNCE loss ``logsumexp(denominator) − logsumexp(numerator)``.
+
+    Args:
+        own: ``[B]`` positive logits.
+        negatives: ``[B, K]`` negative logits.
+        neighbours: ``[B, P]`` logits added to the numerator only (vince §4.2, ``s-neigh`` and ``k-neigh``;
+            a sum inside the logarithm, not a mean, so the ratio can exceed 1).
+        positive_in_denominator: ``True`` is ring Eq. 1–2 and all released code; ``False`` is ring Theorem 3.1 and
+            Algorithm 1 as printed, which bounds nothing by ``log K``. A query whose negatives are all absent then has
+            loss and gradient 0, as it does with the positive in the denominator.
+    """
+    check_logits(own, negatives=negatives, neighbours=neighbours)
+    if not positive_in_denominator and negatives.shape[1] == 0:
+        raise reject("negatives", tuple(negatives.shape), "at least one column when the positive is left out")
+    numerator = own if neighbours is None else _with_own(own, neighbours)
+    if positive_in_denominator:
+        return _with_own(own, negatives) - numerator
+    denominator = row_logsumexp(negatives)
+    return torch.where(denominator <= ABSENT / 2, 0.0, denominator - numerator)
+
+
+def multi_key_info_nce(own: Tensor, negatives: Tensor, lift: Tensor | None = None) -> Tensor:
+    """InfoNCE for M positive keys of each query: the mean of M losses, or JCL's closed form.
+
+    Args:
+        own: ``[B, M]``: the mean over m of ``logsumexp(own_m, negatives) − own_m`` (jcl Eq. 2–3), each key alone in
+            its denominator; ``[B]`` the mean logit ``q·μ/τ`` (jcl Eq. 8).
+        negatives: ``[B, K]``.
+        lift: ``[B]`` with a mean logit, ``λ/2 · Var_m(q·k_m/τ) = λ/(2τ²) qᵀΣq``.
+    """
+    check_logits(own, 2, negatives=negatives)
+    if lift is not None and (own.dim() != 1 or lift.shape != own.shape):
+        accepted = f"a tensor of shape [{len(own)}]" if own.dim() == 1 else f"None with own of shape {list(own.shape)}"
+        raise reject("lift", tuple(lift.shape), accepted)
+    rest = row_logsumexp(negatives)
+    if own.dim() == 2:
+        return (torch.logaddexp(own, rest[:, None]) - own).mean(1)
+    return torch.logaddexp(own if lift is None else own + lift, rest) - own
+
+
+def f_micl(
+    own: Tensor, negatives: Tensor, present: Tensor, divergence: Divergence, weight: float, *, similarity: str = "log u"
+) -> Tensor:
+    """f-MICL loss ``−mean f′(u⁺) + α · mean f*(f′(u⁻))`` (fmicl Eq. 11 and Algorithm 1).
+
+    ``own`` ``[B]`` or ``[B, M]`` and ``negatives`` ``[B, K]`` are log u, or with ``similarity="score"`` what takes the
+    place of f′(u) (the paper's cosine similarity). ``present`` says which negatives are there; a query without any has
+    the term of its positives alone. ``weight`` is α.
+    """
+    check_logits(own, 2, negatives=negatives)
+    if present.shape != negatives.shape:
+        raise reject("present", tuple(present.shape), f"the shape of negatives, {list(negatives.shape)}")
+    first, second = own, torch.where(present, negatives, 0.0)
+    if similarity == "log u":
+        first, second = divergence.derivative(first), divergence.composition(second)
+    else:
+        second = divergence.conjugate(second)
+    positives = first.mean(1) if first.dim() == 2 else first
+    return weight * torch.where(present, second, 0.0).sum(1) / present.sum(1).clamp(min=1) - positives
+
+
+def binary_nce(own: Tensor, negatives: Tensor, offset: float | Tensor) -> Tensor:
+    """Noise-contrastive estimation as ``K + 1`` logistic terms with one offset.
+
+    With partition constant ``Z = κN`` and uniform noise the data-set size N cancels and what is left is
+    ``softplus(o − s⁺) + Σ softplus(s⁻ − o)``, ``o = log(κK)`` (original IR); CMC has ``o = log(K·mean exp(s))`` of its
+    first batch. The terms are summed, as in the released code.
+    """
+    check_logits(own, negatives=negatives)
+    return F.softplus(offset - own) + F.softplus(negatives - offset).sum(1)
+
+
+def local_aggregation(members: Tensor, background: Tensor, floor: float = 1e-7) -> Tensor:
+    """LA's loss ``−log(Σ_C exp s / Σ_B exp s + floor)``.
+
+    Args:
+        members: ``[B, P]`` logits of the close neighbours C (:data:`ABSENT` elsewhere).
+        background: ``[B, K]`` logits of the background neighbours B.
+        floor: added to the ratio in the released code; a query with an empty C costs ``−log floor`` and has no
+            gradient.
+    """
+    check_logits(members.new_empty(len(members)), members=members, background=background)
+    if not background.shape[1]:
+        raise reject("background", tuple(background.shape), "at least one background neighbour")
+    log_ratio = row_logsumexp(members) - row_logsumexp(background)
+    return -torch.logaddexp(log_ratio, log_ratio.new_full((), math.log(floor)))
+
+
+# Objectives -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Logits of a batch of queries against the keys chosen for them."""
+
+    own: Tensor  #: ``[B]``, against the positive key; ``[B, M]`` against M of them, each a positive by itself
+    negatives: Tensor  #: ``[B, K]``; :data:`ABSENT` where a row has fewer
+    neighbours: Tensor | None = None  #: ``[B, P]`` of further positives, likewise
+    count: int | None = None  #: negatives K of one query, where that is less than the number of columns
+    lift: Tensor | None = None  #: ``[B]`` added to ``own`` in the denominator only (JCL's variance term)
+    highest: float | None = None  #: 1/τ, of a query with itself: similarities are ``logit / highest``
+
+    def __post_init__(self) -> None:
+        check_logits(self.own, 2, negatives=self.negatives, neighbours=self.neighbours)
+        if self.lift is not None:
+            check_scores(lift=self.lift)
+            if self.lift.shape != self.own.shape[:1]:
+                raise reject("lift", tuple(self.lift.shape), f"a tensor of shape [{len(self.own)}]")
+        if self.count is not None and not (is_integer(self.count, 0) and self.count <= self.negatives.shape[1]):
+            raise reject("count", self.count, f"None, or an integer up to the {self.negatives.shape[1]} columns")
+        if self.highest is not None:
+            check_positive(highest=self.highest)
+
+    @property
+    def size(self) -> int:
+        """K, the negatives of one query."""
+        return self.negatives.shape[1] if self.count is None else self.count
+
+    @property
+    def present(self) -> Tensor:
+        """``[B, K]`` whether a negative is there."""
+        return self.negatives > ABSENT / 2
+
+    def require_highest(self, objective: str) -> float:
+        """``highest``, for an objective that reads distances from logits."""
+        if self.highest is None:
+            raise reject("highest", None, f"1/τ with {objective}: the logit of a query with itself")
+        return self.highest
+
+    def require_one_positive(self, objective: str) -> None:
+        """Reject several positive keys or a lift."""
+        if self.own.dim() != 1 or self.lift is not None:
+            raise reject("own", tuple(self.own.shape), f"one positive key per query, shape [B], with {objective}")
+
+    def require_pairs(self, objective: str) -> None:
+        """Reject neighbours, a lift or no negatives at all: the objective averages over pairs."""
+        if self.lift is not None:
+            self.require_one_positive(objective)
+        if self.neighbours is not None:
+            raise reject("neighbours", tuple(self.neighbours.shape), f"None with {objective}: a mean over pairs")
+        if not self.negatives.shape[1]:
+            raise reject("negatives", tuple(self.negatives.shape), "at least one negative: a batch of two or more")
+
+
+class Objective(Part):
+    """Base of the objectives: the loss of a batch is the mean over its queries, and no bound is known."""
+
+    couples_queries: ClassVar[bool] = False
+    """Whether :meth:`reduce` must see the queries of all processes together."""
+
+    @property
+    def estimates_offset(self) -> bool:
+        """Whether an offset of the scores is a state of the run, fixed by :meth:`offset` at the first batch."""
+        return False
+
+    def check(self, temperature: float) -> None:
+        """Reject a temperature that the objective cannot be computed at."""
+        check_positive(temperature=temperature)
+
+    def offset(self, scores: Scores) -> Tensor:
+        """The offset that ``scores`` give, a scalar in nats."""
+        return scores.own.new_zeros(())
+
+    def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
+        """Losses ``[B]`` in nats, or ``[B, …]`` of what :meth:`reduce` needs; ``offset`` is the one of the run."""
+        raise NotImplementedError
+
+    def reduce(self, rows: Tensor) -> Tensor:
+        """Scalar loss of the rows that a call gave."""
+        return rows.mean()
+
+    def bound(self, loss: float, terms: int) -> float | None:
+        """Lower bound on the mutual information in nats, from a loss with so many terms; ``None`` if none is known."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -46,8 +289,8 @@ class InfoNCE(Objective):
         if scores.own.dim() == 2 or scores.lift is not None:
             if scores.neighbours is not None or not self.positive_in_denominator:
                 scores.require_one_positive("neighbours, or with the positive left out of the denominator")
-            return losses.multi_key_info_nce(scores.own, scores.negatives, scores.lift)
-        return losses.info_nce(
+            return multi_key_info_nce(scores.own, scores.negatives, scores.lift)
+        return info_nce(
             scores.own, scores.negatives, scores.neighbours, positive_in_denominator=self.positive_in_denominator
         )
 
@@ -72,8 +315,8 @@ class BinaryNCE(Objective):
     kappa: float | None = KAPPA
 
     def __post_init__(self) -> None:
-        if self.kappa is not None and not (is_number(self.kappa) and self.kappa > 0):
-            raise reject("kappa", self.kappa, "a positive number, or None to estimate it")
+        if self.kappa is not None:
+            check_positive(kappa=self.kappa)
 
     def needs(self, given: Choices) -> Iterator[Need]:
         what = f"{self!r} decides about one positive key per image"
@@ -93,7 +336,7 @@ class BinaryNCE(Objective):
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         scores.require_one_positive("BinaryNCE")
-        return losses.binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
+        return binary_nce(scores.own, scores.negatives, self.offset(scores) if offset is None else offset)
 
     @property
     def latex(self) -> str:
@@ -122,15 +365,9 @@ class LocalAggregation(Objective):
         scores.require_one_positive("LocalAggregation")
         if scores.neighbours is None:
             raise reject("neighbours", None, "the logits of the close neighbours: LA needs SameCluster positives")
-        return losses.local_aggregation(scores.neighbours, scores.negatives, self.floor)
+        return local_aggregation(scores.neighbours, scores.negatives, self.floor)
 
     latex = r"-\log\Big(\frac{\sum_{p\in\mathcal P}e^{s_p}}{\sum_{n\in\mathcal N}e^{s_n}}+10^{-7}\Big)"
-
-
-def _check_positive(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not (is_number(value) and value > 0):
-            raise reject(name, value, "a positive number")
 
 
 class _Pairwise(Objective):
@@ -155,7 +392,7 @@ class FMICL(_Pairwise):
 
     def __post_init__(self) -> None:
         _ = self.f
-        _check_positive(weight=self.weight, mu=self.mu)
+        check_positive(weight=self.weight, mu=self.mu)
         check_choice("similarity", self.similarity, ("gaussian", "cosine"))
 
     @property
@@ -201,7 +438,7 @@ class FMICL(_Pairwise):
         else:
             similarity, shift = "log u", math.log(self.mu) - scores.require_highest("FMICL")
         own, others = scores.own + shift, scores.negatives + shift
-        return losses.f_micl(own, others, scores.present, self.f, self.weight, similarity=similarity)
+        return f_micl(own, others, scores.present, self.f, self.weight, similarity=similarity)
 
     @property
     def latex(self) -> str:
@@ -229,7 +466,7 @@ class AlignUniform(_Pairwise):
     couples_queries = True
 
     def __post_init__(self) -> None:
-        _check_positive(align=self.align, uniform=self.uniform, t=self.t)
+        check_positive(align=self.align, uniform=self.uniform, t=self.t)
 
     def __call__(self, scores: Scores, offset: Tensor | None = None) -> Tensor:
         """``[B, 3]`` for :meth:`reduce`: squared distance to the positive, log of the sum over negatives, their number.
@@ -241,7 +478,7 @@ class AlignUniform(_Pairwise):
         apart = 2 - 2 * scores.own / highest
         others = -self.t * (2 - 2 * scores.negatives / highest)
         count = scores.present.sum(1)
-        log_sum = torch.where(count > 0, losses.row_logsumexp(others), ABSENT)
+        log_sum = torch.where(count > 0, row_logsumexp(others), ABSENT)
         return torch.stack([apart if apart.dim() == 1 else apart.mean(1), log_sum, count.to(log_sum.dtype)], 1)
 
     def reduce(self, rows: Tensor) -> Tensor:
@@ -315,7 +552,7 @@ def from_views(z1: Tensor, z2: Tensor, objective: Objective | None = None, *, te
         raise reject("z1 and z2", shapes, "two tensors of one shape [B, D] with B > 1")
     chosen = InfoNCE() if objective is None else objective
     chosen.check(temperature)
-    z = torch.nn.functional.normalize(torch.cat([z1, z2]).float(), dim=1)
+    z = F.normalize(torch.cat([z1, z2]).float(), dim=1)
     logits, row = z @ z.T / temperature, torch.arange(len(z), device=z.device)
     other = row.roll(len(z1))
     negative = (row != row[:, None]) & (row != other[:, None])
