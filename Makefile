@@ -101,8 +101,8 @@ pdf: setup ## each chapter of the built book as a PDF in _build/pdf, printed by 
 	@$(SYNC) --group book
 	@$(RUN) python book/pdf.py _build/html _build/pdf
 
-lab: setup ## JupyterLab, opened at the first chapter
-	@JUPYTER_CONFIG_PATH=book/_lab $(ONE_THREAD) $(RUN) jupyter lab --LabApp.default_url=/lab/tree/book/infonce.md
+lab: setup ## JupyterLab, opened at the page that lists the chapters
+	@JUPYTER_CONFIG_PATH=book/_lab $(ONE_THREAD) $(RUN) jupyter lab --LabApp.default_url=/lab/tree/book/intro.md
 
 bench: setup ## speed beside other libraries, one core, minutes; MODE=full takes more rounds; the book draws it
 	@$(SYNC) --group bench --group peers

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
+import yaml
 
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = sorted(p for p in BOOK.glob("*.md") if "(ch:" in p.read_text(encoding="utf-8"))
@@ -99,6 +100,21 @@ def test_a_published_anchor_stays_on_its_page() -> None:
     assert sorted(kept - set(there)) == [], "a link from outside leads nowhere now: keep the label"
     assert sorted(set(there) - kept) == [], "add these to book/anchors.txt"
     assert len({label for _, label in there}) == len(there)
+
+
+@pages
+def test_a_link_to_another_page_works_in_jupyterlab_too(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"\{(?:ref|doc)\}`(?:[^`<]*<)?([^`>]*)", text)) <= set(labels(page))
+    for path in re.findall(r"\]\((?!https?:|#)([^)#]+)", "\n".join(cell.source for cell in cells(page, "markdown"))):
+        assert (BOOK / path).is_file(), path
+
+
+def test_the_introduction_lists_the_chapters_in_the_order_of_the_contents() -> None:
+    parts = yaml.safe_load((BOOK.parent / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    (listed,) = (part["chapters"] for part in parts if part["caption"] == "Chapters")
+    links = ", ".join(f"[{each['title']}]({each['file'].removeprefix('book/')}.md)" for each in listed)
+    assert links in (BOOK / "intro.md").read_text(encoding="utf-8")
 
 
 @chapters

@@ -116,7 +116,7 @@ def test_a_cell_is_run_stored_and_then_read_without_training(few, tmp_path, monk
     assert read == first
 
 
-def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypatch) -> None:
+def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypatch, capsys) -> None:
     two, ten = (papers.plan("fmicl", number) for number in (2, 10))
     first, _ = compute("kl", tmp_path, plan=two)
     forbid_training(monkeypatch)
@@ -125,6 +125,10 @@ def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypat
     assert first.curve == second.curve
     assert {"knn200", "nn1"} <= set(second.metrics)
     assert len(list((tmp_path / "encoders").glob("*/run.json"))) == 1
+    assert command.main(["encoders", "--out", str(tmp_path), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(each["method"], each["profile"], each["epochs"]) for each in listed] == [("fmicl/kl", "smoke", len(first.curve))]
+    assert listed[0]["score"] == f"linear {first.metrics['linear']:.2f}, knn200 {second.metrics['knn200']:.2f}"
     # ring's MoCo v2 is fmicl's MoCo: one recipe under two names
     assert two.setup(two.columns["cifar10"], "fmicl/moco") != two.setup(two.columns["cifar10"], "fmicl/kl")
 

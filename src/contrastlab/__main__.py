@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from datetime import datetime
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", default="auto", help="auto, smoke, first, laptop, tuned, regime, pilot or paper")
     run.add_argument("--seeds", default="0", help="seed or seeds, such as 0 or 0,1,2")
     run.add_argument("--jobs", default="auto", help="cells at a time; default all cores, or all GPUs")
-    run.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     run.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     run.add_argument("--accelerator", default="auto", help="auto, cpu, cuda")
     run.add_argument("--devices", default="1", help="devices of each machine for one cell, or auto")
@@ -94,7 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--profile", help="default: all that results are stored for")
     again.add_argument("--seeds", help="seed or seeds; default all that are stored")
     again.add_argument("--limit-minutes", type=float, default=5.0, help="the shortest cells that fit; default 5")
-    again.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     terminal.add_forms(again, results=True)
     listed = add(_list, "list every published table and figure: its notebook, and what is stored")
     terminal.add_forms(listed, results=True)
@@ -104,7 +103,6 @@ def _parser() -> argparse.ArgumentParser:
     copied.add_argument("--to", type=Path, help="file that ends in .ipynb, or a folder; default: here, by its name")
     check = add(_doctor, "print what this installation has, for a bug report")
     check.add_argument("--data", action="store_true", help="read every data set, which can take minutes")
-    check.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     check.add_argument("--out", default="runs", help="folder for results, encoders and checkpoints")
     scored = add(_score, "score an encoder from elsewhere, beside the same architecture untrained")
     scored.add_argument("task", help="such as linear or neighbours")
@@ -123,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     exported.add_argument("--out", type=Path, help="new folder; default: here, by the run's name")
     stored = add(_encoders, "list the trained encoders")
     stored.add_argument("--out", action="append", help="folder of runs; default runs and results")
+    terminal.add_forms(stored)
+    for command in (run, again, check):
+        command.add_argument("--data-root", help="folder of data sets; default CONTRASTLAB_DATA or the user's cache")
     for point in entry_points(group="contrastlab.commands"):
         point.load()(commands)
     for command in commands.choices.values():  # before the command and after it
@@ -207,11 +208,22 @@ def _methods(args: argparse.Namespace) -> None:
 
 
 def _encoders(args: argparse.Namespace) -> None:
-    from contrastlab import reproduce
+    from contrastlab import reproduce, results
 
-    for folder, record in reproduce.records(terminal.folders("out", args.out)):
-        method, dataset = escape.line(record["recipe"]["name"]), escape.line(record["dataset"])
-        print(f"{escape.line(folder)}  {method:28s} {dataset:16s} seed {record['seed']}")
+    roots, scored, rows = terminal.folders("out", args.out), dict[str, list[tuple[str, str]]](), list[dict[str, Any]]()
+    for r in results.find(root for root in roots if Path(root, "encoders").is_dir()):
+        scores = [(r.profile, f"{name} {value:.2f}" + (r.on and f" on {r.on}")) for name, value in r.metrics.items()]
+        scored.setdefault(str(r.curve[-1:]), []).extend(scores[:1])
+    for folder, record in reproduce.records(roots):
+        last = record["history"][-1:]  # with its seconds it tells one run from another; a result has it, too
+        found = scored.get(str(last)) or [("", f"nn1 {row['nn1']:.2f}") for row in last if "nn1" in row]
+        rows.append({
+            "encoder": str(folder), "method": record["recipe"]["name"], "data": record["dataset"],
+            "profile": ", ".join(sorted({profile for profile, _ in found})), "epochs": len(record["history"]),
+            "seed": record["seed"], "score": ", ".join(score for _, score in found),
+            "date": str(datetime.fromtimestamp((folder / "run.json").stat().st_mtime).date()),
+        })  # fmt: skip
+    terminal.show(args, rows, rows)
 
 
 def _score(args: argparse.Namespace) -> None:

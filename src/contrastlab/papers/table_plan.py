@@ -244,7 +244,7 @@ class TablePlan(FrozenModel):
 
     def check_dataset(self, dataset: str) -> None:
         """Refuse what is neither a registered data set nor ``<kind>:<path>`` of :data:`contrastlab.data.OWN`."""
-        kind, colon, _ = dataset.partition(":")
+        kind, colon, _ = str(dataset).partition(":")
         if kind + colon not in recipes.datasets():
             raise errors.unknown("dataset", dataset, (name for name in recipes.datasets() if not name.endswith(":")))
 

@@ -52,6 +52,10 @@ class Run:
     seed: int = 0
     root: Path | str = Path("runs")
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Splits):
+            raise reject("data", type(self.data).__name__, "what contrastlab.data.load gives, as of folder:<path>")
+
     @property
     def trained(self) -> bool:
         """Whether there is anything to train: encoders as initialised are made from the seed when asked for."""
@@ -200,7 +204,7 @@ def _own(images: Any) -> Any:
     form = "a uint8 tensor of shape [N, C, H, W], a folder, paths or Pillow's images, at least one"
     if isinstance(images, str | Path) and Path(images).is_dir():
         return load(f"folder:{images}").pretrain
-    given = [images] if isinstance(images, str | Path) else images
+    given = [images] if isinstance(images, str | Path | Image.Image) else images
     if isinstance(given, list | tuple) and given and all(isinstance(each, str | Path | Image.Image) for each in given):
         images = stack([(each if isinstance(each, Image.Image) else Path(each), "") for each in given])
     if not isinstance(images, Tensor) or images.dim() != 4 or images.dtype != torch.uint8 or not len(images):
