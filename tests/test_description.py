@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from contrastlab import keys, methods, negatives, positives
-from contrastlab.errors import ArgumentError, UnknownNameError
 from contrastlab.methods import CHOICES, canonical
 from contrastlab.methods.recipe import plain, types_of
 from contrastlab.schedules import Linear
@@ -87,25 +86,6 @@ def test_a_schedule_is_known_by_its_type_and_in_old_descriptions_by_its_fields(s
     assert described["negatives"]["outer"]["type"] == type(schedule).__name__
     old = {f.name: getattr(schedule, f.name) for f in fields(schedule)}
     assert canonical({**described, "negatives": {"type": "Ball", "outer": old}}) == described
-
-
-@pytest.mark.parametrize(("change", "error", "message"), [
-    ({"keys": {"type": "Bnak"}}, UnknownNameError, "type of keys 'Bnak'; did you mean Bank"),
-    ({"keys": {"rate": 0.5}}, UnknownNameError, "type of keys ''"),
-    ({"keys": {"type": "Bank", "rat": 0.5}}, UnknownNameError, "field of Bank 'rat'; did you mean rate"),
-    ({"keys": {"type": "Bank", "parts": 2}}, UnknownNameError, "field of Bank 'parts'"),
-    ({"keys": {"type": "Bank", "rate": 3}}, ArgumentError, "rate=3"),
-    ({"negatives": {"type": "Ball", "outer": {"start": 3}}}, UnknownNameError, "type of outer ''"),
-    ({"label": "IR"}, UnknownNameError, "entry of a recipe's description 'label'"),
-])  # fmt: skip
-def test_what_no_part_has_is_named(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        canonical({**methods.get("ring/ir").describe(), **change})
-
-
-def test_a_missing_choice_is_named() -> None:
-    with pytest.raises(ArgumentError, match="description=.*one with 'positives'"):
-        canonical({k: v for k, v in methods.get("ring/ir").describe().items() if k != "positives"})
 
 
 def test_defaults_are_what_stored_descriptions_leave_out() -> None:
