@@ -1,4 +1,4 @@
-"""Bounds on samples: against their exact expectations, their twins, and what they refuse."""
+"""Bounds on samples against their exact expectations and their twins."""
 
 import math
 
@@ -10,7 +10,6 @@ from contrastlab import divergences
 from contrastlab.candidates import Candidates
 from contrastlab.errors import ArgumentError, NonFiniteLossError
 from contrastlab.negatives import Ball, Every, Ring, Uniform
-from contrastlab.objectives import ABSENT
 from contrastlab.theory import bounds, exact
 from contrastlab.theory.critics import Joint, Separable, evaluate, fit, mlp, normal_scores
 from contrastlab.theory.toys import JointGaussian
@@ -126,25 +125,6 @@ def test_the_hypothesis_is_watched_whatever_own_and_banned_keys_score():
     assert bounds.vince(positives, banned, Ball(outer=5, k=8), torch.Generator().manual_seed(0)).share == 1
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: normal_scores(torch.zeros(1, 2)), r"samples=\(1, 2\)"),
-        (
-            lambda: bounds.f_information(torch.zeros(2), torch.tensor([0.0, 1.0]), divergences.JS),
-            r"independents=1.0: accepted is numbers below 0.693147",
-        ),
-        (
-            lambda: bounds.f_information(torch.tensor([math.nan]), torch.zeros(1), divergences.KL),
-            r"positives=nan: accepted is every real number",
-        ),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ArgumentError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("kind", ["separable", "shared", "sphere", "joint"])
 def test_critics_score_every_pair(kind):
     torch.manual_seed(0)
@@ -211,37 +191,20 @@ def test_fit_stops_and_returns_to_the_best_epoch():
     assert found.value < 0.05
 
 
-def test_fit_is_decided_by_its_seed():
-    def run(seed: int) -> tuple[float, ...]:
-        torch.manual_seed(3)
-        x, y = JointGaussian.correlated(0.5).sample(400, torch.Generator().manual_seed(0))
-        return fit(Separable(mlp([1, 8, 4])), info_nce, x, y, batch=32, epochs=3, seed=seed).train
-
-    assert run(4) == run(4) != run(5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batch": 64}, r"x='100 rows': accepted is enough for a batch of 64"),
-        ({"held_out": 0.5}, r"enough for a batch of 16 in each of the three parts"),
-    ],
-)
-def test_fit_names_what_it_refuses(changes, message):
+def test_fit_names_what_it_refuses():
     x = torch.randn(100, 1)
-    with pytest.raises(ArgumentError, match=message):
-        fit(Separable(mlp([1, 4])), info_nce, x, x, **({"batch": 16} | changes))
+    for batch, held_out, message in (
+        (64, 0.2, "x='100 rows': accepted is enough for a batch of 64"),
+        (16, 0.5, "enough for a batch of 16 in each of the three parts"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            fit(Separable(mlp([1, 4])), info_nce, x, x, batch=batch, held_out=held_out)
 
 
-def test_absent_negatives_and_a_bound_that_breaks_are_named():
+def test_a_bound_that_breaks_is_named():
     x = torch.randn(100, 1)
     with pytest.raises(NonFiniteLossError, match="became nan in epoch 0"):
         fit(Separable(mlp([1, 4])), lambda s: s.sum() * math.nan, x, x, batch=16)
-    negatives = torch.zeros(3, 4)
-    negatives[:, 1:] = ABSENT
-    for bound in (bounds.info_nce, bounds.leave_one_out):
-        with pytest.raises(ArgumentError, match="^negatives=-1e.*absent"):
-            bound(torch.zeros(3), negatives)
 
 
 def test_held_out_rows_are_scored_in_evaluation_mode_and_leave_no_trace() -> None:

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from contrastlab import methods, ranks
 from contrastlab.candidates import Candidates, Chosen, Stored
-from contrastlab.errors import ArgumentError
 from contrastlab.negatives import Ball, BatchRandom, Cave, Every, Ring, Uniform
 from contrastlab.objectives import ABSENT
-from contrastlab.positives import Neighbours, SameCluster
+from contrastlab.positives import Neighbours
 from contrastlab.pretrain import learner
 from contrastlab.pretrain.learner import Learner
 from contrastlab.settings import Settings
@@ -209,19 +208,3 @@ def test_choosing_from_scores_leaves_the_backward_pass_of_what_made_them(saved, 
         for copy in (lambda scores: scores, torch.clone)
     )  # fmt: skip
     torch.testing.assert_close(direct, copied)
-
-
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([0, 5])), r"^own=\[0, 5\]: .* from 0 to 4"),
-    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([-1, 3])), r"^own=\[-1, 3\]: "),
-    (lambda: Candidates(torch.zeros(2, 5), own=torch.tensor([[0, 1]])), r"^own=\(1, 2\): .*\[2\]"),
-    (lambda: Candidates(torch.zeros(2, 5), banned=torch.tensor([[0], [5]])), r"^banned=\[0, 5\]: .* from 0 to 4"),
-    (lambda: Candidates(torch.full((1, 5), -torch.inf), torch.tensor([1])).region(0, 3, "excluded"), "^logits=-inf: "),
-    (lambda: Candidates(torch.zeros(2, 5).half()), r"^logits=torch.float16: accepted is float32"),
-    (lambda: Stored(torch.zeros(2, 3).half(), torch.zeros(5, 3).half()), r"^queries=torch.float16: "),
-    (lambda: Stored(torch.zeros(2, 3), torch.zeros(5, 3), own=torch.tensor([0, 7])), r"^own=\[0, 7\]: "),
-    (lambda: SameCluster().select(Candidates(torch.ones(1, 3)), Chosen(None), BatchRandom(None), 0, 1), "indices"),
-])  # fmt: skip
-def test_scores_and_rows_that_cannot_be_are_refused(make, words: str) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        make()

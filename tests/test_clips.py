@@ -172,8 +172,6 @@ def test_a_strip_shows_directions_as_colours_at_one_scale() -> None:
     assert len(pictures) == 2 + 2 + 2 + 1
     assert [axes.get_title() for axes in figure.axes[:2]] == ["t = 0", "t = 2"]
     assert 1 - pictures[2].min() == pytest.approx((1 - pictures[4].min()) / 2)
-    with pytest.raises(ArgumentError, match="flow.shape"):
-        draw.flow_colours(field[0], 2.0)
 
 
 def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
@@ -193,8 +191,6 @@ def test_a_set_of_clips_checks_takes_and_spreads(made) -> None:
         (lambda: whole.spread(0), ArgumentError, "frames=0"),
         (lambda: replace(whole, items=clips[:, :, :3]), ArgumentError, r"items=.*uint8 of shape \[N, T, 5, H, W\]"),
         (lambda: replace(whole, labels=labels[1:]), ArgumentError, "labels="),
-        (lambda: flow.tvl1(pictures), ArgumentError, "frames=.*uint8 of shape"),
-        (lambda: flow.quantise(torch.zeros(1), 0), ArgumentError, "bound=0"),
         (lambda: seen.random(pictures), NotApplicableError, "views are of clips"),
     )
 

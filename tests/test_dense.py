@@ -574,8 +574,6 @@ def test_protocols_are_as_the_papers_say() -> None:
     assert (outer("cave_anneal", "paper").start, outer("cave_anneal", "paper").end) == (100, 0.3)
     assert outer("ball", "laptop") == 10
     assert outer("ball_lab_anneal", "laptop").end == 10
-    with pytest.raises(errors.UnknownNameError, match="unknown recipe field 'negatives.outer.ende'"):
-        methods.get("vince/ball_anneal").override({"negatives.outer.ende": 1})
     for paper, table, trained in (("ring", "4", False), ("vince", "2b", False), ("jcl", "2", True)):
         plan = papers.plan(paper, table)
         for profile in ("smoke", "laptop", "paper"):

@@ -93,7 +93,7 @@ def process(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
-        torch.multiprocessing.spawn(process, (folder,), nprocs=2)
+        torch.multiprocessing.start_processes(process, (folder,), nprocs=2, start_method="fork")
         return [torch.load(Path(folder) / f"rank{r}.pt", weights_only=True) for r in (0, 1)]
 
 

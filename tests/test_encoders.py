@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from contrastlab import encoders, errors
+from contrastlab import encoders
 from contrastlab.views import Augmented, Split
 
 SMALL = ("tiny", "small")
@@ -118,10 +118,3 @@ def test_unit_norm_survives_zero_and_autocast():
         embedding = encoder(torch.randn(4, 3, 32, 32))
     assert embedding.dtype == torch.float32
     assert torch.allclose(embedding.norm(dim=1), torch.ones(4), atol=1e-5)
-
-
-def test_bad_input_is_named():
-    with pytest.raises(errors.NotApplicableError, match="chrominance"):
-        encoders.build_for(Split(), 1, arch="tiny")
-    with pytest.raises(errors.ArgumentError, match="views="):
-        encoders.features(encoders.build_for(Split(), 3, arch="tiny"), (torch.randn(2, 3, 8, 8),))

@@ -1,6 +1,7 @@
 """Figures: pure, refusing what is out of range, sliding without Python, and showing what they say."""
 
 import math
+from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -9,8 +10,6 @@ import pytest
 from contrastbook import figures
 from contrastbook.figures import widgets
 from contrastlab import divergences
-from contrastlab.errors import ArgumentError
-from made_runs import refused
 
 
 def said(figure: go.Figure | go.Frame) -> str:
@@ -21,7 +20,7 @@ def said(figure: go.Figure | go.Frame) -> str:
 DRAWN = {
     "temperature": (figures.temperature, "tau", [0.05, 0.2, 1.0]),
     "ring": (figures.ring, "outer", [2.0, 10.0, 100.0]),
-    "ceiling": (figures.ceiling, "nats", [1.0, 5.0]),
+    "ceiling": (partial(figures.ceiling, ks=(2, 8)), "nats", [1.0, 5.0]),
     "looseness": (figures.looseness, "percent", [100, 90, 25]),
     "joint": (figures.joint, "strength", [0.0, 1.0, 4.0]),
     "composition": (figures.composition, "divergence", ["kl", "js", "reverse_kl"]),
@@ -87,7 +86,7 @@ def test_titles_say_when_a_theorem_or_a_bound_applies() -> None:
 
 def test_ceiling_stays_below_information_and_log_k_and_collisions_names_that_of_the_graph() -> None:
     for nats in (1.0, 10.0):
-        traces = {t.name: t for t in figures.ceiling(nats).data}
+        traces = {t.name: t for t in figures.ceiling(nats, ks=(2, 32)).data}
         values = np.array(traces["InfoNCE"].y)
         assert (values <= np.log(np.array(traces["InfoNCE"].x)) + 1e-12).all()
         assert values[-1] < nats + 0.1
@@ -137,10 +136,3 @@ def test_simplex_of_few_points() -> None:
         assert np.array(figures.simplex("pearson", 1.0, precision, 2).data[2].y) == pytest.approx(4, abs=0.4)
     assert "all distances are equal" in said(figures.simplex(points=3, dimension=2))
     assert "stay unequal" in said(figures.simplex(points=4, dimension=2))
-
-
-def test_a_slider_without_values_or_from_elsewhere_is_refused() -> None:
-    refused(
-        (lambda: figures.sliding(figures.joint, "strength", []), ArgumentError, r"values=\[\]"),
-        (lambda: figures.sliding(figures.joint, "strength", [1.0], start=2.0), ArgumentError, r"start=2.0"),
-    )

@@ -9,7 +9,6 @@ from scipy import stats
 
 from contrastbook.evidence import inference
 from contrastbook.evidence.inference import LOOKS, NOT_RUN, Difference, Look, decide, look, verdict
-from contrastlab.errors import ArgumentError
 
 CLEAR = [2.0, 2.1, 1.9, 2.0, 2.1, 1.9, 2.0, 2.1]
 
@@ -25,9 +24,6 @@ def test_nothing_is_decided_by_one_seed_or_before_eight() -> None:
     one = inference.paired([3.0])
     assert math.isinf(one.half_width)
     assert one.p == 1
-    for bad in ([], [math.nan]):
-        with pytest.raises(ArgumentError, match="differences"):
-            inference.paired(bad)
     (early,) = look([5.0, 5.1, 4.9, 5.0, 5.0, 5.1, 4.9], 5.0)
     assert (early.seeds, early.p, early.p_large) == (7, 1.0, 1.0)
     assert [end.verdict for end in decide([([early], 1), ([NOT_RUN], 1)])] == ["open", "open"]
@@ -39,8 +35,6 @@ def test_wobble_is_half_the_disagreement_of_pairs_of_seeds() -> None:
     right = torch.rand(5, 300, generator=draw) < chance
     pairs = [(right[i] ^ right[j]).double().mean().item() for i in range(5) for j in range(i)]
     assert inference.item_flip_sd(right) == pytest.approx(100 * math.sqrt(np.mean(pairs) / 2 / 300))
-    with pytest.raises(ArgumentError, match="two seeds"):
-        inference.item_flip_sd(right[:1])
 
 
 @pytest.mark.parametrize(("looks", "printed"), [(1, 1.960), (2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413)])
@@ -130,7 +124,7 @@ def test_verdicts_of_an_interval_and_a_claim() -> None:
 
 @pytest.mark.parametrize("truth", [0.0, 0.6, 2.7])
 def test_looking_three_times_keeps_its_promise(truth: float) -> None:
-    count, published = 800, 2.7
+    count, published = 400, 2.7
     draws = np.random.default_rng(round(truth * 10)).normal(truth, 1.3, (count, LOOKS[-1]))
     ends = [decide([(look(row.tolist(), published), 1)])[0] for row in draws]
     error = math.sqrt(0.05 * 0.95 / count)

@@ -166,7 +166,7 @@ def test_k_means_separates_clear_blobs_and_depends_on_its_seed_only(run) -> None
     assert torch.equal(torch.cdist(keys, centres).argmin(1), labels)
 
 
-def test_runs_are_columns_with_seeds_and_clusters_are_at_most_as_many_as_keys() -> None:
+def test_runs_are_columns_with_seeds_and_clusters_may_be_as_many_as_keys() -> None:
     keys = F.normalize(torch.randn(100, 4, generator=generator(3)), dim=1)
     labels = clusters.kmeans(keys, 5, 3, seed=7)
     assert labels.shape == (100, 3)
@@ -175,8 +175,6 @@ def test_runs_are_columns_with_seeds_and_clusters_are_at_most_as_many_as_keys() 
     assert not torch.equal(labels[:, 0], labels[:, 1])
     keys = torch.eye(6)
     assert sorted(clusters.kmeans(keys, 6)[:, 0].tolist()) == list(range(6))
-    with pytest.raises(ArgumentError, match="clusters=7.*number of keys, 6"):
-        clusters.kmeans(keys, 7)
 
 
 def test_groups_are_normalised_apart_and_keep_their_order() -> None:
@@ -202,8 +200,6 @@ def test_groups_that_cannot_be_shared_out_and_a_batch_of_one_are_refused(monkeyp
     views = tuple(torch.rand(1, 3, 16, 16, generator=generator()) for _ in range(2))
     with pytest.raises(ArgumentError, match="batch=1: accepted is at least two items"):
         learner.loss(views, torch.tensor([0]), torch.tensor([0]), BatchRandom(generator()), 0, 1)
-    with pytest.raises(ArgumentError, match=r"shuffle_groups=4: accepted is at most 3, half"):
-        in_groups(lambda piece: piece, torch.zeros(6, 2), 4, torch.Generator())
     monkeypatch.setattr(base, "world", lambda: (0, 2))
     assert [local_groups(groups) for groups in (1, 2, 6)] == [1, 1, 3]
     with pytest.raises(ArgumentError, match=r"shuffle_groups=3: accepted is 1, or a multiple of .*processes, 2"):

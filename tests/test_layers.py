@@ -16,7 +16,7 @@ from contrastlab.settings import LayerProbe, LinearProbe, Settings
 from contrastlab.tasks import Layers
 from contrastlab.tasks.linear import layer_features, layers_sgd, mlp
 from contrastlab.views import Split
-from made_runs import generator, refused, unchanged
+from made_runs import generator, unchanged
 
 TABLES = {"10": ("half_alexnet64", 64, 64), "11": ("half_alexnet", 224, 128), "12": ("scene", 128, 256)}
 

@@ -161,12 +161,6 @@ def test_edges_are_ranks_rounded_down(keys, inner, outer, of, expected) -> None:
     assert edges(keys, inner, outer, of) == expected
 
 
-@pytest.mark.parametrize(("keys", "inner", "outer"), [(9, 0, 10), (100, 1, 1.5), (1, 0, 99)])
-def test_an_empty_ring_says_how_many_keys_there_were(keys, inner, outer) -> None:
-    with pytest.raises(ArgumentError, match=f"at least one of the {keys} keys"):
-        edges(keys, inner, outer)
-
-
 def test_schedules_move_the_edges_with_the_step_up_to_the_ends() -> None:
     logits = torch.arange(100.0).repeat(2, 1)
     part = Ring(1, Linear(100, 10, until=1.0), k=None)
@@ -258,13 +252,6 @@ def test_gradients_reach_chosen_entries_only() -> None:
     for row, indices in enumerate(members(chosen)):
         assert int(own[row]) not in indices
         assert table.grad[row].nonzero().flatten().tolist() == sorted(indices)
-
-
-def test_candidates_that_are_not_enough_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="memory bank"):
-        Cave(50, k=4).select(Candidates(torch.zeros(2, 10), torch.tensor([0, 1])), draws(), 0, 1)
-    with pytest.raises(ArgumentError, match="keys=1"):
-        Uniform(4).select(Candidates(torch.zeros(1, 1), torch.tensor([0])), draws(), 0, 1)
 
 
 def test_possible_extremes_are_accepted() -> None:

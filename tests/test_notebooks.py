@@ -9,26 +9,13 @@ import pytest
 import torch
 
 from contrastlab import data, papers, results
-from contrastlab.data import Splits
-from contrastlab.errors import ArgumentError, ContrastLabError, UnknownNameError
+from contrastlab.errors import ContrastLabError, UnknownNameError
 from contrastlab.reproduce import notebook
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "nbs").glob("*.py"))
 TABLES_ALONE = {"repro_table1", "repro_ring_table2", "repro_vince_table1"}
 GIVEN = {"dataset": "shapes", "profile": "smoke", "jobs": "1"}
-
-
-@pytest.fixture
-def few(monkeypatch, pictures) -> None:
-    """Every data set is a few random pictures."""
-
-    def load(name: str, root=None) -> Splits:
-        train, test = pictures(192), pictures(64, seed=1)
-        return Splits(name=name, pretrain=train, train=train, test=test, note="random pictures")
-
-    monkeypatch.setattr(data, "load", load)
-    monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
 
 
 def cells(path: Path) -> list[str]:
@@ -98,10 +85,6 @@ def test_a_notebook_of_several_tables_takes_from_each_the_rows_it_has(few, tmp_p
             assert str(papers.published("ring", number)["value"].iloc[0]) in shown
     with pytest.raises(UnknownNameError, match="5b"):
         nb.plan("5c")
-    with pytest.raises(UnknownNameError, match="did you mean simclr"):
-        notebook.open("ring", ("5b", "5d"), {**GIVEN, "rows": "simclt"})
-    with pytest.raises(ArgumentError, match="^rows="):
-        notebook.open("ring", 1, {**GIVEN, "rows": " , "})
     with pytest.raises(ContrastLabError, match="no table was run"):
         nb.check()
     nb = notebook.open("ring", ("5b", "5d"), {**GIVEN, "rows": "simclr", "out_dir": str(tmp_path)})
@@ -147,10 +130,6 @@ def test_a_study_is_checked_alike(monkeypatch) -> None:
     assert (nb.profile, nb.seeds, nb.data_root) == ("smoke", (0, 2), None)
     assert nb.folders == (nb.root / "runs", nb.root / "results")
     assert notebook.study("crosses", {**given, "most": 3}, also=("most",)).parameters["most"] == 3
-    with pytest.raises(UnknownNameError, match="did you mean profile"):
-        notebook.study("crosses", {**given, "profil": "smoke"})
-    with pytest.raises(UnknownNameError, match="unknown profile"):
-        notebook.study("crosses", {**given, "profile": "first"})
     auto = notebook.study("crosses", {**given, "profile": "auto"})
     assert auto.profile == ("paper" if torch.cuda.is_available() else "laptop")
     monkeypatch.setenv("CONTRASTLAB_PROFILE", "smoke")

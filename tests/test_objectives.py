@@ -327,21 +327,8 @@ def test_f_micl_with_cosine_similarity_puts_the_score_into_the_conjugate(name) -
     scores = Scores((x * y).sum(1), (x @ x.T).fill_diagonal_(ABSENT))
     others = objective.f.conjugate((x @ x.T)[~torch.eye(4, dtype=torch.bool)]).mean()
     assert objective(scores).mean().item() == pytest.approx(float(3 * others - scores.own.mean()), abs=1e-12)
-
-
-def test_cosine_similarity_outside_a_domain_says_why() -> None:
-    text = r"similarity='cosine'.*Vincze.*τ = 1, or a temp"
-    with pytest.raises(ArgumentError, match=text) as seen:
-        FMICL("vincze_le_cam", similarity="cosine").check(1.0)
-    # 1 itself is in its domain: there f* is finite and its slope is not
-    assert "score 1, and f* or its slope is infinite from 1 on" in str(seen.value)
-    FMICL("vincze_le_cam", similarity="cosine").check(1.01)
-    with pytest.raises(ArgumentError, match=r"infinite from 0.693147 on"):
-        FMICL("js", similarity="cosine").check(1.2)
-    FMICL("js", similarity="cosine").check(1.5)
-    FMICL("kl", similarity="cosine").check(0.02)
-    with pytest.raises(ArgumentError, match=r"reverse.*infinite from 0 on$"):
-        FMICL("reverse_kl", similarity="cosine").check(100.0)
+    for inside, temperature in (("vincze_le_cam", 1.01), ("js", 1.5), ("kl", 0.02)):
+        FMICL(inside, similarity="cosine").check(temperature)
 
 
 @pytest.mark.parametrize("t", [2.0, 0.5])
@@ -421,38 +408,12 @@ def test_f_micl_gradients_are_finite_at_equal_and_opposite_embeddings(name) -> N
 
 
 @pytest.mark.parametrize("objective", [FMICL(), AlignUniform(), Spectral()], ids=lambda o: type(o).__name__)
-def test_several_keys_are_averaged_and_lift_or_neighbours_are_refused(objective) -> None:
-    own, negatives, neighbours = draw(torch.float64, 1.0)
+def test_several_keys_are_averaged(objective) -> None:
+    own, negatives, _ = draw(torch.float64, 1.0)
     many = torch.stack([own, 0.5 * own], 1)
     together = objective(Scores(many, negatives, highest=1.0))
     apart = [objective(Scores(many[:, m], negatives, highest=1.0)) for m in (0, 1)]
     assert torch.allclose(together, (apart[0] + apart[1]) / 2, rtol=0, atol=1e-12)
-    name = type(objective).__name__
-    with pytest.raises(ArgumentError, match=f"with {name}"):
-        objective(Scores(own, negatives, lift=torch.zeros(len(own), dtype=own.dtype)))
-    with pytest.raises(ArgumentError, match=rf"neighbours=\(5, 3\): accepted is None with {name}"):
-        objective(Scores(own, negatives, neighbours))
-
-
-ONE, ROW, ROWS = torch.zeros(4), torch.zeros(1, 3), torch.zeros(4, 3)
-
-
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: Scores(ONE, ROWS, lift=torch.zeros(3)), r"lift=\(3,\)"),
-    *((lambda o=objective: o()(Scores(ONE, ROWS[:, :0])), r"negatives=\(4, 0\): .*a batch of two or more")
-      for objective in (FMICL, AlignUniform, Spectral)),
-    (lambda: BinaryNCE()(Scores(ROWS, ROWS)), r"own=\(4, 3\): .*with BinaryNCE"),
-    (lambda: FMICL()(Scores(ONE, ROWS, lift=ONE)), "own=.*with FMICL"),
-    (lambda: LocalAggregation()(Scores(ONE, ROWS)), "neighbours=None"),
-    # shapes that would broadcast
-    (lambda: info_nce(ONE, ROWS[:, :0], positive_in_denominator=False), r"negatives=\(4, 0\): "),
-    (lambda: f_micl(ONE, ROW, ROW.bool(), divergences.KL, 1.0), r"negatives=\(1, 3\): .* \[4, K\]"),
-    (lambda: f_micl(ONE, ROWS, ROWS[:, :1].bool(), divergences.KL, 1.0), r"present=\(4, 1\): .*\[4, 3\]"),
-    (lambda: InfoNCE()(Scores(ROWS, ROWS, lift=ONE)), r"lift=\(4,\): accepted is None with own of shape \[4, 3\]"),
-])  # fmt: skip
-def test_what_cannot_be_is_refused_by_name(call, words: str) -> None:
-    with pytest.raises(ArgumentError, match=f"^{words}"):
-        call()
 
 
 def test_uniformity_is_a_mean_over_pairs_however_many_each_query_has() -> None:
@@ -519,6 +480,3 @@ def test_two_views_give_the_loss_of_simclr_and_of_any_objective() -> None:
     for objective in (AlignUniform(), FMICL(), Spectral()):
         twin = twin_of_pairs(objective, Scores(own, others, highest=2.0))
         assert from_views(z1, z2, objective, temperature=0.5).item() == pytest.approx(twin, rel=1e-5)
-    for bad in ((z1[:1], z2[:1]), (z1, z2[:4]), (z1[0], z2[0])):
-        with pytest.raises(ArgumentError, match="z1 and z2"):
-            from_views(*bad)

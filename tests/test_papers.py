@@ -11,7 +11,7 @@ import pytest
 
 from contrastlab import data, methods, papers
 from contrastlab.data.augmentations import AUGMENTATIONS, augmentation
-from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.errors import NotApplicableError
 from contrastlab.settings import Settings
 from contrastlab.views import Channels, Split
 
@@ -105,7 +105,7 @@ def test_no_table_pre_trains_on_annotated_pictures_and_each_of_them_says_what_it
         assert (data.modality_of(name) == "annotated image") == row["read"].startswith("annotated."), name
     assert data.modality_of("annotated:pictures.json") == "annotated image"
     for name in ("shapes", "silhouettes", "rooms", "clips", "voices", "grammar"):
-        assert data.load(name).pretrain.modality == data.modality_of(name)
+        assert data.load(name, n_train=20, n_test=20).pretrain.modality == data.modality_of(name)
 
 
 def test_published_values_signs_and_missing_std() -> None:
@@ -117,17 +117,6 @@ def test_published_values_signs_and_missing_std() -> None:
     frame = papers.published("ring", 1)
     frame.loc[:, "value"] = 0.0
     assert papers.published("ring", 1)["value"].max() > 80
-
-
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: papers.plan("ring", 1).settings("cifar1O", "ring/ir", "paper"), "did you mean cifar10"),
-    (lambda: papers.plan("ring", 1).settings("cifar10", "irring", "paper"), "did you mean"),
-    (lambda: papers.plan("ring", 1).settings("cifar10", "ir", "laptap"), "did you mean laptop"),
-    (lambda: papers.plan("ring", 1).published_value("cifar10", "simclr"), "unknown method"),
-])  # fmt: skip
-def test_unknown_names(call, words) -> None:
-    with pytest.raises(UnknownNameError, match=words.replace("(", r"\(")):
-        call()
 
 
 DASHES = {("cmc_table2", "hmdb51", "cmc/video_v"), ("cmc_table2", "hmdb51", "cmc/video_d")}
@@ -245,9 +234,6 @@ def test_a_column_may_change_settings_and_add_to_the_name_of_a_row() -> None:
     assert (plan.published_value("two5", "ydbdr_ra"), plan.published_value("half", "lab")) == (89.7, 57.5)
     seven = papers.plan("cmc", 7)
     assert (seven.published_value("conv5", "stl10"), seven.published_value("conv5_mlp", "stl10")) == (83.28, 84.64)
-    wrong = LONG.replace('metric = "nn1"', 'metric = "nn1", settings = { widht = 2.0 }', 1)
-    with pytest.raises(ArgumentError, match="widht"):
-        papers.parse_plan(wrong, "ring_table1.toml")
 
 
 def test_ring_table1_is_the_papers_protocol() -> None:
@@ -293,8 +279,6 @@ def test_methods_are_a_string_or_a_list_and_tables_have_the_names_of_stored_resu
     assert plan.resolve_all("ir, mocoring,ir") == ("ring/ir", "ring/mocoring")
     assert plan.resolve_all(["ring/la"]) == ("ring/la",)
     assert plan.resolve("random") == "ours/random"
-    with pytest.raises(ArgumentError, match="methods="):
-        plan.resolve_all("")
     assert papers.plan("ring", "table1") is papers.plan("ring", 1)
     assert papers.plan("ring", "table5b") is papers.plan("ring", "5b")
 
@@ -331,10 +315,6 @@ def test_a_column_names_data_task_metric_and_printed_column() -> None:
         ("fashionmnist", "", "linear", ""), ("fashionmnist", "digits", "nn1", ""), ("fashionmnist", "", "knn200", ""),
     }  # fmt: skip
     assert len({plan.setup(c, "ir") for c in plan.select("cifar10").values()}) == 2
-    with pytest.raises(UnknownNameError, match="did you mean digits"):
-        plan.select("cifar10", "digit")
-    with pytest.raises(ArgumentError, match="metric 'nn2'; did you mean nn1"):
-        papers.parse_plan(LONG.replace('"nn1"', '"nn2"'), "ring_table1.toml")
 
 
 def test_the_full_graph_of_pictures_without_depth_is_that_of_their_two_channels() -> None:

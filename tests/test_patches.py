@@ -21,7 +21,8 @@ from contrastlab.settings import Settings
 from contrastlab.views import Augmented, Jigsaw, Offset, Split
 from contrastlab.views.base import crop_options
 from contrastlab.views.images import cell_and_patch, cut
-from made_runs import generator, refused
+from made_runs import generator
+from test_streams import softmax_loss
 
 TAU = 0.2
 
@@ -111,20 +112,6 @@ def test_ready_crops_have_one_more_for_the_puzzle() -> None:
     assert made[-1].shape == (4, 9, 2, 9, 9)
 
 
-class OfVectors:
-    size = 8
-
-
-def test_patches_that_cannot_be_cut_are_refused() -> None:
-    small = torch.zeros(2, 3, 15, 15, dtype=torch.uint8)
-    needed = "needs 16 px along both sides; these have 15 by 15"
-    refused(
-        (lambda: Jigsaw("lab").channels(1), errors.NotApplicableError, "chrominance"),
-        (lambda: Jigsaw().make(torch.zeros(2, 8), OfVectors()), errors.NotApplicableError, "cuts images"),
-        (lambda: Offset(10).make(small, augmentation("cmc", 6)), errors.NotApplicableError, needed),
-    )
-
-
 def test_the_second_head_reads_the_patches_in_order() -> None:
     encoder = encoders.build("tiny", stem="cifar", dim=6, pieces=9).eval()
     patches = torch.randn(4, 9, 3, 9, 9)
@@ -139,11 +126,6 @@ def test_the_second_head_reads_the_patches_in_order() -> None:
     torch.manual_seed(0)
     two = encoders.build("tiny", stem="cifar", dim=6, pieces=9).state_dict()
     assert all(torch.equal(value, two[name]) for name, value in one.items())
-
-
-def softmax_loss(query: Tensor, positive: Tensor, others: Tensor) -> Tensor:
-    scores = torch.cat([(query * positive).sum()[None], others @ query]) / TAU
-    return torch.logsumexp(scores, 0) - scores[0]
 
 
 @pytest.mark.parametrize("against", ["own", "other"])

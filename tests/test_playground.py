@@ -352,11 +352,7 @@ def test_a_graph_is_refused_in_the_library_s_words(still: Any) -> None:
         assert refused == str(caught.value)
 
 
-def test_states_are_checked_and_source_makes_the_part() -> None:
-    with pytest.raises(errors.ArgumentError, match="percentages below 10"):
-        State(negatives="ring", inner=20, outer=10).check()
-    with pytest.raises(errors.ArgumentError, match="at least one of the 59 keys"):
-        State(negatives="ball", outer=1).check()
+def test_source_makes_the_part() -> None:
     for part in (
         keys.InBatch("within", symmetric=False), negatives.Ring(2, schedules.Linear(100, 15, 0.7, 0.2), k=None),
         objectives.InfoNCE(False), objectives.FMICL("tsallis", 1.5, 3.0), positives.Joint(3, 0.5), views.Augmented(4),

@@ -2,15 +2,13 @@
 
 from collections import Counter
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from contrastlab.candidates import Candidates, Chosen
-from contrastlab.errors import ArgumentError
-from contrastlab.negatives import Ball, BatchRandom, Every
+from contrastlab.negatives import Ball, BatchRandom
 from contrastlab.objectives import ABSENT
 from contrastlab.positives import Neighbours, One, SameCluster
 from contrastlab.schedules import Linear
@@ -84,8 +82,3 @@ def test_before_the_first_clustering_everybody_is_alone() -> None:
     ball = Ball(nearest=25, k=None, own="ranked").select(asked, draws(), 0, 1)
     chosen = SameCluster(4, 2).select(asked, ball, draws(), 0, 1)
     assert [ball.indices[r][~chosen.absent[r]].tolist() for r in range(3)] == [[0], [7], [24]]
-    asked = Candidates(table(3), torch.tensor([0, 7, 24]))
-    with pytest.raises(ArgumentError, match="negatives"):
-        SameCluster().select(asked, Every().select(asked, draws(), 0, 1), draws(), 0, 1)
-    with pytest.raises(ArgumentError, match="memory bank"):
-        SameCluster().select(asked, Ball(nearest=5, k=None).select(asked, draws(), 0, 1), draws(), 0, 1)

@@ -80,8 +80,8 @@ def test_a_seed_gives_one_result_and_another_seed_another(name, pictures, tiny, 
 
 def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, shrink, tmp_path, monkeypatch) -> None:
     recipe = shrink(methods.get("vince/la_nce"))
-    settings, images = tiny.override(epochs=40), pictures(48)
-    target = random.Random(2024).randrange(10, 60)
+    settings, images = tiny.override(epochs=12), pictures(48)
+    target = random.Random(2024).randrange(5, 25)
     read, write = os.pipe()
     save = checkpoint.save
 
@@ -106,7 +106,7 @@ def test_a_run_killed_at_a_random_step_resumes_to_the_same_bits(pictures, tiny, 
     assert len(reached) == target
     assert reached == sorted(reached)
     stored = checkpoint.load(tmp_path / checkpoint.FILE)["progress"]["step"]
-    assert reached[-1] <= stored < 120
+    assert reached[-1] <= stored < 36
     again = pretrain(recipe, settings, images, seed=3, folder=tmp_path, log=quiet)
     same(again, pretrain(recipe, settings, images, seed=3, log=quiet))
 
@@ -182,20 +182,17 @@ def test_without_resume_the_run_starts_anew(pictures, tiny, shrink, tmp_path) ->
     same(done, pretrain(recipe, tiny, images, log=quiet))
 
 
-@pytest.mark.parametrize("change", ["seed", "settings", "recipe", "images", "pixels"])
-def test_the_folder_of_another_run_is_left_alone(change, pictures, tiny, shrink, tmp_path) -> None:
-    recipe, images = shrink(methods.get("ring/ir")), pictures(48)
+def test_the_folder_of_another_run_is_left_alone(pictures, tiny, shrink, tmp_path) -> None:
+    recipe, images, other = shrink(methods.get("ring/ir")), pictures(48), pictures(48, seed=9)
     pretrain(recipe, tiny, images, folder=tmp_path, log=quiet)
     files = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
-    same_run = {"seed": 0, "settings": tiny, "recipe": recipe, "images": images}
-    other = same_run | {
-        "seed": {"seed": 1}, "settings": {"settings": tiny.override(lr=0.1)},
-        "recipe": {"recipe": recipe.override({"temperature": 0.1})}, "images": {"images": pictures(48, seed=9)},
-        "pixels": {"images": replace(pictures(48, seed=9), name=images.name)},
-    }[change]  # fmt: skip
-    with pytest.raises(ArgumentError, match=str(tmp_path)):
-        pretrain(**other, folder=tmp_path, log=quiet)
-    assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == files
+    for change in (
+        {"seed": 1}, {"settings": tiny.override(lr=0.1)}, {"recipe": recipe.override({"temperature": 0.1})},
+        {"images": other}, {"images": replace(other, name=images.name)},
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=str(tmp_path)):
+            pretrain(**{"recipe": recipe, "settings": tiny, "images": images} | change, folder=tmp_path, log=quiet)
+        assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == files
 
 
 def test_checkpoint_holds_tensors_and_plain_values_only(pictures, tiny, shrink, tmp_path) -> None:

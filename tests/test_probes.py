@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from contrastlab import encoders, ranks, tasks
 from contrastlab.data import ImageSet, Splits
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import ArgumentError, NotApplicableError, UnknownNameError
+from contrastlab.errors import ArgumentError, NotApplicableError
 from contrastlab.settings import LinearProbe, Settings
 from contrastlab.tasks import fitting, linear, representations
 from contrastlab.views import Augmented, Split
@@ -23,9 +23,9 @@ from made_runs import generator, spread_batch_norms, unchanged
 VIEW = augmentation("none", 16)
 
 
-def networks(part: Augmented | Split) -> nn.ModuleList:
+def networks(part: Augmented | Split, channels: int = 3) -> nn.ModuleList:
     torch.manual_seed(0)
-    out = encoders.build_for(part, 3, arch="tiny", stem="cifar", dim=16)
+    out = encoders.build_for(part, channels, arch="tiny", stem="cifar", dim=16)
     spread_batch_norms(out, 1)
     return out
 
@@ -157,19 +157,14 @@ def test_labels_that_do_not_fit_are_refused(labels: Tensor, words: str) -> None:
     for probe in (tasks.knn, tasks.nearest_neighbour, lambda x, y, z, _: tasks.linear_lbfgs(x, y, z)):
         with pytest.raises(ArgumentError, match=words):
             probe(unit(6, 0), labels, unit(4, 1), ones(4))
-    for name, value in (("k", 0), *(("temperature", t) for t in (0.0, -0.1, float("nan")))):
-        with pytest.raises(ArgumentError, match=f"^{name}={value}" + ": accepted is a number above 0" * (name != "k")):
-            tasks.knn(unit(6, 0), ones(6), unit(4, 1), ones(4), **{name: value})
 
 
-def test_unlabelled_images_cannot_vote_and_one_row_cannot_be_standardised() -> None:
+def test_unlabelled_images_cannot_vote() -> None:
     unlabelled = replace(coloured(30, 0), labels=torch.arange(30) % 3 - 1)
     for name in RUNS:
         setting = tasks.Setting(Augmented(1), VIEW, SimpleNamespace(train=unlabelled, test=coloured(30, 1)))
         with pytest.raises(ArgumentError, match="labels=-1"):
             RUNS[name].score(networks(Augmented(1)), setting)
-    with pytest.raises(ArgumentError, match=r"^train=\(1, 4\): accepted is at least two rows"):
-        tasks.linear_lbfgs(unit(1, 0), ones(1), unit(2, 1))
 
 
 def test_at_a_small_temperature_the_nearest_neighbour_decides() -> None:
@@ -275,11 +270,6 @@ def test_accuracy_counts_the_largest_scores_and_five_where_they_can_be_wrong() -
     truth = torch.tensor([1, 1, 2, 2])
     assert tasks.correct(scores, truth).tolist() == [True, False, True, False]
     assert tasks.correct(scores, truth, top=2).tolist() == [True, True, True, False]
-    for top in (0, 3):
-        with pytest.raises(ArgumentError, match=f"^top={top}.*below the 3 classes"):
-            tasks.correct(scores, truth, top=top)
-    with pytest.raises(ArgumentError, match=r"^scores=\(4, 1\).*two classes"):
-        tasks.correct(scores[:, :1], truth)
     labels = torch.arange(70) % 7
     seven = replace(coloured(70, 0), labels=labels, classes=tuple("abcdefg"))
     measured = score(RUNS["linear, lbfgs"], networks(Augmented(1)), Augmented(1), seven, seven)
@@ -328,8 +318,6 @@ def test_every_metric_has_one_task_that_is_known_by_its_fields() -> None:
     settings = Settings(test_images=9, train_images=5, linear=LinearProbe(l2=0.5))
     assert tasks.get("linear", settings).identity() == {"probe": {"l2": 0.5}, "test_images": 9}
     assert tasks.get("neighbours", settings).identity() == {"train_images": 5, "test_images": 9}
-    with pytest.raises(UnknownNameError, match="did you mean linear"):
-        tasks.get("liner", settings)
 
 
 def test_a_binomial_error_is_that_of_a_share() -> None:
@@ -343,9 +331,6 @@ def test_a_binomial_error_is_that_of_a_share() -> None:
         assert (1 - metric.half_width(value, 36) / 100) ** 36 == pytest.approx(0.025)
     assert tasks.Metric("x", "x", error="none").half_width(30.0, n) is None
     assert tasks.Metric("x", "x", error="bootstrap").half_width(30.0, n, 1.5) == 1.5
-    for value, items in ((-1, 5), (101, 5), (50, 0)):
-        with pytest.raises(ArgumentError):
-            metric.half_width(value, items)
 
 
 def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:

@@ -238,8 +238,6 @@ def test_a_figure_draws_each_interval_and_published_numbers_only_in_the_papers_p
 def test_bad_names_and_results_and_rows_that_were_asked_for() -> None:
     cmcc = [Unavailable("cmcc", "x")]
     refused(
-        (lambda: report.table(PLAN, [], "cifar10", "laptp"), UnknownNameError, "laptop"),
-        (lambda: report.table(PLAN, [], "cifar11", "smoke"), UnknownNameError, "cifar10"),
         (lambda: report.table(PLAN, [], "digits", "smoke", unavailable=cmcc), UnknownNameError, "did you mean cmc"),
         (lambda: paper([result("ring/ir", 0, 1.0), result("ring/ir", 1, 1.0, items=5)]), ArgumentError, "items="),
     )

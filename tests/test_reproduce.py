@@ -20,9 +20,8 @@ from torch.utils.data import TensorDataset
 
 from contrastlab import __main__ as command
 from contrastlab import checksums, data, encoders, errors, files, methods, negatives, papers, reproduce, results, tasks
-from contrastlab.data import Splits
 from contrastlab.data.modalities import modality
-from contrastlab.errors import ArgumentError, CorruptFileError, MissingDataError, NotApplicableError, UnknownNameError
+from contrastlab.errors import ArgumentError, CorruptFileError, NotApplicableError, UnknownNameError
 from contrastlab.pretrain import Speed, pretrain
 from contrastlab.pretrain.learner import Learner
 from contrastlab.report import Reports, Unavailable
@@ -30,24 +29,9 @@ from contrastlab.reproduce import jobs, notebook, run, tables
 from contrastlab.reproduce.cells import Cell
 from contrastlab.reproduce.run import BusyError
 from contrastlab.tasks.base import Task
-from made_runs import LOCAL, equal, quiet, refused, resumed
+from made_runs import LOCAL, equal, quiet, resumed
 
 PLAN = papers.plan("ring", 1)
-
-
-@pytest.fixture
-def few(monkeypatch, pictures) -> None:
-    """Every data set is a few random pictures, grey ones where the real ones are grey."""
-
-    def load(name: str, root=None) -> Splits:
-        if name == "cifar100":
-            raise MissingDataError("cifar100 is not at /nowhere")
-        channels, seed = (1, 0) if name == "digits" else (3, 2 * len(name))
-        train, test = pictures(192, channels, seed), pictures(64, channels, seed + 1)
-        return Splits(name=name, pretrain=train, train=train, test=test, note="random pictures")
-
-    monkeypatch.setattr(data, "load", load)
-    monkeypatch.delenv("CONTRASTLAB_PROFILE", raising=False)
 
 
 def cell_of(method: str, dataset: str = "shapes", plan=PLAN, seed: int = 0, profile="smoke") -> Cell:
@@ -72,15 +56,13 @@ def forbid_training(monkeypatch) -> None:
     monkeypatch.setattr(run, "pretrain", lambda *a, **k: pytest.fail("trained again"))
 
 
-def test_seeds_are_read_as_a_number_a_string_or_a_list_and_nothing_else() -> None:
+def test_seeds_are_read_as_a_number_a_string_or_a_list() -> None:
     for given, seeds in (
         ("0,1", (0, 1)), (" 2 , 0,2 ", (2, 0)), (3, (3,)), ("7", (7,)), ([1], (1,)), ((0, 1, 1), (0, 1)),
         (range(3), (0, 1, 2)), (["4", 5], (4, 5)), ("1,", (1,)), (np.int64(3), (3,)), (np.arange(2), (0, 1)),
     ):  # fmt: skip
         assert reproduce.parse_seeds(given) == seeds
-    for bad in ([None], None):
-        with pytest.raises(ArgumentError, match="^seeds="):
-            reproduce.parse_seeds(bad)
+    assert reproduce.parse_target("ring/table1") == ("ring", "1")
 
 
 def test_auto_is_the_paper_with_a_gpu_and_laptop_without(monkeypatch) -> None:
@@ -89,8 +71,6 @@ def test_auto_is_the_paper_with_a_gpu_and_laptop_without(monkeypatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda answer=gpu: answer)
         assert reproduce.choose_profile("auto", PLAN.profiles) == expected
         assert reproduce.choose_profile("smoke", PLAN.profiles) == "smoke"
-    with pytest.raises(UnknownNameError, match="profile 'lapptop'; did you mean laptop"):
-        reproduce.choose_profile("lapptop", PLAN.profiles)
 
 
 # -- cells
@@ -162,32 +142,28 @@ def test_an_artefact_gives_the_encoders_back(few, tmp_path) -> None:
     assert command.main(["encoders", "--out", str(tmp_path)]) == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "newer", "other", "no json", "history", "exchanged"])
-def test_a_damaged_artefact_is_named(damage, few, tmp_path) -> None:
-    compute("ir", tmp_path)
-    (path,) = (tmp_path / "encoders").glob("*/run.json")
-    record = json.loads(path.read_text())
-    if damage == "cut":
-        path = path.parent / "encoder.safetensors"
-        path.write_bytes(path.read_bytes()[:-100])
-    elif damage == "newer":
-        path.write_text(json.dumps({**record, "schema": 9}))
-    elif damage == "other":
-        path.write_text(json.dumps(checksums.with_checksum({**record, "hash": "0" * 64})))
-    elif damage == "history":
-        path.write_text(json.dumps({**record, "history": record["history"][:-1]}))
-    elif damage == "exchanged":  # with the whole encoder of another seed
-        compute("ir", tmp_path, seed=1)
-        (other,) = set((tmp_path / "encoders").glob("*/encoder.safetensors")) - {path.parent / "encoder.safetensors"}
-        path = path.parent / "encoder.safetensors"
-        path.write_bytes(other.read_bytes())
-    else:
-        path.write_text("{")
-    for stored in (tmp_path / "cells").rglob("*.json"):
-        stored.unlink()
-    with pytest.raises(CorruptFileError, match=str(path)):
-        compute("ir", tmp_path)
-    assert results.find(tmp_path) == []
+def test_a_damaged_artefact_is_named(few, tmp_path) -> None:
+    compute("ir", tmp_path / "other", seed=1)
+    (other,) = (tmp_path / "other" / "encoders").glob("*/encoder.safetensors")
+    compute("ir", out := tmp_path / "out")
+    (path,) = (out / "encoders").glob("*/run.json")
+    record, weights = json.loads(path.read_text()), path.with_name("encoder.safetensors")
+    for damaged, content in (
+        (weights, weights.read_bytes()[:-100]),
+        (weights, other.read_bytes()),  # whole, and of another seed
+        (path, b"{"),
+        (path, json.dumps({**record, "schema": 9}).encode()),
+        (path, json.dumps(checksums.with_checksum({**record, "hash": "0" * 64})).encode()),
+        (path, json.dumps({**record, "history": record["history"][:-1]}).encode()),
+    ):
+        for stored in (out / "cells").rglob("*.json"):
+            stored.unlink()
+        whole = damaged.read_bytes()
+        damaged.write_bytes(content)
+        with pytest.raises(CorruptFileError, match=str(damaged)):
+            compute("ir", out)
+        assert results.find(out) == []
+        damaged.write_bytes(whole)
 
 
 def test_the_hash_of_a_run_covers_what_decides_its_encoders(few, pictures) -> None:
@@ -305,10 +281,9 @@ def test_a_result_says_which_precision_it_was_trained_in(few, tmp_path, monkeypa
 
 def test_a_table_of_grey_images_marks_the_rows_that_cannot_be(few, tmp_path) -> None:
     lines: list[str] = []
-    shown = table(tmp_path, "digits", rows="ir,cmc", seeds=[0, 1], references_too=True, log=lines.append)
+    shown = table(tmp_path, "digits", rows="ir,cmc", seeds=[0, 1], log=lines.append)
     assert sum("ring/cmc" in line and "] n/a" in line for line in lines) == 1
-    stored = {(r.method, r.seed) for r in results.find(tmp_path)}
-    assert stored == {(m, s) for m in ("ring/ir", "ours/random", "ours/supervised") for s in (0, 1)}
+    assert {(r.method, r.seed) for r in results.find(tmp_path)} == {("ring/ir", 0), ("ring/ir", 1)}
     text = shown._repr_markdown_()
     assert "Not possible here: CMC" in text
     assert "grey" in text
@@ -322,30 +297,16 @@ def test_a_column_whose_data_are_missing_says_so_and_the_others_are_filled(few, 
     }
     plan = PLAN.model_copy(update={"columns": columns})
     monkeypatch.setattr(papers, "plan", lambda paper, table: plan)
-    made = table(tmp_path, rows="ir", references_too=True)
+    made = table(tmp_path, rows="ir")
     assert isinstance(made, Reports)
-    made.check("ir")
     by_name = {r.name: {row.method: row for row in r.rows} for r in made.reports}
     assert by_name["shapes"]["ring/ir"].measured is not None
     assert by_name["cifar10"]["ring/ir"].measured is not None
     assert by_name["cifar100"]["ring/ir"].status == "n/a: needs data: cifar100 is not at /nowhere"
-    assert len(list((tmp_path / "encoders").glob("*/run.json"))) == 2  # IR and supervised, each once
+    assert len(list((tmp_path / "encoders").glob("*/run.json"))) == 1
     transferred = [r for r in results.find(tmp_path) if r.on == "cifar10"]
     assert {r.dataset for r in transferred} == {"shapes"}
     assert all("+" in r.provenance.data_fingerprint for r in transferred)
-
-
-def test_unknown_names_are_answered_with_near_ones(few, tmp_path) -> None:
-    outdir = "argument of table 'outdir'; did you mean out_dir"
-    refused(
-        (lambda: compute("irimg", tmp_path), UnknownNameError, "did you mean.*iring"),
-        (lambda: compute("ir", tmp_path, dataset="shape"), UnknownNameError, "did you mean.*shapes"),
-        (lambda: compute("ir", tmp_path, profile="smok"), UnknownNameError, "did you mean.*smoke"),
-        (lambda: reproduce.table("ring", 1, "shapes", outdir=tmp_path), UnknownNameError, outdir),
-        (lambda: table(tmp_path, rows=" , "), ArgumentError, "methods="),
-    )
-    assert reproduce.parse_target("ring/table1") == ("ring", "1")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_task_that_does_not_fit_the_modality_is_unavailable(few, tmp_path, monkeypatch) -> None:
@@ -366,7 +327,31 @@ def start(out: Path, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def test_two_tables_side_by_side_share_their_runs(few, tmp_path) -> None:
+    table(tmp_path / "alone", rows="ir,moco")
+    children = []
+    for number in range(2):
+        if (child := os.fork()) == 0:
+            lines: list[str] = []
+            try:
+                table(tmp_path / "shared", rows="ir,moco", log=lines.append)
+            finally:
+                (tmp_path / f"said{number}").write_text("\n".join(lines))
+                os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    said = [(tmp_path / f"said{number}").read_text() for number in range(2)]
+    assert sum(text.count("epoch 10/10") for text in said) == 2, said  # each run is trained by one of the two
+    one, two = (
+        [(r.method, r.metrics, r.correct) for r in results.find(tmp_path / each)] for each in ("alone", "shared")
+    )
+    assert one == two
+    assert len(one) == 2
+
+
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp_path) -> None:
     alone = tmp_path / "alone"
     table(alone, "digits", rows="ir,moco", references_too=True)
@@ -384,7 +369,9 @@ def test_processes_compute_what_one_computes_and_two_tables_share_their_runs(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [
+    signal.SIGINT, *(pytest.param(sign, marks=pytest.mark.nightly) for sign in (signal.SIGTERM, signal.SIGKILL)),
+])  # fmt: skip
 def test_a_table_that_is_asked_to_stop_leaves_checkpoints_and_no_process(sign, tmp_path) -> None:
     process = start(tmp_path / "out", "--rows", "moco,mocoring", "--jobs", "2", "--no-references")
     assert process.stdout is not None
@@ -463,9 +450,6 @@ def test_jobs_are_one_a_core_or_a_device_and_no_more_than_cells(monkeypatch) -> 
     assert jobs.workers("auto", reproduce.Execution(accelerator="cpu"), 50) == 6
     monkeypatch.setenv("CONTRASTLAB_JOBS", "1")
     assert jobs.workers("auto", reproduce.Execution(), 50) == 1
-    for bad in (0, -1, "0", "x", "1.5", None):
-        with pytest.raises(ArgumentError, match="^jobs="):
-            jobs.workers(bad, reproduce.Execution(), 5)
 
 
 @pytest.mark.slow
@@ -530,9 +514,6 @@ def test_a_run_of_one_s_own_needs_no_fabric_and_embeds_pictures_of_its_kind_only
             reproduce.embed(made.folder, other)
         with pytest.raises(ArgumentError, match="^items='.*accepted is a set of contrastlab.data, such as ImageSet"):
             pretrain(methods.get("ring/ir"), how, other)
-    for images in (torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8).byte(), torch.zeros(0, 3, 8, 8).byte()):
-        with pytest.raises(ArgumentError, match="^images="):
-            reproduce.embed(tmp_path, images)
 
 
 def test_pictures_fewer_than_a_batch_are_said_before_anything_runs(tmp_path) -> None:
@@ -621,21 +602,9 @@ def test_a_recipe_of_one_s_own_is_a_row_of_a_table(few, tmp_path, monkeypatch, c
     assert said in capsys.readouterr().out
     with pytest.raises(UnknownNameError):
         papers.plan("ring", 1).resolve("mine/narrow")  # the plan itself has the printed rows only
+    assert methods.add(methods.get("ring/moco")).name == "ring/moco"
     changed = replace(mine, temperature=0.2)
     assert methods.add(changed) is methods.get("mine/narrow")
-
-
-@pytest.mark.parametrize("name", ["ring/moco", "ring/mine", "mine"])
-def test_a_name_that_is_taken_or_a_paper_s_is_refused(name) -> None:
-    with pytest.raises(ArgumentError, match=f"name='{name}': accepted is a name of your own such as 'mine/"):
-        methods.add(replace(methods.get("ring/moco"), name=name, temperature=0.5))
-    assert methods.add(methods.get("ring/moco")).name == "ring/moco"
-
-
-def test_a_recipe_of_one_s_own_is_not_handed_to_a_cluster() -> None:
-    mine = replace(methods.get("ring/moco"), name="mine/moco")
-    with pytest.raises(ArgumentError, match="cluster='local': accepted is None with a recipe of your own"):
-        reproduce.table("ring", 1, "shapes", rows=[mine], profile="smoke", cluster=reproduce.Cluster("local"))
 
 
 @pytest.mark.parametrize("method", ["ring/ir", "ring/cmc"])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from contrastbook.evidence import searches
 from contrastlab import data, methods, papers, results
@@ -184,14 +183,6 @@ def test_what_a_shared_profile_says_of_a_kind_of_part_or_a_name_wins_in_order(mo
     assert [made("more", m) for m in ("ring/cmc", "ring/moco", "jcl/jcl")] == [
         (0.3, 6, ""), (0.2, 6, "queue"), (0.4, 6, "jcl")
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("choice", "kind"), [("keys", "Quue"), ("method", "jcl/jlc")])
-def test_a_shared_profile_names_kinds_and_methods_that_exist(choice: str, kind: str) -> None:
-    with pytest.raises(ValidationError, match="did you mean"):
-        SharedProfile.model_validate({choice: {kind: {"lr": 0.1}}})
-    with pytest.raises(ValidationError, match="lr"):
-        SharedProfile.model_validate({"keys": {"Queue": {"lr": -1}}})
 
 
 TABLE_SEARCHES = [

@@ -388,5 +388,3 @@ def test_every_reader_of_pictures_looks_at_their_size_first(tmp_path) -> None:
         one[0]
     assert Image.MAX_IMAGE_PIXELS is None or limits.MAX_PIXELS < Image.MAX_IMAGE_PIXELS
     limits.check_pixels(8192, 8192, "a.png")
-    with pytest.raises(TooLargeError, match="a.png has 8192x8193 pixels"):
-        limits.check_pixels(8192, 8193, "a.png")

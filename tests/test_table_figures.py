@@ -18,7 +18,6 @@ from contrastbook.studies.joint_keys import SAID_GOOD, ViewStatistics
 from contrastlab import methods as recipes
 from contrastlab import papers, report, results, tasks
 from contrastlab.data.augmentations import augmentation
-from contrastlab.errors import UnknownNameError
 from contrastlab.report import Estimate
 from test_report import MACHINE, NOW
 
@@ -178,8 +177,6 @@ def test_bounds_against_hardness_have_a_step_for_each_row_and_count_what_lies_be
     assert drawn["near y₁"].get_ydata().tolist() == [row["train"] for row in found.rows]
     assert drawn["near y₁"].get_color() == COLOURS["negative"]
     assert not plt.get_fignums()
-    with pytest.raises(UnknownNameError, match="best critic"):
-        panels.by_percent(["best critics"], title="t")
 
 
 def test_accuracies_against_noise_are_those_stored() -> None:

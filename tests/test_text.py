@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -22,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
-from contrastlab import data, divergences, encoders, errors, keys, methods, objectives, papers, tasks
+from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
 from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
@@ -83,8 +82,6 @@ def test_spearman_of_what_orders_nothing_is_zero_and_its_ends_are_exact() -> Non
     assert spearman(np.ones(5), np.arange(5.0)) == 0.0
     assert spearman(np.arange(9.0), np.arange(9.0) ** 3) == pytest.approx(100)
     assert spearman(np.arange(9.0), -np.arange(9.0)) == pytest.approx(-100)
-    with pytest.raises(ArgumentError, match=r"^pairs=\(1, 1\)"):
-        spearman(np.ones(1), np.ones(1))
 
 
 def test_the_grammar_is_the_same_byte_for_byte() -> None:
@@ -190,14 +187,6 @@ def test_a_damaged_benchmark_is_named_and_wikisplit_gives_each_sentence_once(tmp
     data._read_row.cache_clear()
     with pytest.raises(CorruptFileError, match="without a tab"):
         data.load("wikisplit", tmp_path)
-
-
-def test_sets_refuse_columns_that_do_not_belong_together() -> None:
-    a, b, one = Texts(["a"]), Texts(["b"]), torch.zeros(1)
-    refused(
-        (lambda: SentenceSet("x", a, torch.zeros(2)), ArgumentError, "^labels="),
-        (lambda: PairSet("x", a, b, one / 0, one, ("s",), one), ArgumentError, "^scores=nan"),
-    )
 
 
 def test_hashed_words_have_ends_are_cut_and_do_not_depend_on_case() -> None:
@@ -365,17 +354,10 @@ def test_a_model_folder_that_lacks_something_is_named(tmp_path) -> None:
         refused((call, CorruptFileError, words))
 
 
-def test_extras_are_imported_when_they_are_used_and_named_where_they_are_missing(monkeypatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'contrastlab\[text\]'"):
         networks()
-    code = (
-        "import sys, contrastlab, contrastlab.data.modalities, contrastlab.methods, contrastlab.tasks\n"
-        "heavy = {'transformers', 'tokenizers', 'soundfile', 'timm', 'sentence_transformers', 'torchaudio'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @needs_text
@@ -458,7 +440,7 @@ def test_two_processes_compute_what_one_does_on_sentences_of_unequal_length() ->
     lengths = (numbers >= 0).sum(1).tolist()
     assert max(lengths[:2]) < min(lengths[2:])
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
-        torch.multiprocessing.spawn(process, (folder,), nprocs=2)
+        torch.multiprocessing.start_processes(process, (folder,), nprocs=2, start_method="fork")
         ranks = [torch.load(Path(folder) / f"rank{r}.pt", weights_only=True) for r in (0, 1)]
     one = steps(0, 1)
     assert len(one) == 9

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from contrastlab import data, encoders, papers, reproduce, tasks
+from contrastlab import data, papers, reproduce, tasks
 from contrastlab.data import ImageSet, Splits, StreamedImages
 from contrastlab.data.augmentations import augmentation
 from contrastlab.errors import NotApplicableError
@@ -18,7 +18,8 @@ from contrastlab.report import rows as report_rows
 from contrastlab.settings import LinearProbe, TransferView
 from contrastlab.tasks.linear import adapt, channel_statistics
 from contrastlab.views import Augmented, Split
-from made_runs import LOCAL, generator, spread_batch_norms, unchanged
+from made_runs import LOCAL, generator, unchanged
+from test_probes import networks
 
 VIEW = augmentation("instdisc", 16)
 TWO_VIEWS = Augmented(2)
@@ -38,13 +39,6 @@ def images(count: int, seed: int, channels: int = 3, side: int = 16) -> ImageSet
 def splits(channels: int = 3, side: int = 16) -> Splits:
     train, test = images(120, 0, channels, side), images(90, 1, channels, side)
     return Splits("dim", train, train, test, "")
-
-
-def networks(part: Augmented | Split = TWO_VIEWS, channels: int = 3) -> nn.ModuleList:
-    torch.manual_seed(0)
-    out = encoders.build_for(part, channels, arch="tiny", stem="cifar", dim=16)
-    spread_batch_norms(out, 1)
-    return out
 
 
 def setting(data_: Splits, part: Augmented | Split = TWO_VIEWS, **options) -> tasks.Setting:
@@ -76,7 +70,7 @@ def twin(nets: nn.ModuleList, target: Splits) -> list[bool]:
 
 @pytest.mark.parametrize("channels", [1, 3], ids=["grey", "colour"])
 def test_transfer_is_a_linear_classifier_on_images_normalised_by_their_own_statistics(channels) -> None:
-    nets, target = networks(), splits(channels)
+    nets, target = networks(TWO_VIEWS), splits(channels)
     measured = tasks.Transfer(PROBE).score(nets, setting(target))["transfer"]
     expected = twin(nets, target)
     assert 40 < measured.value < 95  # an accuracy at which the two could differ
@@ -88,7 +82,7 @@ def test_transfer_is_a_linear_classifier_on_images_normalised_by_their_own_stati
 
 @pytest.mark.parametrize("solver", ["sgd", "lbfgs"])
 def test_it_is_the_linear_task_in_another_setting(solver) -> None:
-    nets, target = networks(), splits()
+    nets, target = networks(TWO_VIEWS), splits()
     probe = PROBE.model_copy(update={"solver": solver, "epochs": 3, "batch_size": 16})
     task = tasks.Transfer(probe, test_images=60)
     adapted = adapt(task, nets, setting(target))
@@ -102,7 +96,7 @@ def test_it_is_the_linear_task_in_another_setting(solver) -> None:
 @pytest.mark.parametrize("count", [None, 30])
 def test_statistics_are_of_the_training_images_that_are_fitted_and_of_no_other(count) -> None:
     probe = PROBE.model_copy(update={"train_images": count})
-    target, nets = splits(side=20), networks()
+    target, nets = splits(side=20), networks(TWO_VIEWS)
 
     def statistics(changed: Splits) -> tuple:
         shown = adapt(tasks.Transfer(probe), nets, setting(changed, seed=3)).augmentation
@@ -150,7 +144,7 @@ def test_no_tensor_of_an_encoder_changes(solver, channels, part) -> None:
 
 
 def test_the_train_view_is_that_of_pre_training_or_one_by_name() -> None:
-    nets, here = networks(), setting(splits())
+    nets, here = networks(TWO_VIEWS), setting(splits())
     own = adapt(tasks.Transfer(PROBE), nets, here)
     assert own.augmentation == replace(VIEW, mean=own.augmentation.mean, std=own.augmentation.std)
     named = adapt(tasks.Transfer(PROBE, TransferView(augmentation="mocov2")), nets, here).augmentation

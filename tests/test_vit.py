@@ -168,7 +168,7 @@ def test_a_run_leaves_positions_and_patches_alone_and_resumes(pictures, tmp_path
     assert not torch.equal(ends["backbone.blocks.0.mlp.fc1.weight"], start["backbone.blocks.0.mlp.fc1.weight"])
 
 
-def test_a_predictor_has_draws_of_its_own_and_needs_a_momentum_encoder_and_a_width() -> None:
+def test_a_predictor_has_draws_of_its_own() -> None:
     def start(seed: int) -> torch.Tensor:
         made = V3.keys.network(keys.Setup(nn.ModuleList(), None, 9, 2, 8, torch.Generator().manual_seed(seed)))
         return torch.cat([parameter.flatten() for parameter in made.predictor.parameters()])
@@ -177,9 +177,6 @@ def test_a_predictor_has_draws_of_its_own_and_needs_a_momentum_encoder_and_a_wid
     assert torch.equal(start(0), start(0))
     assert not torch.equal(start(0), start(1))
     assert torch.equal(state, torch.random.get_rng_state())
-    for momentum, width in ((None, 4), (0.9, 0)):
-        with pytest.raises(ArgumentError, match=f"^predictor={width}"):
-            keys.InBatch("across", momentum=momentum, predictor=width)
 
 
 @needs_timm

@@ -9,7 +9,6 @@ import pytest
 
 from contrastbook.studies import epoch_time
 from contrastlab import methods, papers, report, results, tasks
-from contrastlab.errors import UnknownNameError
 
 PLAN = papers.plan("ring", 1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,8 +77,6 @@ def test_only_runs_of_one_machine_setting_precision_and_table_are_compared() -> 
     one = cost_of(base, timed("ring/iring", 0, [2.0])).loc["IRing"]
     assert one["ratio"] == pytest.approx(2)
     assert one[["95 % half-width", "sd over epochs"]].isna().all()
-    with pytest.raises(UnknownNameError, match="laptop"):
-        epoch_time.epoch_cost(PLAN, [], "cifar10", "laptp")
     ir, iring = timed("ring/ir", 0, [1.0, 1.0]), timed("ring/iring", 0, [2.0, 2.0])
     # ring Table 4 has the same method with a shorter run
     other = timed("ring/ir", 0, [9.0], day=1, table="ring/table4", epochs=1)

@@ -14,7 +14,7 @@ from contrastbook.studies import Study, location, vince_figure6, vince_table3
 from contrastbook.studies import spirals as module
 from contrastbook.studies.spirals import Encoders, Reading, info_nce, points_of
 from contrastbook.studies.vince_figure6 import PROFILES, READINGS, Sizes, accuracy_curve, peak, representations, study
-from contrastlab.errors import ArgumentError, UnknownNameError
+from contrastlab.errors import ArgumentError
 from made_runs import one_network
 
 ETAS, SEEDS = (0.0, 0.4, 1.6), (0, 7)
@@ -134,13 +134,6 @@ def test_points_fill_the_curve_and_views_add_noise_on_one_side() -> None:
     shift = moved - anchors[0]
     assert -1e-6 <= float(shift.min()) < float(shift.max()) <= 0.4 + 1e-6
     assert float(shift.mean()) == pytest.approx(0.2, abs=0.03)
-
-
-def test_unknown_names_are_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="laptop"):
-        study("latop", out_dir=tmp_path)
-    with pytest.raises(UnknownNameError, match="reading"):
-        representations("smoke", "same", out_dir=tmp_path)
 
 
 def test_names_are_one_to_a_reading() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from contrastbook.studies import trafficsign
 from contrastlab.data import ImageSet
-from contrastlab.errors import MissingDataError, UnknownNameError
+from contrastlab.errors import MissingDataError
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,5 +59,3 @@ def test_what_is_unknown_or_missing_is_named(tmp_path) -> None:
     with pytest.raises(MissingDataError, match="gtsrb32"):
         trafficsign.study(data_root=tmp_path, out_dir=tmp_path / "runs", read_also=())
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(UnknownNameError, match="did you mean euclidean"):
-        trafficsign.nearest_pixels(signs(4, 0), signs(4, 1), distance="euclidian")
