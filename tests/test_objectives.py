@@ -22,7 +22,6 @@ from contrastlab.objectives import (
     Scores,
     Spectral,
     binary_nce,
-    f_micl,
     from_views,
     info_nce,
     local_aggregation,

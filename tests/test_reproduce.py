@@ -107,7 +107,8 @@ def test_a_run_is_trained_once_for_all_tasks_and_tables(few, tmp_path, monkeypat
     assert len(list((tmp_path / "encoders").glob("*/run.json"))) == 1
     assert command.main(["encoders", "--out", str(tmp_path), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert [(each["method"], each["profile"], each["epochs"]) for each in listed] == [("fmicl/kl", "smoke", len(first.curve))]
+    assert [each["method"] for each in listed] == ["fmicl/kl"]
+    assert (listed[0]["profile"], listed[0]["epochs"]) == ("smoke", len(first.curve))
     assert listed[0]["score"] == f"linear {first.metrics['linear']:.2f}, knn200 {second.metrics['knn200']:.2f}"
     # ring's MoCo v2 is fmicl's MoCo: one recipe under two names
     assert two.setup(two.columns["cifar10"], "fmicl/moco") != two.setup(two.columns["cifar10"], "fmicl/kl")

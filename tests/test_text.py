@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contrastbook.made import grammar
-from contrastlab import data, divergences, encoders, keys, methods, objectives, papers, tasks
+from contrastlab import data, divergences, encoders, errors, keys, methods, objectives, papers, tasks
 from contrastlab.data import data_root, tokens
 from contrastlab.data.modalities import modality
 from contrastlab.data.sentences import PairSet, SentenceSet, SentenceSplits, Texts
