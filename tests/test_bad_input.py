@@ -18,7 +18,7 @@ import torch
 from pydantic import ValidationError
 
 from bad_files import coco, made, picture, voc
-from contrastlab import __main__, data, errors, papers
+from contrastlab import __main__, data, errors, methods, papers
 from contrastlab.data.modalities import modality
 from contrastlab.reproduce import jobs, notebook
 from contrastlab.settings import Settings
@@ -151,6 +151,7 @@ def test_bad_input_is_named_or_means_something(row, tmp_path, monkeypatch, capsy
     for variable, value in row.get("variables", {}).items():
         monkeypatch.setenv(variable, filled(value, tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(methods, "_RECIPES", dict(methods._RECIPES))  # a row may register a recipe of its own
     data._read_row.cache_clear()
     write(row, tmp_path)
     names = filled(row.get("names", []), tmp_path)
