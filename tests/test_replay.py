@@ -71,6 +71,11 @@ def test_the_shortest_come_first_and_none_that_ends_too_late(cell, monkeypatch) 
     assert trained == []
 
 
+def test_every_stored_cell_can_be_asked_again_also_by_names_of_older_settings() -> None:
+    asked = results.find(shipped.folder("results"), table="ring/table1")
+    assert {replays.cell_of(each).setup == each.setup for each in asked} == {True}
+
+
 def test_five_stored_cells_of_the_table_that_newcomers_see_come_out_again() -> None:
     shortest = sorted(STORED, key=replays.seconds)[:5]
     every = list(replays.replay(shortest))

@@ -306,7 +306,7 @@ def _replay(args: argparse.Namespace) -> None:
         records.append({
             "row": was.method, "data": f"{was.dataset} to {was.on}" if was.on else was.dataset, "profile": was.profile,
             "seed": was.seed, "metric": each.metric, "stored": round(was.metrics[each.metric], 2),
-            "replayed": round(each.again.metrics[each.metric], 2), "difference": round(each.difference, 2),
+            "replayed": round(each.again.metrics[each.metric], 2), "difference": round(each.difference, 2) + 0.0,
             "tolerance": round(each.tolerance, 2), "holds": "yes" if each.holds else "no",
             "differs": "; ".join(each.differs) or "nothing",
         })  # fmt: skip

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from contrastlab.settings import Settings
 SPREAD = "replays.json"
 """File in ``results``: cells trained with several instruction sets, in two precisions, on one and two threads."""
 SIGMAS = 3.0
+RENAMED = {"keys.parts": "keys.shuffle_groups"}  # fields of recipes that older results override by another name
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,6 @@ def cell_of(result: Result) -> Cell:
     column = Column(data=result.dataset, metric=metric, on=result.on)  # of one that the table lacks, as book pages ask
     asked = {(c.task, c.on): (name, c) for name, c in plan.select(result.dataset).items() if c.metric in result.metrics}
     name, column = asked.get((result.task, result.on), (result.dataset, column))
-    cell = Cell(plan, name, column, result.method, result.seed, result.profile)
-    if cell.setup == result.setup:  # older files may have other names for the same overrides
-        return cell
-    return replace(cell, given=Settings.model_validate(result.settings))
+    changes = {RENAMED.get(name, name): value for name, value in result.settings.get("overrides", {}).items()}
+    given = Settings.model_validate({**result.settings, "overrides": changes})
+    return Cell(plan, name, column, result.method, result.seed, result.profile, given)
