@@ -61,6 +61,12 @@ def reject(argument: str, value: Any, accepted: str) -> ArgumentError:
     return ArgumentError(f"{argument}={value!r}: accepted is {accepted}")
 
 
+def check(holds: object, argument: str, value: Any, accepted: str) -> None:
+    """Reject a value for which ``holds`` is false; ``accepted`` says in words what would hold."""
+    if not holds:
+        raise reject(argument, value, accepted)
+
+
 def is_integer(value: object, least: int = 1) -> bool:
     """Whether a value is an integer of at least ``least``; a boolean is none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -73,27 +79,23 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def check_flag(argument: str, value: object) -> None:
     """Reject what is neither ``True`` nor ``False``, such as the text ``"no"``, which Python takes for true."""
-    if not isinstance(value, bool):
-        raise reject(argument, value, "True or False")
+    check(isinstance(value, bool), argument, value, "True or False")
 
 
 def check_integer(argument: str, value: object, least: int = 1) -> None:
     """Reject what is no integer of at least ``least``."""
-    if not is_integer(value, least):
-        raise reject(argument, value, f"an integer of at least {least}")
+    check(is_integer(value, least), argument, value, f"an integer of at least {least}")
 
 
 def check_positive(**values: object) -> None:
     """Reject what is no positive number."""
     for argument, value in values.items():
-        if not (is_number(value) and value > 0):
-            raise reject(argument, value, "a positive number")
+        check(is_number(value) and value > 0, argument, value, "a positive number")
 
 
 def check_choice(argument: str, value: object, known: Sequence[object]) -> None:
     """Reject what is none of a few values."""
-    if value not in known:
-        raise reject(argument, value, f"{', '.join(map(str, known[:-1]))} or {known[-1]}")
+    check(value in known, argument, value, f"{', '.join(map(str, known[:-1]))} or {known[-1]}")
 
 
 def unreadable(where: str, error: PermissionError) -> StorageError:
