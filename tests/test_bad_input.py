@@ -4,8 +4,10 @@ import ast
 import io
 import json
 import os
+import queue
 import sys
 import threading
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +242,18 @@ def test_a_reader_who_leaves_ends_a_list_and_stops_a_run(monkeypatch, capsys) ->
         fail(monkeypatch, name, BrokenPipeError())
     assert __main__.main(["methods"]) == 0
     assert "run again to continue" in command(["run", "ring/table1"], capsys)
+
+
+def test_a_reader_who_leaves_stops_a_run_of_several_processes() -> None:
+    def work(update: Any) -> None:
+        for _ in range(1000):  # until the thread has read its line
+            update(0)
+            time.sleep(0.01)
+
+    lines: queue.Queue[tuple[int, str]] = queue.Queue()
+    lines.put((0, "ring/ir seed 0: begins"))
+    with jobs._progress(lines, 2, 1, Mock(side_effect=BrokenPipeError)) as update, pytest.raises(BrokenPipeError):
+        work(update)
 
 
 def test_a_terminal_without_greek_shows_a_number(monkeypatch) -> None:

@@ -225,19 +225,29 @@ def _progress(lines: Any, total: int, count: int, log: Log) -> Iterator[Callable
     bars = [tqdm(total=0, position=k + 1, bar_format="{desc}", leave=False) for k in range(count)] if terminal else []
     every = tqdm(total=total, position=0, unit="cell", disable=not terminal)
 
+    unread: list[BrokenPipeError] = []
+
     def read() -> None:
-        while (item := lines.get()) is not None:
-            number, line = item
-            if terminal and (" epoch " in line or " step " in line):
-                bars[number].set_description_str(line)
-            else:
-                with tqdm.external_write_mode():
-                    log(line)
+        try:
+            while (item := lines.get()) is not None:
+                number, line = item
+                if terminal and (" epoch " in line or " step " in line):
+                    bars[number].set_description_str(line)
+                else:
+                    with tqdm.external_write_mode():
+                        log(line)
+        except BrokenPipeError as error:
+            unread.append(error)
+
+    def update(cells: int) -> None:
+        every.update(cells)
+        if unread:  # the thread cannot end the run
+            raise unread[0]
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        yield every.update
+        yield update
     finally:
         lines.put(None)
         reader.join(timeout=5)
