@@ -55,10 +55,8 @@ def parts(search: Search, name: str) -> Splits:
     if search.validation:
         return whole
     every = whole.train
-    if search.stratified:
-        mask = held_out(every.labels, search.held_out)
-    else:
-        mask = torch.arange(len(every)) >= len(every) - search.held_out
+    last = torch.arange(len(every)) >= len(every) - search.held_out
+    mask = last if search.unordered else held_out(every.labels, search.held_out)
     train, held = every.subset((~mask).nonzero().flatten()), every.subset(mask.nonzero().flatten())
     return type(whole)(name, train, train, held, "held-out training images")
 

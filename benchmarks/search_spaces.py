@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from contrastlab import papers
 from contrastlab.settings import Settings
 
 Trial = tuple[str, str, str, dict[str, Any]]
@@ -39,6 +40,7 @@ class Search:
         data: the set whose table takes what wins.
         validation: a set whose test part is held out already; empty: the last training items of ``data`` are.
         longer: epochs of a run in the profile for each epoch of a run here.
+        unordered: the set has its items in no order, so the last of all are held out, not the last of each class.
         column: of ring Table 4, profile ``laptop``, seed 0: a detector on these encoders is searched, and no encoder.
     """
 
@@ -57,11 +59,7 @@ class Search:
     validation: str = ""
     longer: int = 3
     column: str = ""
-
-    @property
-    def stratified(self) -> bool:
-        """Whether the last images of each class are held out; else the last of all, in a set without order."""
-        return bool(self.rows)
+    unordered: bool = False
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -151,7 +149,7 @@ def _base(**more: Any) -> dict[str, Any]:
 
 FIRST = Search(
     "first", "accuracy (percent) of ring Table 1's rows on held-out training images: choice of profile first",
-    held_out=3000, start=START,
+    held_out=3000, start=START, unordered=True,
     # on the full set, where it began; on the plain one, the choice
     listed={
         "plain: random": ("plain_shapes", {}, RANDOM),
@@ -333,6 +331,26 @@ def _detector(kind: str, column: str, held_out: int, start: Mapping[str, Any], *
     )  # fmt: skip
 
 
+def _profile(table: str, row: str) -> dict[str, Any]:
+    """What profile laptop trains a row of a table with on CIFAR-10."""
+    settings = papers.plan(*table.split()).settings("cifar10", row, "laptop")
+    return settings.model_dump(mode="json", exclude_defaults=True, exclude={"boxes", "masks", "keypoints"})
+
+
+# What a search at a third or half of the length chose, once more at the length of the profile.
+FULL_LENGTH = Search(
+    "full-length", f"{VALIDATION}winners of shortened searches at full length", 5000,
+    {},
+    listed={
+        name: ("cifar10", _profile(table, rows[0]), rows) for name, table, rows in (
+            ("vince", "vince 1", VINCE.rows),
+            ("in-batch", "fmicl 2", IN_BATCH.rows),
+            ("bank", "ring 1", (IR, "ring/iring")),
+            ("queue", "ring 1", (MOCO, "ring/mocoring")),
+            ("two-stream", "ring 1", (CMC, "ring/cmcring")),
+        )
+    },
+)  # fmt: skip
 BANK_FREE = {"temperature": (0.1, 0.15, 0.2, 0.3), "keys.rate": (0.5, 0.9)}
 QUEUE = {"keys.size": (1024, 4096, 8192), "keys.momentum": (0.99, 0.996), "keys.shuffle_groups": (1, 8)}
 SEARCHES: dict[str, Search] = {
@@ -344,6 +362,7 @@ SEARCHES: dict[str, Search] = {
         VINCE,
         VINCE_NEIGHBOURS,
         IN_BATCH,
+        FULL_LENGTH,
         *SCALES,
         JOINT,
         JOINT_SHORT_QUEUE,
