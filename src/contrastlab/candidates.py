@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from contrastlab import ranks
-from contrastlab.errors import reject
+from contrastlab.errors import check, reject
 from contrastlab.objectives import ABSENT, check_scores
 
 Own = Literal["excluded", "ranked"]
@@ -136,8 +136,7 @@ class Candidates(Pool):
 
     def __post_init__(self) -> None:
         check_scores(logits=self.logits)
-        if self.logits.dim() != 2:
-            raise reject("logits", tuple(self.logits.shape), "scores of shape [B, N]")
+        check(self.logits.dim() == 2, "logits", tuple(self.logits.shape), "scores of shape [B, N]")
         self._check()
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from contrastlab.errors import import_extra, reject
+from contrastlab.errors import check, import_extra, reject
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -262,8 +262,7 @@ def positions(dim: int, grid: int) -> Tensor:
 
     For each patch sin and cos of its column, then of its row, over dim/4 frequencies from 1 down to 10⁻⁴.
     """
-    if dim % 4:
-        raise reject("dim", dim, "a multiple of four")
+    check(dim % 4 == 0, "dim", dim, "a multiple of four")
     frequency = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
     line = torch.arange(grid).double()
     row, column = (axis[:, None] * frequency for axis in torch.cartesian_prod(line, line).unbind(1))

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from contrastlab import choices
 from contrastlab.choices import Choices, Need
-from contrastlab.errors import check_choice, check_flag, check_integer, is_integer, is_number, reject
+from contrastlab.errors import check, check_choice, check_flag, check_integer, is_integer, is_number, reject
 from contrastlab.keys import base
 from contrastlab.keys.base import Batch, Direction, Embed, Keys, KeyState, Network, Setup
 from contrastlab.seeds import fixed
@@ -143,8 +143,7 @@ class Prototypes(Keys):
 
     def network(self, setup: Setup) -> Network:
         """The encoders, and a vector ``[classes, dim]`` for each class, of squared length one on average."""
-        if setup.classes < 2:
-            raise reject("classes", setup.classes, "at least 2 classes for the supervised reference")
+        check(setup.classes >= 2, "classes", setup.classes, "at least 2 classes for the supervised reference")
         vectors = torch.randn(setup.classes, setup.dim, generator=setup.generator) / math.sqrt(setup.dim)
         return Network(setup.encoders, nn.Parameter(vectors))
 

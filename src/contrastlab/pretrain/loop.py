@@ -25,7 +25,7 @@ from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import WORKERS, Crops, Pictures, Videos, batches, decoders, place, subset_order
 from contrastlab.data.modalities import modality
 from contrastlab.encoders.encoder import set_memory_format
-from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, reject
+from contrastlab.errors import ArgumentError, DeviceError, NonFiniteLossError, NotApplicableError, check, reject
 from contrastlab.methods import Recipe
 from contrastlab.negatives import BatchRandom
 from contrastlab.pretrain.learner import Learner
@@ -56,8 +56,7 @@ class Speed:
     workers: int = WORKERS  #: processes that decode a streaming set, for each one that trains; 0 decodes in that one
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise reject("workers", self.workers, "0 (decode in the process that trains) or more")
+        check(self.workers >= 0, "workers", self.workers, "0 (decode in the process that trains) or more")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Metric:
         """
         if not self.low <= value <= self.high:
             raise reject(self.name, value, f"a number from {self.low:g} to {self.high:g} {self.unit}")
-        if items < 1:
-            raise reject("items", items, "at least 1")
+        check(items >= 1, "items", items, "at least 1")
         if self.error != "binomial":
             return stored if self.error == "bootstrap" else None
         if value in (self.low, self.high):  # how far off the truth may be for all items to agree, exactly (binomial)

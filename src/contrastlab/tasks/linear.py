@@ -15,7 +15,7 @@ from contrastlab import encoders as enc
 from contrastlab.data.augmentations import augmentation as named
 from contrastlab.data.items import ItemSet
 from contrastlab.data.loading import Pictures, batches, subset_order
-from contrastlab.errors import NotApplicableError, reject
+from contrastlab.errors import NotApplicableError, check, reject
 from contrastlab.seeds import fixed
 from contrastlab.settings import LinearProbe
 from contrastlab.tasks.base import Measured, Setting
@@ -28,8 +28,7 @@ _BETAS = (0.5, 0.999)
 
 def correct(scores: Tensor, labels: Tensor, top: int = 1) -> Tensor:
     """Whether a row's label is among its ``top`` largest scores: ``[N, C]`` and ``[N]`` to boolean ``[N]``."""
-    if scores.shape[1] < 2:
-        raise reject("scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
+    check(scores.shape[1] >= 2, "scores", tuple(scores.shape), "a tensor of shape [N, C] with at least two classes C")
     if not 1 <= top < scores.shape[1]:
         raise reject("top", top, f"an integer from 1 to {scores.shape[1] - 1}, below the {scores.shape[1]} classes")
     return (scores.topk(top, 1).indices == labels[:, None]).any(1)

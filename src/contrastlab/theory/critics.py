@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contrastlab.errors import NonFiniteLossError, reject
+from contrastlab.errors import NonFiniteLossError, check, reject
 
 
 def mlp(sizes: Sequence[int]) -> nn.Sequential:
@@ -157,8 +157,7 @@ def fit(
     report (another such share). A bound read off the pairs that chose the critic is too high, whatever it bounds in
     expectation. The last, partial batch of an epoch is left out.
     """
-    if len(x) != len(y):
-        raise reject("y", len(y), f"as many rows as x, {len(x)}")
+    check(len(x) == len(y), "y", len(y), f"as many rows as x, {len(x)}")
     apart = int(held_out * len(x))
     if apart < batch or len(x) - 2 * apart < batch:
         accepted = f"enough for a batch of {batch} in each of the three parts ({apart} are held out, twice)"
