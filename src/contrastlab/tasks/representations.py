@@ -60,10 +60,9 @@ def encode(
     :func:`represent`.
     """
     order = torch.arange(len(source)) if indices is None else indices
-    rows = []
     with frozen(encoders):
-        for _, images in batches(source, order, batch_size, device, drop_last=False):
-            rows.append(represent(encoders, part.plain(images, augmentation), kind).float())
+        stream = batches(source, order, batch_size, device, drop_last=False)
+        rows = [represent(encoders, part.plain(images, augmentation), kind).float() for _, images in stream]
     return torch.cat(rows), source.labels[order].to(device)
 
 

@@ -76,8 +76,7 @@ class Segmenter(nn.Module):
         """Scores ``[B, classes, H, W]`` of a view ``[B, c, H, W]``."""
         with nullcontext() if self.trains_encoder else frozen(self.encoder):
             maps = self.encoder.stages(view)  # type: ignore[operator]
-        scores: Tensor = self.decoder(maps, view.shape[2:])
-        return scores.float()
+        return self.decoder(maps, view.shape[2:]).float()
 
 
 def stream_of(encoders: nn.ModuleList, setting: Setting, view: str) -> nn.Module:

@@ -225,8 +225,7 @@ def trained_detector(task: Detection, encoders: nn.ModuleList, setting: Setting)
             kind, encoders, setting.views, setting.augmentation, settings, classes=len(train.classes),
             keypoints=len(points.names) if points else 0,
         )  # fmt: skip
-    about = {"seed": setting.seed, "device": setting.device, "folder": setting.folder, "log": setting.log}
-    fit(model, train, kind, settings, **about)  # type: ignore[arg-type]
+    fit(model, train, kind, settings, seed=setting.seed, device=setting.device, folder=setting.folder, log=setting.log)
     return model, test
 
 
