@@ -35,7 +35,7 @@ def test_every_row_of_the_printed_table_is_what_the_network_has(table: str, chan
 
 def test_rows_of_any_module_show_what_differs() -> None:
     blocks = (networks.Block(48, 5, 1, 2, True), *networks.TABLE_10[1:])
-    network = networks.HalfAlexNet(1, blocks, 1.0, 7, 64)
+    network = networks.HalfAlexNet((blocks, 7, 64), (blocks, 7, 64), 1, "imagenet", 1.0)
     view = torch.zeros(1, 1, 64, 64)
     changed = architecture.rows(encoders.Encoder(network, network.num_features, dim=64, in_channels=1), view)
     whole = architecture.rows(encoders.build("half_alexnet64", in_channels=1, dim=64), view)

@@ -109,9 +109,8 @@ class MemoryBank(nn.Module):
         An image that occurs twice in the global batch keeps its last embedding.
         """
         shape = (len(indices), self.rows.shape[1])
-        if indices.dim() != 1 or embeddings.shape != shape:
-            accepted = f"a tensor of shape {list(shape)}, a row for each index"
-            raise reject("embeddings", tuple(embeddings.shape), accepted)
+        accepted = f"a tensor of shape {list(shape)}, a row for each index"
+        check(indices.dim() == 1 and embeddings.shape == shape, "embeddings", tuple(embeddings.shape), accepted)
         if indices.device.type == "cpu":  # a GPU's host would have to wait
             outside = indices[(indices < 0) | (indices >= len(self.rows))]
             if len(outside):
