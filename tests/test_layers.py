@@ -160,7 +160,8 @@ def test_a_linear_probe_of_a_layer_is_softmax_regression_on_its_pooled_map(setti
 def test_a_hidden_layer_separates_what_no_line_does() -> None:
     x = torch.randn(600, 2, generator=generator())
     labels = (x[:, 0] * x[:, 1] > 0).long()
-    scores = mlp(x[:400], labels[:400], x[400:], classes=2, hidden=20, epochs=60, lr=1e-2, batch_size=50)
+    how = LayerProbe(hidden=20, mlp_epochs=60, mlp_lr=1e-2)
+    scores = mlp(x[:400], labels[:400], x[400:], how, classes=2, batch_size=50)
     line = tasks.linear_lbfgs(x[:400], labels[:400], x[400:])
     assert (scores.argmax(1) == labels[400:]).double().mean() > 0.9
     assert (line.argmax(1) == labels[400:]).double().mean() < 0.7

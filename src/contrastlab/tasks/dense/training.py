@@ -134,11 +134,11 @@ def fit(
     if folder is not None:  # its origin is what decides the training: no file of another one is taken for its own
         about = {"kind": kind, "data": data.fingerprint, "settings": settings.model_dump(mode="json"), "seed": seed}
         kept = Artefact(folder, FILE, RECORD, "detector", _FIELDS, files.fingerprint(tensors_of(model), about))
-    if kept is not None and kept.finished:
-        restore(model, kept)
-        known = list(kept.read()["losses"])
-        kept.finish()
-        return known
+        if kept.finished:
+            restore(model, kept)
+            known = list(kept.read()["losses"])
+            kept.finish()
+            return known
 
     def steps(first: int) -> Iterator[float]:
         for step, read in enumerate(examples(data, usable, kind, settings, seed, first), first):
