@@ -157,9 +157,8 @@ class Stored(Pool):
 
     def __post_init__(self) -> None:
         check_scores(queries=self.queries, keys=self.keys)
-        if self.queries.dim() != 2 or self.keys.dim() != 2 or self.queries.shape[1] != self.keys.shape[1]:
-            shapes = tuple(self.queries.shape), tuple(self.keys.shape)
-            raise reject("queries, keys", shapes, "tensors of shape [B, d] and [N, d]")
+        q, k = tuple(self.queries.shape), tuple(self.keys.shape)
+        check(len(q) == len(k) == 2 and q[1] == k[1], "queries, keys", (q, k), "tensors of shape [B, d] and [N, d]")
         self._check()
 
     @property

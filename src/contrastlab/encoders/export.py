@@ -59,9 +59,7 @@ def load(run: Any, device: torch.device | str = "cpu") -> nn.ModuleList:
         raise MissingDataError(f"no encoder at {path}: has the run been finished?")
     tensors, values = files.read_tensors(path)
     try:
-        streams: dict[str, int] = values["streams"]
-        same: dict[str, str] = values.get("same", {})
-        how = dict(values["build"])
+        streams, same, how = values["streams"], values.get("same", {}), dict(values["build"])
         make = BUILDERS[how.pop("kind", "image")]
         if "weights" in how:  # they are in this file; another folder is not read on its behalf
             raise ValueError(f"build.weights={how['weights']!r}: accepted is a file with weights of its own")

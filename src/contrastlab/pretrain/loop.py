@@ -204,8 +204,6 @@ class _Loop:
     def begin_epoch(self) -> None:
         self.learner.train()
         self.first, self.since, self.waited = self.step, self.seconds, 0.0
-        if self.settings.schedule != "linear":  # each of its steps sets its own
-            self.set_lr()
         if self.step == self.epoch * self.steps and self.epoch > 0:
             self.learner.keys.cluster(seed=derive(self.seed, "clusters", self.epoch) % 2**31)
 
@@ -258,8 +256,7 @@ class _Loop:
         views = self.recipe.views.make(pixels, self.augmentation, own)
         draws = BatchRandom(shared, self.rank * self.local, self.settings.batch_size)
         rows, total = self.row[numbers], self.steps * self.settings.epochs
-        if self.settings.schedule == "linear":
-            self.set_lr()
+        self.set_lr()
         masks = derive(self.seed, f"dropout/{self.rank}", self.step)  # those of the step, whether it is resumed or not
         with self.fabric.autocast(), fixed(masks, device) if self.has_dropout else nullcontext():
             out = self.learner.loss(views, rows, self.all_labels[numbers], draws, self.step, total)

@@ -38,12 +38,11 @@ def spatial_network(encoder: Encoder, classes: int, dropout: float, seed: int) -
     backbone = copy.deepcopy(encoder.backbone)
     with fixed(seed):
         if isinstance(backbone, CaffeNet):
-            fc6 = copy.deepcopy(backbone.fc6)
+            fc6, wide = backbone.fc6, backbone.num_features
             for layer in fc6:
                 if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
                     layer.reset_parameters()
             fc6[-1] = nn.Dropout(dropout)
-            wide = backbone.num_features
             fc7 = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(dropout))
             return nn.Sequential(backbone.convolutions, fc6, Pooled(), fc7, nn.Linear(wide, classes))
         head = nn.Linear(encoder.feature_dim, classes)
@@ -81,8 +80,7 @@ class FineTuning:
     ) -> None:  # fmt: skip
         self.how, self.setting = how, setting
         self.seed = derive(setting.seed, "action", fold) % 2**31
-        count = min(how.train_clips or len(train), len(train))
-        self.train = (train if count == len(train) else train.take(count, self.seed)).still()
+        self.train = take(train, how.train_clips, self.seed).still()
         if len(self.train) == 0:
             raise NotApplicableError("action recognition: the training set is empty")
         network = spatial_network(encoder, len(train.classes), how.dropout, derive(self.seed, "weights") % 2**31)

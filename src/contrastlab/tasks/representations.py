@@ -80,9 +80,9 @@ def check_labels(train: Tensor, labels: Tensor) -> None:
         raise reject("labels", int(labels.min()), "labels from 0: an unlabelled image cannot vote")
 
 
-def take(source: Any, count: int | None) -> Any:
+def take(source: Any, count: int | None, seed: int = 0) -> Any:
     """At most ``count`` items of a set, with class counts as equal as possible."""
-    return source.take(min(count or len(source), len(source)))
+    return source.take(min(count or len(source), len(source)), seed)
 
 
 def bootstrap(statistic: Callable[[Tensor], Any], items: int, *, draws: int = 1000, seed: int = 0) -> tuple[Any, Any]:

@@ -92,9 +92,8 @@ class Joint:
     def critic(self, critic: ArrayLike, name: str = "critic") -> Table:
         """``critic`` as a float64 table: finite, and of the distribution's shape."""
         values = np.asarray(critic, dtype=np.float64)
-        if values.shape != self.table.shape or not np.isfinite(values).all():
-            accepted = f"a table of shape {list(self.table.shape)} of finite numbers, like the joint distribution"
-            raise reject(name, values.shape, accepted)
+        accepted = f"a table of shape {list(self.table.shape)} of finite numbers, like the joint distribution"
+        check(values.shape == self.table.shape and np.isfinite(values).all(), name, values.shape, accepted)
         return values
 
 
@@ -131,8 +130,7 @@ def restrict(joint: Joint, region: ArrayLike) -> Table:
 
 def threshold(joint: Joint, critic: ArrayLike) -> Table:
     """``[n]`` log c(x), ``c(x) = E_{p(y)} exp f(x, y)``: what every score of the set must exceed (ring Theorem 3.1)."""
-    values = joint.critic(critic)
-    return np.asarray(logsumexp(values, axis=1, b=joint.y))
+    return np.asarray(logsumexp(joint.critic(critic), axis=1, b=joint.y))
 
 
 def normalised_similarity(

@@ -230,11 +230,10 @@ def build(
     body, pyramid, channels, parts = _layout(encoders, settings, kind, classes + 1, keypoints)
     backbone: Any = nn.Sequential(OrderedDict(body=body, fpn=pyramid))
     backbone.out_channels = channels
-    mean, std = list(getattr(augmentation, "mean", _MEAN)), list(getattr(augmentation, "std", _STD))
-    if settings.pixel_mean is not None:
-        mean = [value / 255 for value in settings.pixel_mean]
-    if settings.pixel_std is not None:
-        std = [value / 255 for value in settings.pixel_std]
+    mean, std = (
+        list(getattr(augmentation, name, usual)) if own is None else [value / 255 for value in own]
+        for name, usual, own in (("mean", _MEAN, settings.pixel_mean), ("std", _STD, settings.pixel_std))
+    )
     made: nn.Module = {"boxes": FasterRCNN, "masks": MaskRCNN, "keypoints": KeypointRCNN}[kind](
         backbone, min_size=settings.test_shorter, max_size=settings.longest,
         image_mean=mean, image_std=std,

@@ -197,8 +197,7 @@ def predict(
         elif kind == "keypoints":
             columns["keypoints"] = found["keypoints"].flatten(1).tolist()
         for k, label in enumerate(found["labels"].tolist()):
-            here = {name: column[k] for name, column in columns.items()}
-            out.append({"image_id": image, "category_id": ids[label - 1], **here})
+            out.append({"image_id": image, "category_id": ids[label - 1], **{key: v[k] for key, v in columns.items()}})
         if time.monotonic() - spoke > SPEAK_EVERY_S:
             log(f"detector of {kind}: {index + 1}/{len(data)} test pictures")
             spoke = time.monotonic()
