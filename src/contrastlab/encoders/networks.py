@@ -41,9 +41,6 @@ def convolution(
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
-# For minutes on a CPU -------------------------------------------------------------------------------------------------
-
-
 class _Residual(nn.Module):
     """``relu(x + f(x))`` with two 3x3 convolutions; the width does not change."""
 
@@ -78,9 +75,6 @@ class Small(nn.Sequential):
         second = (_Residual(c[0]), convolution(c[0], c[1], 3, 2))
         super().__init__(first, *second, _Residual(c[1]), convolution(c[1], c[2], 3, 2))
         self.num_features = c[2]
-
-
-# ResNets --------------------------------------------------------------------------------------------------------------
 
 
 class _ResNet(ResNet):  # type: ignore[misc]  # torchvision has no types
@@ -209,16 +203,13 @@ class SceneNet(Stages):
         return nn.Sequential(OrderedDict(resize=nn.AdaptiveAvgPool2d(4), fc6=fc6, fc7=fc7, flatten=nn.Flatten()))
 
 
-# CaffeNet, for frames and for stacked flow ----------------------------------------------------------------------------
-
-
 class CaffeNet(nn.Module):
     """Five convolutions, and fc6 as a convolution over all that pool5 leaves: 4,096 features ``[B, F, 1, 1]``.
 
-    Layers, kernels, strides, groups and the pooling before the norm are those of Caffe's reference network (Jia et al.
-    2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do these, which is why 224 and 227 pixels
-    both end in 6 × 6. A larger picture gives a map of fc6. The stem ``imagenet`` is CaffeNet's (kernel 11, stride 4);
-    ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which pool5 leaves 4 × 4.
+    For frames and for stacked flow. Layers, kernels, strides, groups and the pooling before the norm are those of
+    Caffe's reference network (Jia et al. 2014; CMC, section E.3); it rounds the sizes of its poolings up, and so do
+    these, which is why 224 and 227 pixels both end in 6 × 6. A larger picture gives a map of fc6. The stem ``imagenet``
+    is CaffeNet's (kernel 11, stride 4); ``cifar`` (kernel 5, stride 1) is for 32 pixels, of which pool5 leaves 4 × 4.
     """
 
     def __init__(self, in_channels: int, stem: Stem, width: float) -> None:
